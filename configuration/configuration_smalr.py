@@ -4,7 +4,7 @@
     HEM                mask_weight=0
     LA                 specific_words=0
     MULE               specific_words=None, latent_tokens=0, mask_weight=0, vector_weight=5e-7
-    EmbN               MULE with adversarial_weight=0, trained on one language
+    EmbN               MULE with adversarial_weight=0, trained on one language, without the warm-up
     PAR-EmbN           EmbN with language_branches=True, trained on several languages
     dictionary mapping MULE with dictionary_words, the numbers of words without an embedding of their own
 

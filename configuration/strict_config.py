@@ -7,6 +7,7 @@ model than was meant.
 import copy
 import dataclasses
 import inspect
+import os
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -84,9 +85,11 @@ def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
 
     Published checkpoints carry keys that nothing reads any more. Saved inside of our configuration, they would be
     refused when it is loaded again. They also carry keys about their own folder: a model that is built from the
-    configuration of a quantized tower is not quantized itself.
+    configuration of a quantized tower is not quantized itself. Of a folder of this machine, its name alone is kept.
     """
     tower = copy.deepcopy(tower)
+    if tower.name_or_path and os.path.exists(tower.name_or_path):
+        tower.name_or_path = os.path.basename(os.path.realpath(tower.name_or_path))
     for key in set(vars(tower)) - (_known_keys(type(tower), with_defaults=True) - _OF_A_FOLDER):
         if not key.startswith("_"):
             delattr(tower, key)

@@ -19,6 +19,7 @@ from ..inference.embedder import Embedder
 from .crisscrossed import Results, evaluate_crisscrossed
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval
+from .texts import evaluate_bitext
 
 FOLD = 1000  # number of images in a fold (Karpathy & Fei-Fei 2015)
 # The name of the mean over all languages, beside those of groups.
@@ -32,7 +33,7 @@ class LoadedBenchmark:
     Args:
         facts: what is known about the benchmark.
         languages: the languages to evaluate.
-        data: the images and captions, or for `cxc` the captions, images and ratings.
+        data: the images and captions; for `tatoeba` translations, for `cxc` the captions, images and ratings.
     """
 
     facts: Benchmark
@@ -51,11 +52,11 @@ class LoadedBenchmark:
 
         Returns:
             `benchmark`, its name. `results`: test set -> language -> metric -> number; the only test set is called as
-            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`. `means`: the means of the
-            recalls over all languages and over groups of them, where there are several. `published`: the figures of
-            papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are metrics),
-            `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here in each
-            column.
+            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`; of `tatoeba`, accuracies.
+            `means`: the means over all languages and over groups of them, where there are several. `published`: the
+            figures of papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are
+            metrics), `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here
+            in each column.
 
         Raises:
             CorpusError, NonFiniteError, …: as `evaluate_retrieval`.
@@ -196,11 +197,36 @@ def _crisscrossed(
     return evaluate_crisscrossed(embedder, benchmark.data, ranks=ranks, show_progress=show_progress)
 
 
+def _translations(
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
+) -> Results:
+    name = benchmark.facts.name
+    of_directions: dict[str, QueryRanks] = {}
+    pairs = [(language, "en") for language in benchmark.languages]
+    found = evaluate_bitext(embedder, benchmark.data, pairs, ranks=of_directions)
+    ranks |= {f"{name}/{language}": of_directions[f"{language}-en"] for language in benchmark.languages}
+    return {
+        name: {
+            language: {
+                "accuracy": found[f"{language}-en"]["r1"],
+                "accuracy_from_en": found[f"en-{language}"]["r1"],
+                "n_texts": found[f"{language}-en"]["n_texts"],
+            }
+            for language in benchmark.languages
+        }
+    }
+
+
 _PROTOCOLS: dict[str, Protocol] = {
     "retrieval": _retrieval,
     "folds": _folds,
     "own_images": _own_images,
     "crisscrossed": _crisscrossed,
+    "translations": _translations,
 }
 
 

@@ -1,4 +1,4 @@
-"""Queries with the images that a model finds for them, and their file beside the results of an evaluation.
+"""Queries with what a model finds, images for a text and texts for an image, and their file beside the results.
 
 A report `evaluation/validation.json` has its rows in `evaluation/validation.gallery.json`, with small images in WebP.
 """
@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from PIL import Image, ImageOps
 from ..configuration.errors import ComparisonError
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import Images
-from ..inference.gallery import GalleryRow
+from ..inference.gallery import GalleryRow, TextsRow
 
 _ENDING = ".gallery.json"
 _SIDE = 128  # pixels, at most, of an image in the file
 _QUALITY = 80
 _KEYS = ("query", "language", "gloss", "heading", "rank", "scores", "right")
+_KEYS_OF_TEXTS = ("language", "texts", "rank", "scores", "right")
 
 
 def found_images(
@@ -62,6 +63,30 @@ def found_images(
     )
 
 
+def found_texts(
+    queries: RetrievalSet,
+    images: Images,
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    image: int,
+    *,
+    top: int,
+    rank: int,
+) -> TextsRow:
+    """An image with the texts that are nearest to it, in the order of their cosines; arguments as those of
+    `found_images`, with the index of the image."""
+    scores = text_embeddings @ image_embeddings[image]
+    best = np.argsort(-scores, kind="stable")[:top]
+    return TextsRow(
+        image=images[image],
+        language=queries.language,
+        texts=[queries.texts[int(text)] for text in best],
+        scores=scores[best].tolist(),
+        right=[image in queries.text_to_images[int(text)] for text in best],
+        rank=rank,
+    )
+
+
 def some_texts(queries: RetrievalSet, count: int) -> list[int]:
     """The indices of some texts about different images; a hash of the image_id chooses them, independently of the
     results and of the language."""
@@ -82,19 +107,27 @@ class Gallery:
     Args:
         rows: the parts of each `GalleryRow` by their names; the images in WebP, as base64.
         credits: lines that name the owners of the images.
+        texts: the parts of each `TextsRow`; files of earlier versions have none.
     """
 
     rows: list[dict[str, Any]]
     credits: list[str]
+    texts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def write_gallery(file: Path, rows: Sequence[GalleryRow], credits: Sequence[str] = ()) -> None:
-    """Writes queries with their images as JSON; arguments as those of `Gallery`."""
+def write_gallery(file: Path, rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = ()) -> None:
+    """Writes queries with what is found for them as JSON; arguments as those of `Gallery`, rows of both kinds."""
     content = {
         "credits": list(credits),
         "rows": [
             {key: getattr(row, key) for key in _KEYS} | {"images": [_webp(image) for image in row.images]}
             for row in rows
+            if isinstance(row, GalleryRow)
+        ],
+        "texts": [
+            {key: getattr(row, key) for key in _KEYS_OF_TEXTS} | {"image": _webp(row.image)}
+            for row in rows
+            if isinstance(row, TextsRow)
         ],
     }
     file.write_text(json.dumps(content), encoding="ascii")
@@ -112,6 +145,12 @@ def read_gallery(file: Path) -> Gallery | None:
         gallery = Gallery(**json.loads(file.read_text(encoding="ascii")))
         for row in gallery.rows:
             if not {*_KEYS} <= row.keys() or len({len(row[key]) for key in ("images", "scores", "right")}) > 1:
+                raise ValueError("a row lacks a part")
+        for row in gallery.texts:
+            if (
+                not {*_KEYS_OF_TEXTS, "image"} <= row.keys()
+                or len({len(row[k]) for k in ("texts", "scores", "right")}) > 1
+            ):
                 raise ValueError("a row lacks a part")
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise ComparisonError(f"{file} is damaged, so that the images in it cannot be shown: {error}") from error

@@ -15,14 +15,14 @@ from ..data.batching.retrieval_sets import RetrievalSets, retrieval_set
 from ..data.batching.views import Images, images_of
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
-from ..inference.gallery import GalleryRow
+from ..inference.gallery import GalleryRow, TextsRow
 from ..inference.reranking import Reranker
-from .found_images import found_images, some_texts
+from .found_images import found_images, found_texts, some_texts
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings, score_ranks
 
 _ENGLISH = "en"
-# Of each language in a gallery: queries, and images of each.
+# Of each language in a gallery: texts as queries, and what is shown of each query.
 _GALLERY_TEXTS, _GALLERY_IMAGES = 2, 6
 
 
@@ -35,7 +35,7 @@ def evaluate_retrieval(
     only_captioned: bool = False,
     reranker: Reranker | None = None,
     ranks: dict[str, QueryRanks] | None = None,
-    gallery: list[GalleryRow] | None = None,
+    gallery: list[GalleryRow | TextsRow] | None = None,
     image_embeddings: np.ndarray | None = None,
     embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
     show_progress: bool | None = None,
@@ -58,7 +58,7 @@ def evaluate_retrieval(
         reranker: a cross-encoder that reorders the best candidates of every query.
         ranks: a dictionary to which the ranks of the single queries are added, by language.
         gallery: a list to which some queries of each language are added, with the images that the model finds without
-            reranking; of a corpus of features, none.
+            reranking, and the first one's image with the texts that it finds; of a corpus of features, none.
         image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
         embeddings: a dictionary to which embeddings are added, by language: those of the captions [T, d] and of the
             images that they search [n, d], and for each caption the indices of its images.
@@ -123,6 +123,9 @@ def evaluate_retrieval(
                 )
                 for text in some_texts(queries, _GALLERY_TEXTS)
             ]
+            image = queries.text_to_images[some_texts(queries, 1)[0]][0]
+            rank = int(found.image_to_text[image])
+            gallery.append(found_texts(queries, queries.images, own, texts, image, top=_GALLERY_IMAGES, rank=rank))
     return results
 
 

@@ -81,6 +81,17 @@ _IMAGE_POOLINGS = {
     "mean": "the mean over all positions",
     "pooler": "the backbone's own pooled state, or the mean over all positions if it has none",
 }
+# The settings of the losses in the papers, and what they are called (MURAL: section 3.1; ETCL: sections 3.2 and 3.3).
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "mural": {"text_text_temperature": 0.01, "text_text_margin": 0.3, "label_smoothing": 0.0},
+    "etcl": {"text_text_temperature": None, "text_text_margin": 0.3, "label_smoothing": 0.1},
+}
+_SETTINGS = {
+    "text_text_temperature": "the cosines of translations are divided by {}",
+    "text_text_margin": "the margin of translations is {}",
+    "label_smoothing": "label smoothing is {}",
+}
+_LEARNED = "the learned temperature"
 # EfficientNet's pooling.
 _MEAN_OF_MAP = "the mean over its last feature map"
 
@@ -135,6 +146,29 @@ class SavedModel:
         if frozen := [f"the {tower} tower" for tower in config.get("freeze") or ()]:
             sentences.append(f"Frozen in training: {' and '.join(frozen)}.")
         return " ".join(sentences)
+
+    @property
+    def departures(self) -> str:
+        """What of the losses and heads of MURAL or ETCL is not as their papers have it, as a sentence; empty where all
+        is, and without translations."""
+        config = self.config
+        published = _PUBLISHED.get(config.get("model_type", ""), {})
+        if "text_text" not in config.get("tasks", ["text_text"]):
+            return ""
+        found = []
+        for name, paper in published.items():
+            if (here := config.get(name, paper)) != paper:
+                values = (_LEARNED if value is None else f"{value:g}" for value in (here, paper))
+                found.append(f"{_SETTINGS[name].format(next(values))}, there {next(values)}")
+        if config.get("shared_text_head"):
+            found.append("both tasks have one text head, there one each")
+        if config.get("text_hidden_size") or config.get("text_layer_norm"):
+            found.append("the text head is more than a linear layer")
+        if config.get("image_head"):
+            found.append("images are projected, too")
+        if config.get("freeze"):
+            found.append("towers are pretrained and frozen, there both are trained")
+        return f"Made after the paper, not as in it: {'; '.join(found)}." if found else ""
 
     @property
     def _vocabulary(self) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, save_card
+from .card_text import CompactCard, CompactCardData, cell, code, save_card
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
+from .public_names import without_paths
 
 _TEMPLATE = Path(__file__).with_name("ridge.md.jinja")
 
@@ -28,6 +29,7 @@ class RidgeCardFacts:
         has_encoder: whether a text encoder reads the languages too.
         results: of the languages that were learned now, each a `LanguageResult`.
         command: that learned them.
+        names: languages of CLDR's names of emoji that were learned from too.
         license: of the weights, a Hub identifier.
     """
 
@@ -38,6 +40,7 @@ class RidgeCardFacts:
     has_encoder: bool
     results: Mapping[str, Any]
     command: str
+    names: Sequence[str] = ()
     license: str = "other"
 
     @property
@@ -51,8 +54,10 @@ def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
     Raises:
         PublishError: if the model's license is freer than that of a model that it began with.
     """
+    facts = without_paths(facts)
     check_weights_license(facts.license, facts.base_models)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )

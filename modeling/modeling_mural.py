@@ -8,7 +8,7 @@ for matching images with texts and one for matching translations (section 3.1).
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AlignModel
+from transformers import AlignModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -78,6 +78,29 @@ class MuralModel(TwoTowerModel):
             {name: value for name, value in weights.items() if not name.startswith("text_model.pooler")}
         )
         return model.train(align.training)
+
+    @classmethod
+    def from_mural(cls, mural: PreTrainedModel, **options: object) -> "MuralModel":
+        """Makes a `MuralModel` with the weights of a trained one that has other tasks: an ALIGN gets a text head for
+        translations, drawn as in a new model (appendix A.1).
+
+        Args:
+            mural: a `MuralModel`.
+            options: keys of `MuralConfig` that replace those of the model: `tasks`, and those of the losses.
+
+        Raises:
+            ModelKindError: if it is a model of another kind.
+
+        Examples:
+            >>> model = MuralModel.from_mural(align, tasks=["image_text", "text_text"])
+        """
+        if mural.config.model_type != "mural":
+            raise ModelKindError(f"a MURAL goes on from a MURAL or ALIGN; this one is {mural.config.model_type!r}")
+        config = MuralConfig.from_dict(mural.config.to_dict() | options)
+        model = cls(config)
+        own = model.state_dict()
+        model.load_state_dict(own | {name: value for name, value in mural.state_dict().items() if name in own})
+        return model.train(mural.training)
 
     @can_return_tuple
     def get_text_features(

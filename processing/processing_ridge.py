@@ -26,6 +26,12 @@ def as_characters(text: str) -> list[int]:
     return [ord(character) for character in f" {' '.join(words)} "]
 
 
+def characters_of(texts: list[str]) -> Tensor:
+    """Returns the code points of texts [N, C] as `as_characters` has them, 0 at padding."""
+    rows = [torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts]
+    return pad_sequence(rows, batch_first=True)
+
+
 class RidgeProcessor(PerLanguageProcessor):
     """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`, `character_ids`.
 
@@ -162,8 +168,7 @@ class RidgeProcessor(PerLanguageProcessor):
 
     def characters(self, texts: list[str]) -> Tensor:
         """Returns the code points of texts [N, C], 0 at padding."""
-        rows = [torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts]
-        return pad_sequence(rows, batch_first=True)
+        return characters_of(texts)
 
 
 __all__ = ["RidgeProcessor"]

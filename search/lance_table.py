@@ -92,7 +92,10 @@ def lance_errors(address: str | Path, *, changes: bool = False) -> Iterator[None
         yield
     except BabelensError:
         raise
-    except (RuntimeError, ValueError, OSError) as error:
+    except Exception as error:
+        # What panics in LanceDB's Rust is an exception of a class that no module exports.
+        if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ != "RustPanic":
+            raise
         if changes and "os error" in str(error):
             raise SaveError(f"{address} could not be written, and the index is as before: {error}") from error
         raise SearchIndexError(f"{address}: LanceDB failed: {error}") from error

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..configuration.errors import InputError, MissingExtraError, ModelMismatchError, SaveError, SearchIndexError
+from ..configuration.errors import InputError, ModelMismatchError, SaveError, SearchIndexError
 from ..configuration.files import errors_naming
 from ..configuration.identity import is_same_model
 from ..configuration.locks import locked_folder
@@ -106,11 +106,12 @@ def open_index(address: str | Path) -> "VectorIndex":
     if not is_remote(address):
         check_index(Path(address))
     try:
-        return VectorIndex(address, connect(address).open_table(TABLE))
-    except MissingExtraError:
-        raise
-    except (ValueError, RuntimeError, OSError, KeyError, TypeError) as error:
-        raise SearchIndexError(f"{address} holds no index of LanceDB, or a damaged one: {error}") from error
+        with lance_errors(address):
+            return VectorIndex(address, connect(address).open_table(TABLE))
+    except (SearchIndexError, KeyError, TypeError) as error:
+        raise SearchIndexError(
+            f"{address} holds no index of LanceDB, or a damaged one: {error.__cause__ or error}"
+        ) from error
 
 
 class VectorIndex:

@@ -174,7 +174,18 @@ class BabelensTrainer(WholeCheckpointTrainer):
 
     def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Trains the model that the trainer has; arguments as in `train`."""
+        self._state_special_tokens()
         return super().train(resume_from_checkpoint, **kwargs)
+
+    def _state_special_tokens(self) -> None:
+        """Writes the ids of the special tokens into a configuration without a text tower's, such as MLA's.
+
+        transformers writes them when a training begins, and warns that they are new."""
+        config, tokenizer = self.model.config, getattr(self.processing_class, "tokenizer", None)
+        if tokenizer is not None and config.get_text_config() is config:
+            for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+                if getattr(tokenizer, name, None) is not None:
+                    setattr(config, name, getattr(tokenizer, name))
 
     def refuse_augmentation(self, task: str) -> None:
         """Refuses `image_augmentation` for a task whose images are replaced by features that are computed once.

@@ -144,7 +144,7 @@ class ContrastiveTrainer(BabelensTrainer):
         """
         if task == IMAGE_TEXT:
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
-        return translation_pairs(data.corpus, data.pairs)
+        return translation_pairs(data.corpus, data.pairs, co_captions=True)
 
     def make_collator(self, task: str) -> Collator:
         """Returns the function from the examples of a task and their seeds to the model's inputs and `positives`."""

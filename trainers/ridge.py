@@ -3,28 +3,30 @@ that the native model reads.
 
 Up to `DUAL` sentences, a language is solved by the similarities of its sentences; the strength of the regression and
 the weight of the text encoder are those with the least error where each sentence is left out in turn, which has a
-closed form and takes no sentence from the data. More sentences are solved by normal equations, which are summed chunk
+closed form and takes no sentence from the data. Names of things may be added as further texts of less weight. More
+sentences are solved by normal equations, which are summed chunk
 by chunk, so that memory does not grow with them; then a part of the sentences is held out for the choice.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from datasets.utils.logging import tqdm
-from scipy import linalg
 from torch import Tensor
 
 from ..configuration.errors import CorpusError
 from ..configuration.identity import code_of, settings_of
+from ..data.emoji.translations import NameTranslations, Pairs
 from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder, evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.processing_ridge import RidgeProcessor
-from .frozen_features import frozen_tensor
+from .frozen_features import frozen_features, frozen_tensor
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +37,6 @@ _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT, _UNTAUGHT, _CHUNK = 1000, 200, 1024
 _RESAMPLES = 1000
-
-Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class LanguageResult:
         zero_shot: `r10` of the native model reading the texts by itself.
         strength: of the regression.
         encoder_weight: of the text encoder beside the n-grams; 0 without one.
+        names: the language of the names that were learned beside the sentences; None without names.
     """
 
     pairs: int
@@ -64,8 +65,9 @@ class LanguageResult:
     zero_shot: float
     strength: float
     encoder_weight: float
+    names: str | None = None
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
@@ -90,6 +92,7 @@ def learn(
     processor: RidgeProcessor,
     translations: Mapping[str, Pairs],
     *,
+    names: Mapping[str, NameTranslations] | None = None,
     batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
@@ -100,6 +103,7 @@ def learn(
         model: the model.
         processor: its processor.
         translations: by language, texts and the native translation of each.
+        names: by language, names of things that are learned beside the sentences.
         batch_size: texts that the encoders read at a time.
         precision: in which the text encoder computes, `float32` or `bfloat16`.
         cache_dir: where its features are kept; by default beside the features of frozen towers.
@@ -124,12 +128,22 @@ def learn(
     tag = processor.native_language
     sentences = list(dict.fromkeys(each for _, natives in translations.values() for each in natives))
     position = {sentence: index for index, sentence in enumerate(sentences)}
-    targets = native.encode_text(sentences, language=tag)
+    targets = _native_targets(native, sentences, tag, cache_dir)
     first = not model.config.languages
     if first:
         _set_space(model, torch.from_numpy(targets))
     deviations = _deviations(model, torch.from_numpy(targets))
-    features = _encoder_features(model, processor, translations, batch_size, precision, cache_dir)
+    named = names or {}
+    groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
+    features = _encoder_features(model, processor, {**translations, **groups}, batch_size, precision, cache_dir)
+    beside = {
+        key: _Named(
+            _characters(processor, texts),
+            features.get(key),
+            _deviations(model, torch.from_numpy(_native_targets(native, natives, tag, cache_dir))),
+        )
+        for key, (texts, natives) in groups.items()
+    }
     samples = {language: _in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
     guessed = [translations[language][0][row] for language, sample in samples.items() for row in sample]
     ends = np.cumsum([len(sample) for sample in samples.values()])
@@ -142,11 +156,16 @@ def learn(
     for index, (language, (texts, natives)) in enumerate(tqdm(translations.items(), "Languages", disable=None)):
         rows = torch.tensor([position[each] for each in natives])
         characters = _characters(processor, texts)
-        solved = _solve(model, characters, features.get(language), deviations[rows])
+        more = named.get(language)
+        extra = [] if more is None else [beside[more.language, n] for n in range(len(more.groups))]
+        solved = _solve(
+            model, characters, features.get(language), deviations[rows], extra, 0.0 if more is None else more.weight
+        )
         model.maps.set(1 + start + index, solved.importance, solved.ngrams, solved.encoder)
         sampled = rows[torch.from_numpy(samples[language])]
         own = untaught[language]
-        results[language] = _result(model, solved, len(texts), targets, rows[solved.tested], sampled, own)
+        found = _result(model, solved, len(texts), targets, rows[solved.tested], sampled, own)
+        results[language] = replace(found, names=None if more is None else more.language)
     if first:
         _solve_shared(model, processor, translations, features, deviations, position)
     return results
@@ -163,12 +182,26 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
     maps.directions[: len(found)] = found
 
 
+def _native_targets(native: Embedder, sentences: list[str], tag: str, cache_dir: str | None) -> np.ndarray:
+    """The native model's embeddings of texts in its language [n, d], kept on disk."""
+    return frozen_features(
+        lambda: native.encode_text(sentences, language=tag),
+        weights=native.model.state_dict(),
+        settings=f"ridge targets {settings_of(native.model.config)} {code_of(native.model, native.processor)} {tag}",
+        items=(text.encode() for text in sentences),
+        cache_dir=cache_dir,
+    )
+
+
 def _deviations(model: RidgeModel, targets: Tensor) -> Tensor:
     """Targets [n, d] in the directions of the model, [n, rank]."""
     return (targets - model.maps.mean.float()) @ model.maps.directions.float().T
 
 
-def _characters(processor: RidgeProcessor, texts: list[str]) -> Callable[[slice | Tensor], Tensor]:
+Characters = Callable[[slice | Tensor], Tensor]  # code points [n, C] of texts at some positions
+
+
+def _characters(processor: RidgeProcessor, texts: list[str]) -> Characters:
     """The code points of texts, of some at a time, [n, C]."""
 
     def of(rows: slice | Tensor) -> Tensor:
@@ -181,12 +214,12 @@ def _characters(processor: RidgeProcessor, texts: list[str]) -> Callable[[slice 
 def _encoder_features(
     model: RidgeModel,
     processor: RidgeProcessor,
-    translations: Mapping[str, Pairs],
+    translations: Mapping[Any, Pairs],
     batch_size: int,
     precision: str,
     cache_dir: str | None,
-) -> dict[str, Tensor]:
-    """The features of the text encoder, by language [n, W]; empty without one. All languages are read in one pass, by
+) -> dict[Any, Tensor]:
+    """The features of the text encoder, by language [n, W]; empty without one. All texts are read in one pass, by
     length, and kept on disk."""
     if model.text_model is None:
         return {}
@@ -223,6 +256,15 @@ def _encoder_features(
 
 
 @dataclass(frozen=True)
+class _Named:
+    """Names that are learned beside sentences."""
+
+    characters: Characters
+    pooled: Tensor | None  # [m, W]
+    targets: Tensor  # [m, rank]
+
+
+@dataclass(frozen=True)
 class _Solved:
     """The map of a language, and what it predicts for texts that it was not solved with."""
 
@@ -236,7 +278,12 @@ class _Solved:
 
 
 def _solve(
-    model: RidgeModel, characters: Callable[[slice | Tensor], Tensor], pooled: Tensor | None, targets: Tensor
+    model: RidgeModel,
+    characters: Characters,
+    pooled: Tensor | None,
+    targets: Tensor,
+    names: Sequence[_Named] = (),
+    names_weight: float = 0.0,
 ) -> _Solved:
     """Solves for one map.
 
@@ -245,6 +292,9 @@ def _solve(
         characters: the code points of texts at some positions.
         pooled ([n, W]): the features of the text encoder.
         targets ([n, rank]): what is to be predicted.
+        names: further texts. Features and targets of each group are taken from their own mean: names are another kind
+            of text than sentences.
+        names_weight: of each of these texts.
     """
     count, width = len(targets), model.maps.importance.shape[1]
     seen = torch.zeros(width)
@@ -255,33 +305,63 @@ def _solve(
     importance = ((1 + count) / (1 + seen)).log() + 1
     mean = None if pooled is None else pooled.mean(0)
 
-    def ngrams(rows: slice | Tensor) -> Tensor:
-        places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
+    def weighted(characters: Tensor) -> Tensor:
+        places, weights = model.maps.weighted_ngrams(characters, importance[None])
         return torch.zeros(len(places), width).scatter_add(1, places, weights)
+
+    def ngrams(rows: slice | Tensor) -> Tensor:
+        return weighted(characters(rows))
 
     def encoded(rows: slice | Tensor) -> Tensor | None:
         return None if pooled is None or mean is None else centered(pooled[rows], mean)
 
+    whole = slice(None)
+    beside = (
+        _Beside(
+            torch.cat([weighted(each.characters(whole)) for each in names]) * names_weight**0.5,
+            None
+            if pooled is None
+            else torch.cat([centered(each.pooled, each.pooled.mean(0)) for each in names if each.pooled is not None])
+            * names_weight**0.5,
+            torch.cat([each.targets - each.targets.mean(0) for each in names]) * names_weight**0.5,
+        )
+        if names
+        else None
+    )
     solve = _solve_dual if count <= DUAL else _solve_primal
-    map_, strength, weight, tested, predicted = solve(ngrams, encoded, targets)
+    map_, strength, weight, tested, predicted = solve(ngrams, encoded, targets, beside)
     encoder = None if mean is None else (mean, map_[width:])
     return _Solved(importance, map_[:width], encoder, strength, weight, tested, predicted)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Further texts, times the root of their weight."""
+
+    ngrams: Tensor  # [m, rows]
+    encoded: Tensor | None  # [m, W]
+    targets: Tensor  # [m, rank]
 
 
 Features = Callable[[slice | Tensor], Tensor]
 Solution = tuple[Tensor, float, float, Tensor, Tensor]
 
 
-def _solve_dual(ngrams: Features, encoded: Callable[[slice | Tensor], Tensor | None], targets: Tensor) -> Solution:
+def _solve_dual(
+    ngrams: Features,
+    encoded: Callable[[slice | Tensor], Tensor | None],
+    targets: Tensor,
+    beside: _Beside | None = None,
+) -> Solution:
     """Solves by the similarities of the sentences; each is left out in turn to choose strength and weight."""
     whole = slice(0, len(targets))
     words, features = ngrams(whole), encoded(whole)
     wanted = targets.double()
-    similar = (words @ words.T).double()
-    beside = None if features is None else (features @ features.T).double()
+    similar = _similar(words)
+    also = None if features is None else (features @ features.T).double()
     best: tuple[float, float, float, Tensor, Tensor] | None = None
-    for weight in _ENCODER_WEIGHTS if beside is not None else (0.0,):
-        values, vectors = torch.linalg.eigh(similar if beside is None else similar + weight * beside)
+    for weight in _ENCODER_WEIGHTS if also is not None else (0.0,):
+        values, vectors = torch.linalg.eigh(similar if also is None else similar + weight * also)
         values, turned = values.clamp(min=0), vectors.T @ wanted
         for strength in _STRENGTHS:
             kept = values / (values + strength)
@@ -293,13 +373,41 @@ def _solve_dual(ngrams: Features, encoded: Callable[[slice | Tensor], Tensor | N
                 best = error, strength, weight, coefficients.float(), left_out.float()
     assert best is not None
     _, strength, weight, coefficients, left_out = best
+    if beside is not None:
+        words = torch.cat([beside.ngrams, words])
+        features = None if features is None or beside.encoded is None else torch.cat([beside.encoded, features])
+        coefficients, left_out = _solve_with_names(words, features, beside.targets, wanted, strength, weight)
     map_ = words.T @ coefficients
     if features is not None:
         map_ = torch.cat([map_, weight * (features.T @ coefficients)])
     return map_, strength, weight, torch.arange(len(targets)), left_out
 
 
-def _solve_primal(ngrams: Features, encoded: Callable[[slice | Tensor], Tensor | None], targets: Tensor) -> Solution:
+def _solve_with_names(
+    words: Tensor, features: Tensor | None, names: Tensor, wanted: Tensor, strength: float, weight: float
+) -> tuple[Tensor, Tensor]:
+    """Solves for the coefficients [m + n, rank] of names and sentences, in this order, and predicts each sentence
+    without itself. With the names first, the last block of the Cholesky factor is all that leaving out needs."""
+    similar = _similar(words) if features is None else _similar(words) + weight * (features @ features.T).double()
+    similar.diagonal().add_(strength)
+    factor = torch.linalg.cholesky(similar)
+    coefficients = torch.cholesky_solve(torch.cat([names.double(), wanted]), factor)
+    inverse = torch.cholesky_inverse(factor[len(names) :, len(names) :]).diagonal()
+    left_out = wanted - coefficients[len(names) :] / inverse[:, None]
+    return coefficients.float(), left_out.float()
+
+
+def _similar(words: Tensor) -> Tensor:
+    """Products [n, n] of n-grams [n, rows], of which few are not zero."""
+    return torch.sparse.mm(words.to_sparse(), words.T.contiguous()).double()
+
+
+def _solve_primal(
+    ngrams: Features,
+    encoded: Callable[[slice | Tensor], Tensor | None],
+    targets: Tensor,
+    beside: _Beside | None = None,
+) -> Solution:
     """Solves by normal equations, which are summed over chunks; sentences that are held out choose the strength, and
     are then added."""
     weight = 0.0 if encoded(slice(0, 1)) is None else 0.5
@@ -317,13 +425,17 @@ def _solve_primal(ngrams: Features, encoded: Callable[[slice | Tensor], Tensor |
         part = features(rows)
         gram.addmm_(part.T, part)
         cross.addmm_(part.T, targets[rows])
+    if beside is not None:
+        further = [] if beside.encoded is None else [weight**0.5 * beside.encoded]
+        part = torch.cat([beside.ngrams, *further], 1)
+        gram.addmm_(part.T, part)
+        cross.addmm_(part.T, beside.targets)
     unseen = features(tested)
 
     def solved(strength: float, gram: Tensor, cross: Tensor) -> Tensor:
-        ridge = gram.numpy().copy()
-        ridge[np.diag_indices(width)] += strength
-        factor = linalg.cho_factor(ridge, lower=True, overwrite_a=True, check_finite=False)
-        return torch.from_numpy(linalg.cho_solve(factor, cross.numpy(), check_finite=False))
+        ridge = gram.clone()
+        ridge.diagonal().add_(strength)
+        return torch.cholesky_solve(cross, torch.linalg.cholesky(ridge))
 
     best: tuple[float, float, Tensor] | None = None
     for strength in _STRENGTHS[1:]:

@@ -218,6 +218,15 @@ def acquire(
     bf16: Annotated[
         bool, typer.Option("--bf16", help="The same as `--precision bfloat16`.", rich_help_panel=_TRAINING)
     ] = False,
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names/--no-names",
+            help="With `--way ridge`, learn words from Unicode CLDR's names of emoji too, in the language or in "
+            "a near relative. They are fetched once, from the npm registry; license: Unicode-3.0.",
+            rich_help_panel=_DATA,
+        ),
+    ] = True,
     license: Annotated[
         str,
         typer.Option(help="License of the result, by its name on the Hub: `cc-by-4.0`.", rich_help_panel=_DATA),
@@ -273,6 +282,7 @@ def acquire(
         "steps": steps,
         "exposure_steps": exposure_steps,
         "license": license,
+        "names": names,
         "trust_remote_code": trust_remote_code,
         "training": {
             "per_device_train_batch_size": batch_size,

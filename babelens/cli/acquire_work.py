@@ -100,6 +100,13 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
         interval = f"{found.r10_low:.1f} to {found.r10_high:.1f}"
         table.add_row(tag, f"{found.pairs:,}", first, ten, interval, chance, untaught)
     console.print(table)
+    if sources := {tag: found.names for tag, found in results.items() if found.names}:
+        borrowed = [f"{tag} from {source}" for tag, source in sources.items() if tag.partition("-")[0] != source]
+        relatives = f" ({', '.join(borrowed[:8])}{', …' if len(borrowed) > 8 else ''})" if borrowed else ""
+        console.print(
+            f"{len(sources)} of {len(results)} languages learned from Unicode CLDR's names of emoji too{relatives}; "
+            "license: Unicode-3.0."
+        )
     for tag, found in results.items():
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")

@@ -75,6 +75,15 @@ Figure = Annotated[
         callback=_figure_file,
     ),
 ]
+Gallery = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
+        dir_okay=False,
+        callback=png_file,
+    ),
+]
 Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
 Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
 Metric = Annotated[str, typer.Option(help="The metric, such as `mean_recall`, `t2i_r1` or `i2t_r10`.")]

@@ -4,9 +4,10 @@ import typer
 
 from .analyze_distances import distances
 from .analyze_embeddings import captions, languages, neighbors
+from .analyze_images import labels, retrieval
 from .analyze_results import agreement, data, forgetting
 
-ANALYSES = (languages, captions, distances, neighbors, agreement, data, forgetting)
+ANALYSES = (languages, captions, labels, distances, neighbors, retrieval, agreement, data, forgetting)
 
 analyze = typer.Typer(
     no_args_is_help=True,

@@ -11,11 +11,11 @@ from ..configuration.languages import normalize_language
 from .analysis_options import (
     Captions,
     Figure,
+    Gallery,
     Languages,
     Limit,
     Seed,
     Texts,
-    png_file,
     tags_of,
 )
 from .options import AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode
@@ -104,14 +104,7 @@ def captions(
 def neighbors(
     model: Model,
     data: Captions,
-    output: Annotated[
-        Path,
-        typer.Option(
-            help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
-            dir_okay=False,
-            callback=png_file,
-        ),
-    ],
+    output: Gallery,
     language: Annotated[str, typer.Option(help="The language of the query, as a BCP-47 tag.")],
     query: Annotated[str | None, typer.Option(help="The query: any text.")] = None,
     image_id: Annotated[

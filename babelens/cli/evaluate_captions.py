@@ -30,7 +30,7 @@ from .starting import begin_work
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
     from ..inference.embedder import Embedder
-    from ..inference.gallery import GalleryRow
+    from ..inference.gallery import GalleryRow, TextsRow
     from ..inference.reranking import Reranker
     from ..inference.translation import Translator
 
@@ -244,7 +244,7 @@ def evaluate_captions(
             report=report,
         )
         return
-    gallery: list[GalleryRow] | None = [] if output and report else None
+    gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
     results = evaluate_retrieval(
         embedder,
         corpus,

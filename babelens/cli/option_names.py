@@ -1,6 +1,7 @@
 """Errors of the package name arguments of Python, such as `split='train'`; those of a command name its options."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +48,7 @@ def with_options(sentence: str, options: dict[str, str]) -> str:
         name, value = match["name"], match["value"]
         if name not in options:
             return match[0]
-        return options[name] if value == "True" else f"{options[name]} {value.strip(_QUOTES)}"
+        return options[name] if value == "True" else f"{options[name]} {shlex.quote(value.strip(_QUOTES))}"
 
     return _ARGUMENT.sub(option, sentence)
 

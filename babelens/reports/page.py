@@ -128,14 +128,17 @@ def _gallery(evaluation: Evaluation) -> dict[str, Any] | None:
     for row in evaluation.gallery.rows:
         heading = row["heading"] or heading
         sections.setdefault(heading, []).append(row)
-    return {"name": evaluation.name, "sections": sections, "credits": evaluation.gallery.credits}
+    found = evaluation.gallery
+    return {"name": evaluation.name, "sections": sections, "texts": found.texts, "credits": found.credits}
 
 
 def _fonts(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     """The fonts of the queries, as style sheets name them. Of fonts that overlap, the one for the longer tag, such as
     `zh-Hant`, comes later, and wins."""
-    rows = [row for evaluation in evaluations if evaluation.gallery for row in evaluation.gallery.rows]
-    texts = [(row["query"], row["language"]) for row in rows if is_language(row["language"])]
+    galleries = [evaluation.gallery for evaluation in evaluations if evaluation.gallery]
+    rows = [(row["query"], row["language"]) for gallery in galleries for row in gallery.rows]
+    rows += [(text, row["language"]) for gallery in galleries for row in gallery.texts for text in row["texts"]]
+    texts = [(text, language) for text, language in rows if is_language(language)]
     fonts = sorted(web_fonts(texts), key=lambda font: max(map(len, font.languages)))
     return [
         {

@@ -68,8 +68,8 @@ def load_learner(choices: AcquisitionChoices, translations: Dataset) -> tuple[Ml
 def _refuse_settled_choices(choices: AcquisitionChoices) -> None:
     if given := choices.given(_FIRST_LANGUAGE_CHOICES):
         raise TrainingSetupError(
-            f"{', '.join(given)}: {choices.base} has acquired languages already, and with the first of them settled "
-            "its vocabulary and its acquirers; leave these options out"
+            f"{choices.as_given(given)}: {choices.base} has acquired languages already, and with the first of them "
+            "settled its vocabulary and its acquirers; leave these options out"
         )
 
 

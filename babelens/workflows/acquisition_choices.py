@@ -57,6 +57,7 @@ class AcquisitionChoices:
         native_texts: which text encoder reads texts in the native language, the `student` or (default) the `native`
             model.
         license: of the result, a Hub identifier.
+        names: whether a language that is solved for learns from CLDR's names of emoji too.
         trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
     """
@@ -83,6 +84,7 @@ class AcquisitionChoices:
     native_texts: Literal["student", "native"] | None = None
     license: str = "other"
     trust_remote_code: bool = False
+    names: bool = True
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +111,10 @@ class AcquisitionChoices:
                 "layers that are trained; one of them can be taken"
             )
         if self.text_encoder is None and (given := self.given(ONLY_OF_STUDENTS)):
-            raise TrainingSetupError(f"{', '.join(given)}: these are of a student, whose text_encoder is not given")
+            raise TrainingSetupError(
+                f"{self.as_given(given)}: choices of a text encoder, and none is named; name one as in "
+                "text_encoder='intfloat/multilingual-e5-small'"
+            )
         if self.exposure_steps is not None and self.captions is None:
             raise TrainingSetupError(
                 f"exposure_steps={self.exposure_steps} is for language exposure, which takes captions"
@@ -145,6 +150,13 @@ class AcquisitionChoices:
     def given(self, names: Iterable[str]) -> list[str]:
         """Which of these choices were made."""
         return [name for name in names if getattr(self, name) is not None]
+
+    def as_given(self, names: Iterable[str]) -> str:
+        """Choices with their values, which errors of the command line show as options."""
+        values = {name: getattr(self, name) for name in names}
+        return ", ".join(
+            f"{name}={value if isinstance(value, int) else str(value)!r}" for name, value in values.items()
+        )
 
     def transfer_steps(self, pairs: int) -> int:
         """The steps of native language transfer on so many pairs."""

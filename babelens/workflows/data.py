@@ -200,7 +200,7 @@ class RecipeData:
         data = self.task_data(task, stage)
         if task == IMAGE_TEXT:
             return len(image_text_pairs(data.corpus, data.languages))
-        return len(translation_pairs(data.corpus, data.pairs)) if task == TEXT_TEXT else None
+        return len(translation_pairs(data.corpus, data.pairs, co_captions=True)) if task == TEXT_TEXT else None
 
 
 # ---- The record of a run's beginning, kept beside its checkpoints: its settings, and digests of its data ----

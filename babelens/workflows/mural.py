@@ -1,13 +1,61 @@
-"""MURAL's and ALIGN's recipes: they begin with a preset, with two pretrained towers, or with a MURAL."""
+"""MURAL's and ALIGN's recipes: they begin with a preset, with two pretrained towers, or with a MURAL or an ALIGN."""
 
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..configuration.errors import RecipeError
+from ..configuration.pretrained import load_config
+from ..modeling.modeling_mural import MuralModel
+from .argument_checks import overrides_checked
 from .building import ModelBuilder
+from .data import RecipeData
 from .loading import Workflow
+
+# What a model that training goes on from may change: its tasks, each with a head, and its losses.
+_OF_TASKS = ("tasks", "label_smoothing", "text_text_temperature", "text_text_margin")
+
+
+class MuralData(RecipeData):
+    """The data of MURAL, whose pairs of texts may be two captions of an image in one language."""
+
+    pairs_with_itself = True
 
 
 class MuralBuilder(ModelBuilder):
-    """Builds a MURAL."""
+    """Builds a MURAL; one that training goes on from may get another task."""
 
+    starts = ("mural",)
+    overrides_start = True
     takes_towers = True
 
+    def check(self) -> None:
+        super().check()
+        source = self.recipe.model
+        for name in source.overrides if source.from_pretrained else ():
+            if name not in _OF_TASKS:
+                raise RecipeError(
+                    f"model.overrides.{name}: a model that training goes on from keeps its configuration, but for "
+                    f"{', '.join(_OF_TASKS)}; leave it out"
+                )
 
-WORKFLOW = Workflow(builder=MuralBuilder)
+    def check_towers(self) -> None:
+        super().check_towers()
+        if not self.recipe.model.from_pretrained:
+            return
+        tasks = self.recipe.model.overrides.get("tasks") or load_config(self.start, **self.code).tasks
+        for task in self.recipe.train:
+            if task not in tasks:
+                raise RecipeError(
+                    f"train.{task}: {self.start} has the tasks {', '.join(tasks)}; leave it out, or add the task in "
+                    "model.overrides.tasks"
+                )
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model, source = super().make_model(processor), self.recipe.model
+        if source.from_pretrained and source.overrides:
+            with overrides_checked():
+                model = MuralModel.from_mural(model, **source.overrides)
+            model.set_attn_implementation(source.attn_implementation or "sdpa")
+        return model
+
+
+WORKFLOW = Workflow(data=MuralData, builder=MuralBuilder)

@@ -24,7 +24,7 @@ from ..evaluation.found_images import gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, evaluation_mode
-from ..inference.gallery import GalleryRow
+from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import (
     IMAGE_TOWER,
     TEXT_TOWER,
@@ -64,7 +64,7 @@ def write_evaluation(
     name: str,
     content: Any,
     ranks: Mapping[str, QueryRanks] | None = None,
-    gallery: Sequence[GalleryRow] = (),
+    gallery: Sequence[GalleryRow | TextsRow] = (),
     credits: Sequence[str] = (),
 ) -> None:
     """Writes results of the model in `output` as JSON to `output/evaluation/<name>.json`, and beside them the ranks of
@@ -184,7 +184,7 @@ class Reporting:
         if not languages:
             return []
         ranks: dict[str, QueryRanks] = {}
-        gallery: list[GalleryRow] = []
+        gallery: list[GalleryRow | TextsRow] = []
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
         described = [public_name(self.recipe.validation.source)]

@@ -4,6 +4,7 @@ The result is a whole model. Images, texts in the native language, and languages
 before stay bitwise what they were.
 """
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,13 +14,21 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from ..configuration.configuration_two_tower import declared_pooling
-from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean
+from ..configuration.errors import (
+    CorpusError,
+    MissingExtraError,
+    ModelKindError,
+    SourceUnavailableError,
+    TrainingSetupError,
+    did_you_mean,
+)
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import explained, load_processor, located
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.sampling import evenly_spread
+from ..data.emoji.translations import NameTranslations, load_emoji_names
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
@@ -33,6 +42,9 @@ from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import fastest_precision
 from ..trainers.ridge import LanguageResult, Pairs, learn
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
+from .emoji_names import names_for
+
+logger = logging.getLogger(__name__)
 
 ALL = "all"
 _OF_TRAINING = ("captions", "freeze_encoder", "train_layers", "native_texts", "steps", "exposure_steps")
@@ -56,10 +68,10 @@ class RidgeAcquisition(AcquisitionChoices):
             self.language = ",".join(tag for tag in languages_of(self.corpus) if tag != native)
         super().__post_init__()
         if given := self.given(ONLY_OF_ADAPTERS):
-            raise TrainingSetupError(f"{', '.join(given)}: only an adapter has such a choice (--way adapter)")
+            raise TrainingSetupError(f"{self.as_given(given)}: only an adapter has such a choice (--way adapter)")
         if given := self.given(_OF_TRAINING):
             raise TrainingSetupError(
-                f"{', '.join(given)}: this way solves, and trains nothing; --way student and --way adapter train"
+                f"{self.as_given(given)}: this way solves, and trains nothing; --way student and --way adapter train"
             )
 
     @cached_property
@@ -87,6 +99,18 @@ class RidgeAcquisition(AcquisitionChoices):
             examples = view.__getitems__(list(range(len(view))))
             pairs[tag] = ([each["text_a"] for each in examples], [each["text_b"] for each in examples])
         return pairs
+
+    @cached_property
+    def emoji_names(self) -> dict[str, NameTranslations]:
+        """Names of things to learn from beside the sentences, by language; empty where they cannot be fetched."""
+        if not self.names:
+            return {}
+        try:
+            names = load_emoji_names()
+        except (SourceUnavailableError, MissingExtraError) as error:
+            logger.warning("The languages are learned without CLDR's names of emoji: %s", error)
+            return {}
+        return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
 
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
@@ -140,7 +164,7 @@ class RidgeAcquisition(AcquisitionChoices):
     def _check_further(self, model: RidgeModel) -> None:
         given = self.given(("native_language", "text_encoder", "text_pooling", "text_prompt"))
         if given:
-            raise TrainingSetupError(f"{', '.join(given)}: already settled by {self.base}, which has languages")
+            raise TrainingSetupError(f"{self.as_given(given)}: already settled by {self.base}, which has languages")
         for language in self.languages:
             if language in (model.config.native_language, *model.config.languages):
                 raise TrainingSetupError(f"{self.base} has the language {language!r} already")
@@ -159,7 +183,9 @@ class RidgeAcquisition(AcquisitionChoices):
         if precision == "auto":
             precision = fastest_precision(self.model.device.type).name
         size = self.training.get("per_device_train_batch_size", 64)
-        self.results = learn(self.model, self.processor, self.pairs, batch_size=size, precision=precision)
+        self.results = learn(
+            self.model, self.processor, self.pairs, names=self.emoji_names, batch_size=size, precision=precision
+        )
         return self.results
 
     @cached_property
@@ -181,6 +207,7 @@ class RidgeAcquisition(AcquisitionChoices):
                 base_models=self.base_facts,
                 has_encoder=config.text_config is not None,
                 results=self.results,
+                names=sorted({each.language for each in self.emoji_names.values()}),
                 command=command,
                 license=self.license,
             )

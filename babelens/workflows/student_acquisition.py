@@ -92,7 +92,7 @@ class StudentAcquisition(AcquisitionRun):
             )
         given = self.given(ONLY_OF_ADAPTERS)
         if given and not self.given(VOCABULARIES):
-            raise TrainingSetupError(f"{', '.join(given)}: only an adapter (--way adapter) has such a choice")
+            raise TrainingSetupError(f"{self.as_given(given)}: only an adapter (--way adapter) has such a choice")
         self.model: MlaStudentModel
         self.processor: MlaStudentProcessor
 

@@ -67,6 +67,8 @@ def translation_pairs(
     corpus: Dataset | IterableDataset,
     pairs: Iterable[LanguagePair] | None = None,
     languages: Languages | None = None,
+    *,
+    co_captions: bool = False,
 ) -> "View":
     """Examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is read.
 
@@ -80,13 +82,16 @@ def translation_pairs(
         pairs: (language_a, language_b) tuples; by default every two languages that occur in the same row, in
             alphabetical order.
         languages: without `pairs`, the languages whose pairs are taken, as far as they occur; by default all.
+        co_captions: whether a pair of a language with itself is every two different captions of a row; by default, a
+            caption is then its own translation.
 
     Raises:
         CorpusError: if no row has texts in both languages of a pair, or in one of `languages` and in another (not
             checked for a stream).
         LanguageTagError: for an unknown language.
     """
-    select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
+    taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
+    select = partial(taken, co_captions=co_captions)
     return _view("translation_pairs", corpus, select, ["image_id"])
 
 

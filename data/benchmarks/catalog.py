@@ -119,6 +119,8 @@ PROTOCOLS = {
     "language has a gallery of its own.",
     "crisscrossed": "Image-text, text-text and image-image retrieval with all positives that annotators found, and "
     "Spearman correlations with their ratings (STS, SIS, SITS).",
+    "translations": "Every sentence searches the English translations of its language, and every translation the "
+    "sentences: `accuracy` and `accuracy_from_en`, in percent.",
 }
 
 

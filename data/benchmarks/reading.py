@@ -22,9 +22,10 @@ from .coco import (
 from .crisscrossed import read_crisscrossed
 from .flickr import read_flickr30k, read_multi30k, read_multi30k_translations, read_xflickrco
 from .layout import Layout
+from .tatoeba import read_tatoeba
 from .wikipedia import read_iglue_wit, read_wit, read_xm3600
 
-# Name of a benchmark -> what reads its folder: a caption corpus, or for its own protocol data of its own.
+# Name of a benchmark -> what reads its folder: a corpus, or for its own protocol data of its own.
 READERS: dict[str, Callable[[Layout, tuple[str, ...]], Any]] = {
     "coco-1k": read_coco,
     "coco-5k": read_coco,
@@ -39,6 +40,7 @@ READERS: dict[str, Callable[[Layout, tuple[str, ...]], Any]] = {
     "multi30k-task1": read_multi30k_translations,
     "stair-1k": read_stair,
     "stair-5k": read_stair,
+    "tatoeba": read_tatoeba,
     "wit": read_wit,
     "xflickrco": read_xflickrco,
     "xm3600": read_xm3600,

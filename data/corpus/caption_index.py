@@ -83,7 +83,12 @@ def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selectio
 
 
 def pairs_in(
-    table: pa.Table, pairs: list[LanguagePair] | None, languages: list[str] | None = None, *, once: bool
+    table: pa.Table,
+    pairs: list[LanguagePair] | None,
+    languages: list[str] | None = None,
+    *,
+    once: bool,
+    co_captions: bool = False,
 ) -> dict[str, Selection]:
     """Selects the pairs of captions that are translations of each other.
 
@@ -92,6 +97,7 @@ def pairs_in(
         pairs: pairs of languages; by default every two languages that occur in the same row.
         languages: without `pairs`, the languages that are paired, in this order; by default all, by their names.
         once: whether to select a pair of texts only once, if several rows with the same image_id have it.
+        co_captions: whether a language with itself is every two different captions of a row, the earlier one first.
 
     Returns:
         Description of a language pair -> its examples. One of `languages` that never meets another has an empty
@@ -101,7 +107,11 @@ def pairs_in(
     repeating = once and len(np.unique(index.concepts)) < len(table)
     selections, met = {}, set[str]()
     for language_a, language_b in combinations(languages or sorted(index.languages), 2) if pairs is None else pairs:
-        a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=True)
+        two = co_captions and language_a == language_b
+        a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=not two)
+        if two:
+            different = (a < b) & (index.text_codes[a] != index.text_codes[b])
+            a, b = a[different], b[different]
         rows = index.rows[a]
         if repeating:
             new = ~repeats(rows, index.concepts[rows], index.text_codes[a], index.text_codes[b])

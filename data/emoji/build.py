@@ -46,8 +46,10 @@ class Annotation(NamedTuple):
     keywords: list[str]
 
 
-def read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -> dict[str, dict[str, Annotation]]:
-    """Reads the annotations of all languages that name at least half of the concepts.
+def read_annotations(
+    tarballs: Collection[Path], concept_ids: Collection[str] | None = None
+) -> dict[str, dict[str, Annotation]]:
+    """Reads the annotations of all languages that name at least half of the concepts; of all languages without these.
 
     Args:
         tarballs: CLDR's npm packages of annotations and derived annotations.
@@ -59,9 +61,12 @@ def read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -
     languages: dict[str, dict[str, Annotation]] = {}
     for tarball in tarballs:
         for path, content in read_package(tarball, _belongs_to_a_language):
-            entries = {key: entry for key, entry in _entries(content).items() if key in concept_ids}
+            entries = _entries(content)
+            if concept_ids is not None:
+                entries = {key: entry for key, entry in entries.items() if key in concept_ids}
             languages.setdefault(normalize_language(path.parent.name), {}).update(entries)
-    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= len(concept_ids)}
+    least = 0 if concept_ids is None else len(concept_ids)
+    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= least}
 
 
 def _belongs_to_a_language(path: PurePosixPath) -> bool:

@@ -23,6 +23,7 @@ from .bitext_files import TABLES, TMX, ZIP, is_bitext
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .multi30k import load_multi30k
 from .wit import load_wit
+from .wit_splits import WitSplit
 
 Corpus: TypeAlias = Dataset | IterableDataset
 _WIKIMATRIX = "WikiMatrix."
@@ -62,13 +63,14 @@ def _wit(
     languages: list[str] | None = None,
     texts: list[str] | None = None,
     min_languages: int = 2,
+    split: WitSplit | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     check_images: bool = True,
     on_bad_image: Literal["error", "skip"] = "error",
     streaming: bool = False,
     cache_dir: str | None = None,
 ) -> Corpus:
-    """WIT's files `wit_v1.*.tsv.gz`, with the images of Wikipedia."""
+    """WIT's files `wit_v1.*.tsv.gz`, with the images of Wikipedia; a `split` is a part of these files, as in MURAL."""
     chosen: dict[str, Any] = {} if texts is None else {"texts": tuple(texts)}
     return load_wit(
         files,
@@ -76,6 +78,7 @@ def _wit(
         languages,
         **chosen,
         min_languages=min_languages,
+        split=split,
         on_bad_row=on_bad_row,
         check_images=check_images,
         on_bad_image=on_bad_image,

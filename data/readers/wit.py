@@ -34,6 +34,7 @@ from ..corpus.prepared import cache_key, prepared
 from ..corpus.tar_shards import tar_members, tar_shards
 from ..corpus.text_files import files_matching
 from .wit_index import PIXEL_FILES, TEXT_FILES, WitRules, index_pixels, index_texts
+from .wit_splits import WitSplit, wit_split
 
 DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
@@ -50,6 +51,7 @@ def load_wit(
     *,
     texts: tuple[str, ...] = ("reference", "page"),
     min_languages: int = 2,
+    split: WitSplit | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     check_images: bool = True,
     on_bad_image: Literal["error", "skip"] = "error",
@@ -72,6 +74,8 @@ def load_wit(
             the page), `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it
             is in the language of the page).
         min_languages: minimum number of languages of an image; other images are left out.
+        split: `train`, `validation` or `test` of the images of `source`, which share none, as MURAL's authors divide
+            WIT's training files (`wit_splits`); without streaming. By default all.
         on_bad_row: what to do with a row that does not have WIT's columns, has no address or no known language, or has
             a text longer than a caption can be: raise an error, or leave it out with a warning that counts and names
             it, at this and every later call.
@@ -83,11 +87,14 @@ def load_wit(
 
     Raises:
         ValueError: for an unknown kind of text.
-        CorpusError: for files that are missing or cut off; and for a bad row, with the file and the line.
+        CorpusError: for files that are missing or cut off, a split of a stream, and a bad row, with the file and the
+            line.
         LanguageTagError: for an unknown language; in a row, with the file and the line.
     """
     if on_bad_image == "skip" and not check_images:
         raise ValueError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
+    if split is not None and streaming:
+        raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
     wanted = None if languages is None else tuple(normalize_languages(languages))
     rules = WitRules(wanted, tuple(texts), on_bad_row == "skip")
     cache = Path(cache_dir or DEFAULT_CACHE)
@@ -105,6 +112,8 @@ def load_wit(
         rows = IterableDataset.from_generator(_rows, gen_kwargs=kwargs, features=FEATURES)
     else:
         rows = _prepared(**kwargs, cache=cache)
+        if split is not None:
+            rows = wit_split(rows, split)
     rules_of_images = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
     return as_caption_corpus(rows, images=rules_of_images, place="WIT row {}".format)
 

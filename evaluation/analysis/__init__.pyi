@@ -12,9 +12,18 @@ from .distances import (
     distance_ratios as distance_ratios,
     joint_representations as joint_representations,
 )
-from .embedding_layout import EmbeddingMap as EmbeddingMap, embedding_map as embedding_map
+from .embedding_layout import (
+    EmbeddingMap as EmbeddingMap,
+    LabelMap as LabelMap,
+    embedding_map as embedding_map,
+    label_map as label_map,
+)
 from .figures.distances import draw_distance_ratios as draw_distance_ratios
-from .figures.maps import draw_embedding_map as draw_embedding_map, draw_language_map as draw_language_map
+from .figures.maps import (
+    draw_embedding_map as draw_embedding_map,
+    draw_label_map as draw_label_map,
+    draw_language_map as draw_language_map,
+)
 from .figures.recall import (
     draw_agreement as draw_agreement,
     draw_data_recall as draw_data_recall,
@@ -34,4 +43,12 @@ from .parallel import (
     ParallelTexts as ParallelTexts,
     encode_parallel as encode_parallel,
     parallel_texts as parallel_texts,
+)
+from .side_by_side import (
+    ComparedQuery as ComparedQuery,
+    Found as Found,
+    SideBySide as SideBySide,
+    draw_side_by_side as draw_side_by_side,
+    side_by_side as side_by_side,
+    with_consistency as with_consistency,
 )

@@ -1,4 +1,5 @@
-"""A map of captions in the plane, by t-SNE or UMAP (as in figure 2 of MLA's appendix, arXiv 2206.11091).
+"""A map of captions in the plane, by t-SNE or UMAP, and one of images with the labels of their classes in several
+languages (figure 2 of MLA's appendix, arXiv 2206.11091).
 
 Distances in such a map are not to be trusted; beside it stand numbers of the embeddings themselves: whether a
 caption's nearest neighbors are the other captions of its image, or captions in its language.
@@ -50,6 +51,80 @@ class EmbeddingMap:
     same_language: float
     chance_image: float
     chance_language: float
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Images and the labels of their classes in the plane.
+
+    Args:
+        method, settings, seed: as in `EmbeddingMap`.
+        classes: the names of the classes, [C].
+        languages: BCP-47 tags of the labels, [L].
+        targets: the class of each image, [N].
+        images: the coordinates of each image, [N, 2].
+        labels: those of each label, [L, C, 2]; NaN for a class that a language has no label for.
+        accuracy: language -> the share of images, in percent, whose nearest label in it is that of their class.
+    """
+
+    method: str
+    settings: dict[str, float]
+    seed: int
+    classes: list[str]
+    languages: list[str]
+    targets: list[int]
+    images: np.ndarray
+    labels: np.ndarray
+    accuracy: dict[str, float]
+
+
+def label_map(
+    images: np.ndarray,
+    targets: Sequence[int],
+    labels: Mapping[str, Mapping[int, np.ndarray]],
+    classes: Sequence[str],
+    *,
+    method: Literal["tsne", "umap"] = "tsne",
+    seed: int = 0,
+) -> LabelMap:
+    """Lays out images and the labels of their classes in one plane.
+
+    Args:
+        images: the embeddings of the images, [N, d], of unit length.
+        targets: the index of each image's class, [N].
+        labels: language -> index of a class -> the embedding of its label, [d], of unit length.
+        classes: the names of the classes, [C].
+        method, seed: as in `embedding_map`.
+
+    Raises:
+        MissingExtraError: without `babelens[analysis]`.
+        InputError: for fewer than five images and labels, or no label.
+    """
+    places = [(language, index) for language, named in labels.items() for index in named]
+    if not places or len(images) + len(places) < 5:
+        raise InputError("a map of images and labels needs a label, and five images and labels at least")
+    points = np.concatenate([images, np.stack([labels[language][index] for language, index in places])])
+    coordinates, settings = {"tsne": _tsne, "umap": _umap}[method](points, seed)
+    languages = list(labels)
+    of_labels = np.full((len(languages), len(classes), 2), np.nan)
+    for (language, index), place in zip(places, coordinates[len(images) :], strict=True):
+        of_labels[languages.index(language), index] = place
+    right = np.asarray(targets)
+    accuracy = {}
+    for language, named in labels.items():
+        nearest = np.array(list(named))[(images @ np.stack(list(named.values())).T).argmax(1)]
+        accuracy[language] = 100 * float((nearest == right).mean())
+    return LabelMap(
+        method,
+        settings,
+        seed,
+        list(classes),
+        languages,
+        right.tolist(),
+        coordinates[: len(images)],
+        of_labels,
+        accuracy,
+    )
 
 
 def embedding_map(

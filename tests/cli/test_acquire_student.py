@@ -292,10 +292,10 @@ def test_the_rule(languages, base, adapter, student, way, reason):
 
 REFUSALS = {
     "no text encoder": ({"text_encoder": None}, "a student needs a multilingual text encoder"),
-    "choices of an adapter": ({"acquirer_size": 8}, "acquirer_size: only an adapter (--way adapter)"),
+    "choices of an adapter": ({"acquirer_size": 8}, "--acquirer-size 8: only an adapter (--way adapter)"),
     "choices of a student": (
         {"way": "adapter", "language": "de", "text_encoder": None, "text_prompt": "query: "},
-        "text_prompt: these are of a student",
+        "--text-prompt 'query: ': choices of a text encoder",
     ),
     "several languages in an adapter": ({"way": "adapter"}, "an adapter holds one language, and not de, fr"),
     "the native language": ({"language": "de,en"}, "has the language 'en' already"),

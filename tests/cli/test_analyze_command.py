@@ -230,3 +230,71 @@ def test_other_results_are_not_replaced(run, clip_folder, captioned, tmp_path):
     with pytest.raises(SaveError, match=r"validation.json holds no numbers of an analysis"):
         run_raising(run, "languages", clip_folder, "--data", captioned, "--output", tmp_path / "validation.svg")
     assert "t2i_r1" in (tmp_path / "validation.json").read_text()
+
+
+def test_models_are_shown_on_the_same_queries(result, run, clip_folder, captioned, mural_folder, tmp_path):
+    given = ("--data", captioned, "--languages", "en,de", "--queries", "2", "--top", "4")
+    found = result("retrieval", clip_folder, mural_folder, *given, name="found.png")
+    names = [clip_folder.name, mural_folder.name]
+    assert [list(query["found"]) for query in found["queries"]] == [names] * 4
+    assert found["queries"][0]["row"] == found["queries"][2]["row"]  # chosen by the image, in every language
+    corpus, embedder = load_captions(captioned), Embedder.from_pretrained(clip_folder)
+    scores = embedder.encode_text([row[0]["text"] for row in corpus["captions"]], language="en")
+    scores = scores @ embedder.encode_image(corpus["image"]).T
+    first = [scores[n].argmax() == n for n in range(N)]
+    assert found["first"]["en"][names[0]] == pytest.approx(100 * np.mean(first))
+    query = found["queries"][0]
+    best = query["found"][names[0]]
+    assert best["candidates"] == np.argsort(-scores[query["row"]], kind="stable")[:4].tolist()
+    assert best["right"] == [each == query["row"] for each in best["candidates"]]
+    assert best["rank"] == 1 + int((scores[query["row"]] > scores[query["row"], query["row"]]).sum())
+    texts = result("retrieval", clip_folder, mural_folder, *given, "--direction", "image-to-text", name="found.png")
+    query = texts["queries"][0]
+    best = query["found"][names[0]]
+    captions = [row[0]["text"] for row in corpus["captions"]]
+    column = scores[:, query["row"]]
+    assert best["names"] == [captions[n] for n in np.argsort(-column, kind="stable")[:4]]
+    with Image.open(tmp_path / "out" / "found.png") as image:
+        assert image.height > 500
+
+
+def test_only_queries_that_models_answer_in_different_ways(
+    result, run, clip_folder, captioned, mural_folder, tmp_path
+):
+    given = ("--data", captioned, "--languages", "en", "--queries", "40", "--differing")
+    (tmp_path / "out").mkdir()
+    shown = run("analyze", "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png", code=2)
+    assert "named twice" in shown.output
+    found = result("retrieval", clip_folder, mural_folder, *given, name="found.png")
+    for query in found["queries"]:
+        assert {each["rank"] == 1 for each in query["found"].values()} == {True, False}
+
+
+def test_captions_beside_their_translations(result, run, clip_folder, captioned, tmp_path):
+    given = ("--data", captioned, "--languages", "en,de,fr", "--queries", "1", "--consistency")
+    found = result("retrieval", clip_folder, *given, name="clc.png")
+    assert list(found["queries"][0]["found"]) == [
+        "the text alone",
+        "all together (CLC)",
+        "translated: de",
+        "translated: fr",
+    ]
+    alone = result("retrieval", clip_folder, *given[:-1], name="clc.png")["first"]["en"]
+    assert found["first"]["en"]["the text alone"] == alone[clip_folder.name]
+    wrong = run("analyze", "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png", code=2)
+    assert "captions of one model" in " ".join(wrong.output.split())
+
+
+def test_images_and_labels_are_in_one_map(result, clip_folder, tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "animals" / name).mkdir(parents=True)
+        for n in range(4):
+            pixels = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "animals" / name / f"{n}.png")
+    (tmp_path / "labels.tsv").write_text("class\ten\tde\ncat\tcat\tKatze\ndog\tdog\t\n")
+    given = ("--data", tmp_path / "animals", "--labels", tmp_path / "labels.tsv")
+    found = result("labels", clip_folder, *given)
+    assert found["classes"] == ["cat", "dog"] and found["targets"] == [0] * 4 + [1] * 4
+    assert np.shape(found["images"]) == (8, 2) and found["labels"][1][1] == [None, None]
+    assert found["accuracy"]["de"] == 50  # of one label

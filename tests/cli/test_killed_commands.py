@@ -1,4 +1,4 @@
-"""Long commands, killed at random moments: what is left is completed by the next run.
+"""Long commands, killed at random moments: what is left is completed by the next run. Two at once with one output.
 
 `BABELENS_KILLS=50` kills each of them more often; `python tests/support/killed_commands.py` prints a table.
 """
@@ -6,7 +6,7 @@
 import os
 
 import pytest
-from killed_commands import commands, killed_command
+from killed_commands import commands, doubled, killed_command
 
 pytestmark = [
     pytest.mark.live,
@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
-NAMES = ["train", "acquire", "embed", "embed a file", "features", "trim", "index build", "index add"]
+NAMES = ["train", "acquire", "solve", "embed", "embed a file", "features", "trim", "index build", "index add"]
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,9 @@ def test_every_command_is_tried(known):
 def test_a_killed_command_is_completed_by_the_next_run(known, tmp_path, name):
     outcome = killed_command(known, name, KILLS, tmp_path)
     assert outcome.kills == KILLS and outcome.broken == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_with_one_output_write_what_one_does(known, tmp_path, name):
+    statuses, is_the_same = doubled(known, name, tmp_path)
+    assert 0 in statuses and is_the_same

@@ -34,7 +34,7 @@ def test_train_writes_the_report_and_its_facts(run, shapes, tmp_path):
     )
     assert 0.1 < facts["memory"]["process"] < 100 and [log["stage"] for log in facts["logs"]] == [""]
     assert f"License of the weights: <b>{facts['card']['license']}</b>" in page
-    assert page.count("<img ") == 3 * 2 * 6  # languages, queries, images
+    assert page.count("<img ") == 3 * (2 * 6 + 1)  # languages; two texts with six images, and an image with texts
     assert "in English: a " in page
     run("report", tmp_path / "run", "--output", tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
@@ -46,7 +46,7 @@ def test_evaluate_writes_it_beside_its_results(run, model, shapes, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
     page = (tmp_path / "results.report.html").read_text(encoding="utf-8")
     results = json.loads((tmp_path / "results.json").read_text())
-    assert f">{results['fr']['mean_recall']:.1f}</span>" in page and page.count("<img ") == 2 * 2 * 6
+    assert f">{results['fr']['mean_recall']:.1f}</span>" in page and page.count("<img ") == 2 * (2 * 6 + 1)
     shown = run("report", tmp_path / "results.json").stdout
     assert shown.split() == ["Report:", str(tmp_path / "results.report.html")]
     for given in (["--no-report", "--output", tmp_path / "other.json"], []):

@@ -45,7 +45,8 @@ def test_every_benchmark_is_evaluated_beside_the_figures_of_papers(name, loaded,
         assert list(report["results"]) == [name]
         assert tuple(report["results"][name]) == benchmark.languages
         assert set(ranks) == {f"{name}/{language}" for language in benchmark.languages}
-        assert all(0 <= numbers["mean_recall"] <= 100 for numbers in report["results"][name].values())
+        measured = "accuracy" if name == "tatoeba" else "mean_recall"
+        assert all(0 <= numbers[measured] <= 100 for numbers in report["results"][name].values())
     assert ("all" in report["means"]) == (len(benchmark.languages) > 1)
     assert len(report["published"]) == len(benchmark.facts.figures)
     for table in report["published"]:
@@ -191,3 +192,17 @@ def test_spearman_is_sampled_over_half_of_the_queries():
     assert sampled_spearman(queries, ratings, scores, samples=400) == (mean, std)
     assert sampled_spearman(queries, ratings, 3 * ratings - 1, samples=5) == (pytest.approx(1), pytest.approx(0))
     assert np.isnan(sampled_spearman(queries, ratings, np.ones(len(queries)), samples=5)[0])
+
+
+def test_tatoeba_is_the_share_of_sentences_that_find_their_translation(loaded, embedder):
+    report = loaded("tatoeba", None).evaluate(embedder)
+    numbers = report["results"]["tatoeba"]["de"]
+    assert numbers["n_texts"] == 2  # the third is the first once more
+    english = ["One.", "Two.", "The first."]
+    cosines = (
+        embedder.encode_text(["de one", "de two"], language="de") @ embedder.encode_text(english, language="en").T
+    )
+    hits = [cosines[0].argmax() in (0, 2), cosines[1].argmax() == 1]
+    assert numbers["accuracy"] == pytest.approx(50 * sum(hits))
+    assert set(report["means"]) == {"all", "m-USE's 14", "XTREME's 36", "LASER's 82"}
+    assert report["published"][0]["rows"]["LaBSE"][0] == 91.0

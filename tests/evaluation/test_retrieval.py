@@ -19,6 +19,7 @@ from babelens.evaluation.consistency import evaluate_consistent_retrieval
 from babelens.evaluation.found_images import read_gallery, write_gallery
 from babelens.evaluation.retrieval import RetrievalRecall, evaluate_retrieval
 from babelens.inference.embedder import Embedder
+from babelens.inference.gallery import GalleryRow, TextsRow
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}
@@ -150,9 +151,17 @@ def test_a_gallery_shows_the_nearest_images_of_queries_that_the_results_do_not_c
     embedder, gallery = Embedder(*clip_parts), []
     recalls = evaluate_retrieval(embedder, caption_corpus, ["en", "de"], gallery=gallery)
     assert recalls == evaluate_retrieval(embedder, caption_corpus, ["en", "de"])
-    assert {row.language for row in gallery} == {"en", "de"}
+    assert [row.language for row in gallery if isinstance(row, TextsRow)] == ["en", "de"]
     for row in gallery:
         queries = retrieval_set(caption_corpus, row.language)
+        if isinstance(row, TextsRow):
+            found = [(queries.texts.index(text), score) for text, score in zip(row.texts, row.scores, strict=True)]
+            embeddings = embedder.encode_text(queries.texts, language=row.language)
+            cosines = embeddings @ embedder.encode_image([row.image])[0]
+            assert row.scores == pytest.approx(np.sort(cosines)[::-1][: len(row.texts)].tolist(), abs=1e-6)
+            image = next(n for n, each in enumerate(queries.images) if np.array_equal(each, row.image))
+            assert row.right == [image in queries.text_to_images[text] for text, _ in found]
+            continue
         text = queries.texts.index(row.query)
         scores = embedder.encode_image(queries.images) @ embedder.encode_text(row.query, language=row.language)[0]
         best = np.argsort(-scores, kind="stable")[: len(row.images)]
@@ -161,7 +170,9 @@ def test_a_gallery_shows_the_nearest_images_of_queries_that_the_results_do_not_c
         assert row.language == "en" or row.gloss in {*retrieval_set(caption_corpus, "en").texts, None}
     write_gallery(tmp_path / "x.gallery.json", gallery, ["by Ann"])
     read = read_gallery(tmp_path / "x.gallery.json")
-    assert [row["query"] for row in read.rows] == [row.query for row in gallery] and read.credits == ["by Ann"]
+    rows = [row for row in gallery if isinstance(row, GalleryRow)]
+    assert [row["query"] for row in read.rows] == [row.query for row in rows]
+    assert [row["language"] for row in read.texts] == ["en", "de"] and read.credits == ["by Ann"]
     small = Image.open(io.BytesIO(base64.b64decode(read.rows[0]["images"][0])))
     assert small.format == "WEBP" and max(small.size) <= 128
     assert read_gallery(tmp_path / "missing.gallery.json") is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from babelens.inference.gallery import GalleryRow, contact_sheet, retrieval_gallery
+from babelens.inference.gallery import GalleryRow, TextsRow, contact_sheet, retrieval_gallery
 from babelens.inference.lettering import Lettering, script_of
 
 GREEN, RED = (26, 152, 80), (200, 0, 0)
@@ -159,3 +159,13 @@ def test_fetched_letters_write_the_benchmarks_languages(tmp_path):
     assert len(names) > 20_000
     assert not [name for name in names if not lettering.can_write(name["text"], name["language"])]
     assert not lettering.can_write("ቀይ መኪና", "am")
+
+
+def test_texts_of_an_image_are_lines_beside_it_and_right_ones_are_framed():
+    found = TextsRow(image(), "en", ["a car", "a house"], [0.5, 0.4], [False, True], label="a model")
+    gallery = np.asarray(retrieval_gallery([found], cell=50))
+    assert (gallery[:, : 8 + 50] == RED).all(-1).any()  # the image
+    green = np.argwhere((gallery == GREEN).all(-1))
+    assert green[:, 1].min() >= 240 and green[:, 0].min() > 8 + 16  # the second line
+    both = retrieval_gallery([found, row("car", "en", label="another")], cell=50)
+    assert both.height > gallery.shape[0] and both.width >= gallery.shape[1]

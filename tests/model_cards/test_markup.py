@@ -5,14 +5,18 @@ from html.parser import HTMLParser
 
 import markdown
 import pytest
+from babelens.model_cards.adapter_cards import StudentCardFacts, write_student_card
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from babelens.model_cards.base_models import BaseModel
+from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_checks import card_problems
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts, TrainingRun, retrieval_results
+from babelens.model_cards.ridge_cards import RidgeCardFacts, write_ridge_card
 from babelens.spaces import space_files
+from babelens.trainers.ridge import LanguageResult
 
 EVIL = "<img src=x onerror=alert(1)>"
 HOSTILE = [
@@ -67,10 +71,9 @@ def facts_with(text):
     )
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_card(text, tmp_path):
-    write_card(tmp_path, facts_with(text))
-    card = ModelCard((tmp_path / "README.md").read_text())
+def checked(folder):
+    """The card of a folder, which has no elements but those of its templates."""
+    card = ModelCard((folder / "README.md").read_text())
     page = Page(markdown.markdown(card.text, extensions=["tables", "fenced_code"]))
     tags = {tag for tag, _ in page.elements}
     plain = {"h1", "h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "pre", "code", "a", "img"}
@@ -79,8 +82,47 @@ def test_a_card(text, tmp_path):
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert "javascript" not in attributes.get("href", ""), attributes
         assert tag != "img" or attributes["src"] == "examples/a.png", attributes
+    return card
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_card(text, tmp_path):
+    write_card(tmp_path, facts_with(text))
+    card = checked(tmp_path)
     assert [problem for problem in card_problems(tmp_path) if "widget" not in problem] == []
     assert card.data.model_name == text.replace("/", "")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("way", ["ridge", "adapter", "student"])
+def test_a_card_of_acquired_languages(way, text, tmp_path):
+    command = f"babelens acquire --translations /home/ada/pairs.tsv --output '{text}'"
+    base = BaseModel(name=text, license="other", license_name=text)
+    both = {"name": text.replace("/", ""), "native_language": "en", "command": command}
+    numbers = {"pairs": 20, "r1": 50.0, "r10": 90.0}
+    trained = {"parameters": 2, "pairs": 20, "exposed": False}
+    if way == "ridge":
+        result = LanguageResult(20, 20, 50.0, 90.0, 85.0, 95.0, 5.0, 5.0, 1.0, 0.5)
+        bases = [base, BaseModel(name=text, license_name=text, license="other", role=TEXT_TOWER)]
+        facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, results={"uk": result}, **both)
+        write_ridge_card(tmp_path, facts)
+    elif way == "adapter":
+        of_adapters = {"on_mla": False, "trained_embedding": True, "embedding": "embedding", "max_text_length": 64}
+        write_adapter_card(
+            tmp_path,
+            AdapterCardFacts(
+                language="uk", base_model=text, base=base, results=numbers, **of_adapters, **both, **trained
+            ),
+        )
+    else:
+        of_students = {"strategy": "projection", "keeps_native": True, "trained_parameters": 1}
+        of_students["results"] = {"uk": numbers}
+        write_student_card(
+            tmp_path,
+            StudentCardFacts(languages=["uk"], base=base, text_encoder=base, **of_students, **both, **trained),
+        )
+    card = checked(tmp_path)
+    assert "/home/ada" not in card.content and "pairs.tsv" in card.content
 
 
 @pytest.mark.parametrize("text", HOSTILE)

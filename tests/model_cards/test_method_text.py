@@ -69,9 +69,25 @@ def test_towers(card_of, method, config, said, unsaid):
 
 def test_tasks_of_mural(card_of):
     both = card_of("mural", shared_text_head=True, text_text_margin=0.0)
-    assert "Two tasks" in both and "the same text head" in both and "margin" not in both
+    assert "Two tasks" in both and "the same text head" in both and "additive margin" not in both
     one = card_of("mural", tasks=["image_text"])
     assert "One task" in one and "Two tasks" not in one and "*Translation matching*" not in one
+
+
+def test_what_is_not_as_in_the_paper(card_of):
+    published = {"text_text_temperature": 0.01, "text_text_margin": 0.3, "label_smoothing": 0.0}
+    assert "after the paper" not in card_of("mural", **published)
+    assert "after the paper" not in card_of("mural", tasks=["image_text"], text_text_temperature=0.1)
+    own = {"text_text_temperature": 0.1, "text_text_margin": 0, "shared_text_head": True, "text_hidden_size": 9}
+    text = card_of("mural", **published | own)
+    for part in (
+        "divided by 0.1, there 0.01",
+        "margin of translations is 0, there 0.3",
+        "one text head",
+        "linear layer",
+    ):
+        assert part in text
+    assert "divided by 0.1, there the learned temperature" in card_of("etcl", text_text_temperature=0.1)
 
 
 def test_one_language(card_of):

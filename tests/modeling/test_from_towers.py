@@ -143,6 +143,12 @@ def test_a_saved_model_is_the_same(method: tuple, vit: Path, bert: Path, tmp_pat
         assert torch.equal(model(**inputs).logits_per_image, loaded(**inputs).logits_per_image)
 
 
+def test_a_configuration_names_towers_and_not_their_places(vit: Path, bert: Path, tmp_path: Path) -> None:
+    MuralModel.from_towers(vit, bert).save_pretrained(tmp_path)
+    told = (tmp_path / "config.json").read_text(encoding="utf-8")
+    assert f'"{bert.name}"' in told and f'"{vit.name}"' in told and str(bert.parent) not in told
+
+
 @pytest.mark.parametrize("model_class", [MuralModel, EtclModel])
 def test_text_features_are_normalized_before_the_head(model_class: type, vit: Path, bert: Path) -> None:
     made = [

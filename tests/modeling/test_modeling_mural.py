@@ -7,6 +7,7 @@ from torch import nn
 from transformers import AlignConfig, AlignModel, AutoModel
 
 from babelens import MuralConfig, MuralModel, load_preset
+from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import symmetric_contrastive_loss
 
 VIT = {
@@ -291,3 +292,17 @@ def test_heads_are_drawn_anew(make_mural, tmp_path):
     assert all(weight.requires_grad for weight in loaded.parameters())
     for head in (*loaded.text_heads.values(), loaded.image_projection):
         assert 0.01 < head.weight.std() < 0.03 and not head.bias.any()
+
+
+def test_a_mural_goes_on_from_an_align_with_a_new_head(make_mural, align):
+    start, _ = make_mural(tasks=["image_text"])
+    mural = MuralModel.from_mural(start, tasks=["image_text", "text_text"], text_text_margin=0.1)
+    assert mural.config.tasks == ["image_text", "text_text"] and mural.config.text_text_margin == 0.1
+    weights = mural.state_dict()
+    assert all(torch.equal(value, weights.pop(name)) for name, value in start.state_dict().items())
+    assert {*weights} == {"text_heads.text_text.weight", "text_heads.text_text.bias"}
+    assert 0.01 < weights["text_heads.text_text.weight"].std() < 0.03
+    again = MuralModel.from_mural(mural, tasks=["image_text"])
+    assert again.state_dict().keys() == start.state_dict().keys()
+    with pytest.raises(ModelKindError):
+        MuralModel.from_mural(align, tasks=["image_text"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from dataclasses import asdict
@@ -108,7 +109,7 @@ def lance_file(folder, pattern):
     return max(folder.rglob(pattern), key=lambda path: path.stat().st_size)
 
 
-@pytest.mark.parametrize("damage", ["no list", "no engine", "later", "rows", "versions"])
+@pytest.mark.parametrize("damage", ["no list", "no engine", "later", "rows", "versions", "length"])
 def test_damage_is_named(damage, tmp_path):
     folder = tmp_path / "index"
     prepare(folder)
@@ -116,6 +117,9 @@ def test_damage_is_named(damage, tmp_path):
         file = lance_file(folder, "*.lance" if damage == "rows" else "*.manifest")
         for each in file.parent.iterdir():
             each.write_bytes(each.read_bytes()[:-100])
+    elif damage == "length":  # of a part, by which LanceDB panics
+        for each in folder.rglob("*.manifest"):
+            each.write_bytes(struct.pack("<Q", 2**63 - 1) + each.read_bytes()[8:])
     else:
         stated = {"no list": [], "no engine": {"format": 1}, "later": {"format": 3, "engine": "lance"}}[damage]
         (folder / "index.json").write_text(json.dumps(stated))

@@ -103,9 +103,12 @@ def commands(folder: Path) -> dict[str, Command]:
     index = ["--images", str(images), "--model", clip]
     features = ["--data", str(folder / "shapes"), "--resize", "36", "--crop", "32"]
     acquired = [str(each) for each in options(folder, output="{output}", steps=6)]
+    german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
+    solved = [*german, *at, "--no-names"]
     return {
         "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
         "acquire": Command(["acquire", *acquired], "acquire", ["--resume"], "README.md"),
+        "solve": Command(["acquire", *solved], "solve", [], "README.md"),
         "embed": Command(["embed", clip, "--images", str(images), *at, *SHARDS], "embed", [], "counts.json"),
         "embed a file": Command(["embed", clip, "--images", str(images), *at], "embed.npy"),
         "features": Command(["features", str(folder / "resnet"), *features, *at], "features"),
@@ -156,7 +159,7 @@ def _complete(command: Command, place: Path, outcome: Outcome, expected: dict[st
         outcome.finished += 1
     elif was_killed:
         status = _run(command.filled(place, again=_has_begun(command, place)), None)
-        if status != 0:
+        if status != 0 and not _is_finished(command, place, expected):
             outcome.broken.append(f"kill {outcome.kills}: it does not go on: {_said()}")
             return
     else:
@@ -185,11 +188,31 @@ def _is_finished(command: Command, place: Path, expected: dict[str, str]) -> boo
     return digests(output, command.compared) == expected
 
 
-def _run(arguments: list[str], seconds: float | None) -> int:
-    """Runs a command in a process of its own, which is killed after some seconds; returns its exit status."""
+def doubled(known: dict[str, Command], name: str, folder: Path) -> tuple[list[int], bool]:
+    """Runs a command twice at the same time with one output. Returns the exit statuses, and whether the output is that
+    of one undisturbed run."""
+    command, before = known[name], _before(known, name, folder)
+    places = [folder / "one", folder / "two"]
+    for place in places:
+        _begin(command, place, before)
+    assert _run(command.filled(places[0]), None) == 0, _said()
+    children = [_started(command.filled(places[1])) for _ in range(2)]
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    one, two = (digests(place / command.output, command.compared) for place in places)
+    return statuses, one == two
+
+
+def _started(arguments: list[str]) -> int:
+    """Starts a command in a process of its own; returns its number."""
     child = forked()
     if child == 0:
         _live(arguments)
+    return child
+
+
+def _run(arguments: list[str], seconds: float | None) -> int:
+    """Runs a command in a process of its own, which is killed after some seconds; returns its exit status."""
+    child = _started(arguments)
     if seconds is not None:
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
@@ -290,14 +313,19 @@ def main() -> None:
 
 def killed_command(known: dict[str, Command], name: str, kills: int, folder: Path, seed: int = 0) -> Outcome:
     """`killed` for one of `commands`, after the command whose output it begins with."""
-    command, before = known[name], None
     place = folder / name.replace(" ", "-")
-    if command.before is not None:
-        first = known[command.before]
-        before = place / "before" / first.output
-        before.parent.mkdir(parents=True)
-        assert _run(first.filled(before.parent), None) == 0, _said()
-    return killed(command, kills, place, seed, before)
+    return killed(known[name], kills, place, seed, _before(known, name, place))
+
+
+def _before(known: dict[str, Command], name: str, folder: Path) -> Path | None:
+    """The output that a command begins with, if there is one."""
+    if known[name].before is None:
+        return None
+    first = known[known[name].before or ""]
+    before = folder / "before" / first.output
+    before.parent.mkdir(parents=True)
+    assert _run(first.filled(before.parent), None) == 0, _said()
+    return before
 
 
 if __name__ == "__main__":

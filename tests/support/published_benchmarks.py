@@ -306,6 +306,19 @@ def xm3600(root: Path) -> None:
     write_text(root / "captions.jsonl", *lines)
 
 
+def tatoeba(root: Path) -> None:
+    """Three sentences in each language, one of them twice with two translations."""
+    from langcodes import Language
+
+    from babelens.data.benchmarks.catalog import find_benchmark
+
+    for language in (*find_benchmark("tatoeba").languages, "kzj"):
+        code = Language.get(language, normalize=False).to_alpha3()
+        stem = f"tatoeba.{code}-eng"
+        write_text(root / f"{stem}.{code}", f"{language} one", f"{language} two", f"{language} one")
+        write_text(root / f"{stem}.eng", "One.", "Two.", "The first.")
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "coco-1k": karpathy,
     "coco-5k": karpathy,
@@ -320,6 +333,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "multi30k-task1": multi30k,
     "stair-1k": stair,
     "stair-5k": stair,
+    "tatoeba": tatoeba,
     "wit": wit,
     "xflickrco": xflickrco,
     "xm3600": xm3600,

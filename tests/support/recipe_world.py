@@ -35,6 +35,7 @@ HUB: dict[str, Callable[[Path], object]] = {
 # Of the models that other recipes go on from, the recipe that trains them, by the first folder of the names.
 TRAINED_BY = {
     "runs/base": "mural/base",
+    "runs/align-base": "mural/align-base",
     "runs/mural": "etcl/mural",
     "runs/etcl": "etcl/base",
     "runs/cc300k": "mla/cc300k",

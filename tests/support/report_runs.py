@@ -8,7 +8,7 @@ from PIL import Image
 from babelens.data.batching.retrieval_sets import RetrievalSet
 from babelens.evaluation.query_ranks import QueryRanks, of_captions
 from babelens.evaluation.ranking import RetrievalRanks
-from babelens.inference.gallery import GalleryRow
+from babelens.inference.gallery import GalleryRow, TextsRow
 from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.facts import DataSource, TrainingRun
 from babelens.workflows.reporting import write_evaluation
@@ -40,6 +40,9 @@ def gallery():
         GalleryRow(
             text, language, images, [0.5, 0.4, 0.3], [False, language != "sw", False], rank=2, gloss="red & car"
         )
+        for language, text in QUERIES.items()
+    ] + [
+        TextsRow(images[0], language, [text, "<b>other</b>"], [0.5, 0.4], [language != "sw", False], rank=4)
         for language, text in QUERIES.items()
     ]
 

@@ -1,8 +1,8 @@
-"""MLA, SMALR and RC3 on two processes learn what one does."""
+"""MLA, SMALR and RC3 on two processes learn and measure what one does."""
 
 import numpy as np
 import pytest
-from parallel_methods import DESCENT, train
+from parallel_methods import DESCENT, evaluate, train
 from processes import together
 from tiny_rc3 import rc3_data
 from tiny_training import shapes_corpus
@@ -41,6 +41,16 @@ def test_two_processes_learn_what_one_does(tmp_path, method, batches, settings):
         assert len(losses) == 6
         for name, value in weights.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("method", "data"), [("mla", shapes_corpus()), ("smalr", shapes_corpus()), ("rc3", rc3_data()["strict"])]
+)
+def test_two_processes_measure_what_one_does(tmp_path, method, data):
+    (expected,) = together(1, evaluate, method, tmp_path / "one", data)
+    assert len(expected) > 2
+    for found in together(2, evaluate, method, tmp_path / "two", data):
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_masks_of_words_are_drawn_by_each_process_and_weights_stay_the_same(tmp_path):

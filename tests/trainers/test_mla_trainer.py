@@ -1,5 +1,6 @@
 """MLA's trainer: what it trains and leaves alone, its objectives, and resuming."""
 
+import logging
 import shutil
 
 import numpy as np
@@ -20,6 +21,14 @@ def test_it_learns_what_it_is_shown(make_mla_trainer):
     trainer = make_mla_trainer(max_steps=150, per_device_train_batch_size=16, learning_rate=3e-3, weight_decay=0.0)
     trainer.train()
     assert np.mean(losses(trainer)[-10:]) < 0.5 * np.mean(losses(trainer)[:10])
+
+
+def test_a_training_does_not_warn_of_special_tokens(make_mla_trainer, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    trainer = make_mla_trainer()
+    trainer.train()
+    assert [record.message for record in caplog.records if "PAD" in record.message] == []
+    assert trainer.model.config.pad_token_id == trainer.processing_class.tokenizer.pad_token_id
 
 
 @pytest.mark.parametrize("task", ["text_text", "image_text"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from babelens.configuration.errors import CorpusError
+from babelens.data.emoji.translations import NameTranslations
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
@@ -68,6 +69,7 @@ class Teacher:
     """Stands in for the native model: a sentence is the sum of its words, which a random tiny CLIP does not know."""
 
     def __init__(self, *given, **options) -> None:
+        self.model, self.processor = given or (None, None)
         rng = np.random.default_rng(0)
         self.words = {word: rng.normal(size=16) for word in [*COLORS, *THINGS, "a"]}
 
@@ -77,10 +79,10 @@ class Teacher:
         return np.stack([each / np.linalg.norm(each) for each in sums]).astype(np.float32)
 
 
-def test_a_language_finds_what_it_was_not_solved_with(learner, monkeypatch):
+def test_a_language_finds_what_it_was_not_solved_with(learner, monkeypatch, tmp_path):
     model, processor = learner
     monkeypatch.setattr(ridge, "Embedder", Teacher)
-    results = ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)})
+    results = ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, cache_dir=str(tmp_path))
     assert results["de"].pairs == results["de"].tested == 30
     assert results["de"].r10 > 2 * results["de"].chance
     assert results["de"].r10_low <= results["de"].r10 <= results["de"].r10_high
@@ -126,3 +128,39 @@ def test_a_map_is_rounded_to_8_bits_of_each_direction(learner):
     model.maps.set(1, torch.ones(256), wanted, None)
     found = model.maps.ngrams[1].float() * model.maps.factors[1]
     assert ((found - wanted).abs() <= wanted.abs().amax(0) / 127 / 2 * 1.001).all()
+
+
+def test_names_beside_sentences_are_further_rows_of_the_regression():
+    """Of less weight; each sentence is still predicted by a map that was solved without it."""
+    features, encoded, targets = random_parts()
+    torch.manual_seed(1)
+    names, read, wanted = 0.5 * torch.rand(20, 24), 0.5 * torch.randn(20, 6), torch.randn(20, 5)
+    beside = ridge._Beside(names, read, wanted)
+    map_, strength, weight, _, left_out = ridge._solve_dual(
+        lambda rows: features[rows], lambda rows: encoded[rows], targets, beside
+    )
+    whole = torch.cat([torch.cat([features, names]), weight**0.5 * torch.cat([encoded, read])], 1).double()
+    right = torch.cat([targets, wanted]).double()
+    identity = strength * torch.eye(whole.shape[1], dtype=torch.float64)
+    expected = torch.linalg.solve(whole.T @ whole + identity, whole.T @ right)
+    scaled = expected.clone()
+    scaled[24:] *= weight**0.5
+    torch.testing.assert_close(map_.double(), scaled, rtol=0, atol=1e-4)
+    for row in (0, 31, 59):
+        rest = torch.arange(80) != row
+        solved = torch.linalg.solve(whole[rest].T @ whole[rest] + identity, whole[rest].T @ right[rest])
+        torch.testing.assert_close(left_out[row].double(), whole[row] @ solved, rtol=0, atol=1e-4)
+
+
+def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkeypatch, tmp_path):
+    model, processor = learner
+    monkeypatch.setattr(ridge, "Embedder", Teacher)
+    known = [row for row in SENTENCES if "boat" not in row]
+    names = NameTranslations("de", 0.2, [([word[::-1] for word in THINGS], THINGS)])
+    learned = {"de": ([row[::-1] for row in known], known)}
+    results = ridge.learn(model, processor, learned, names={"de": names}, cache_dir=str(tmp_path))
+    assert results["de"].names == "de"
+    sentences = [row for row in SENTENCES if row.startswith("a red")]
+    found = Embedder(model, processor).encode_text([row[::-1] for row in sentences], language="de")
+    similar = found @ Teacher().encode_text(sentences, language="en").T
+    assert sentences[similar[-1].argmax()] == "a red boat"

@@ -62,8 +62,10 @@ LAMB = {
     "mural/align-l2": 1,
     "mural/align-translate-train": 1,
     "mural/base": 1,
+    "mural/finetune-co-captions": 1,
     "mural/finetune-multi30k-coco": 1,
     "mural/finetune-wit": 1,
+    "mural/from-align": 1,
     "mural/large": 1,
 }
 

@@ -64,6 +64,14 @@ ROWS = {
         "mural/align-base",
         {"train.image_text.languages", "train.image_text.translate"},
     ),
+    "mural/from-align": (
+        "mural/base",
+        {"model.preset", "model.from_pretrained", "model.overrides.tasks", "tokenizer"},
+    ),
+    "mural/finetune-co-captions": (
+        "mural/finetune-multi30k-coco",
+        {"train.text_text", "training.task_learning_rates"},
+    ),
     "mural/large": ("mural/base", {"model.preset", "training.per_device_train_batch_size"}),
     "mural/align-l2": (
         "mural/align-en",

@@ -1,11 +1,11 @@
-"""Figures of maps: languages by their similarity, and captions in the plane."""
+"""Figures of maps: languages by their similarity, captions in the plane, and images with their labels."""
 
 from typing import Any
 
 import numpy as np
 
 from ....data.corpus.sampling import evenly_spread
-from ..embedding_layout import EmbeddingMap
+from ..embedding_layout import EmbeddingMap, LabelMap
 from ..language_similarity import LanguageMap
 from ..numbers import analysis_extra
 from .style import (
@@ -120,6 +120,41 @@ def draw_embedding_map(captions: EmbeddingMap) -> Any:
         f"{_METHODS[captions.method]} of captions. Of a caption's nearest {n_languages - 1}, "
         f"{captions.same_image:.0f} % are of its image (chance {captions.chance_image:.1f} %), "
         f"{captions.same_language:.0f} % in its language (chance {captions.chance_language:.0f} %)",
+        fontsize=7.5,
+        color=PALE,
+    )
+    return figure
+
+
+@styled
+def draw_label_map(found: LabelMap) -> Any:
+    """Draws images as points and labels as crosses, both in the color of the class; each label has its language."""
+    figure = new_figure(5.4, 4.9)
+    axes = figure.subplots()
+    targets, images, labels = np.asarray(found.targets), np.asarray(found.images), np.asarray(found.labels)
+    size = float(np.clip(6_000 / len(images), 2, 14))
+    many = {"linewidths": 0, "rasterized": len(images) > _MANY_POINTS}
+    for index, name in enumerate(found.classes):
+        color = COLORS[index % len(COLORS)]
+        marker = MARKERS[index // len(COLORS) % len(MARKERS)]
+        own = images[targets == index]
+        axes.scatter(own[:, 0], own[:, 1], s=size, c=color, marker=marker, alpha=0.5, label=name, **many)
+        axes.scatter(labels[:, index, 0], labels[:, index, 1], s=42, c=color, marker="x", linewidths=1.6, zorder=3)
+    for language, row in zip(found.languages, labels, strict=True):
+        for place in row[np.isfinite(row[:, 0])]:
+            axes.annotate(
+                language, place, xytext=(3, 3), textcoords="offset points", fontsize=5.5, color=INK, zorder=4
+            )
+    if len(found.classes) <= 24:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=5, handletextpad=0, columnspacing=0.7)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    mean = sum(found.accuracy.values()) / len(found.accuracy)
+    figure.suptitle(
+        f"{_METHODS[found.method]} of {len(images):,} images (points) and labels (crosses). Of {mean:.0f} % of the "
+        "images, the nearest label is that of their class",
         fontsize=7.5,
         color=PALE,
     )

@@ -164,6 +164,16 @@ class TestTranslationPairs:
         assert texts(view)[2:5] == [("犬", "dog"), ("dog", "Hund"), ("dog", "Wauwau")]
         assert len(view) == 6
 
+    def test_co_captions_are_every_two_different_captions_of_an_image(self) -> None:
+        rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
+        corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
+        pairs = [("en", "en"), ("de", "de")]
+        assert texts(translation_pairs(corpus, pairs[:1], co_captions=True)) == [("a", "b"), ("a", "c"), ("b", "c")]
+        itself = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
+        assert texts(translation_pairs(corpus, pairs[:1])) == itself
+        with pytest.raises(CorpusError, match="no row has texts in de with de"):
+            translation_pairs(corpus, pairs, co_captions=True)
+
     def test_by_default_all_languages_that_meet_are_paired(self, corpus: Dataset) -> None:
         pairs = Counter((e["language_a"], e["language_b"]) for e in translation_pairs(corpus))
         assert pairs == {("de", "en"): 5, ("en", "ja"): 1, ("de", "ja"): 2}

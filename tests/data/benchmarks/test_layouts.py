@@ -145,6 +145,16 @@ def test_wit_has_reference_captions_by_the_address_of_the_image(root):
     ]
 
 
+@on("tatoeba")
+def test_tatoeba_has_a_translation_of_each_sentence_and_leaves_out_what_has_no_tag_of_its_own(root):
+    rows = read("tatoeba", root)["captions"]
+    assert len(rows) == 3 * 111 and not any("kzj" in str(row) for row in rows)
+    german = [[each["text"] for each in row] for row in read("tatoeba", root, ("de",))["captions"]]
+    assert german == [["de one", "One."], ["de two", "Two."], ["de one", "The first."]]
+    sizes = {name: len(languages) for name, languages in find_benchmark("tatoeba").groups.items()}
+    assert sizes == {"m-USE's 14": 14, "XTREME's 36": 36, "LASER's 82": 82}
+
+
 @on("cxc")
 def test_ratings_of_cxc_become_positives(root):
     data = read("cxc", root)
@@ -165,10 +175,13 @@ def test_a_missing_file_or_folder_is_named(root, request):
     others = {
         "multi30k": ("task1/raw/test_2016_flickr.en", "task1/raw/test_2016_flickr.de"),
         "multi30k-task1": ("task2",),
+        "tatoeba": ("kzj",),
     }
     needed = [path for path in root.rglob("*") if path.is_file() and path.suffix not in (".jpg", ".png")]
     folders = {root / path.relative_to(root).parts[0] for path in root.rglob("*.jpg")}
-    assert needed and folders
+    assert needed and (folders or name == "tatoeba")
+    if name == "tatoeba":  # the files of some of its many languages
+        needed = [root / f"tatoeba.{code}-eng.{code}" for code in ("afr", "zsm")] + [root / "tatoeba.deu-eng.eng"]
     for path in (*needed, *folders):
         if any(part in str(path) for part in others.get(name, ())):  # which this benchmark does not read
             continue
@@ -184,7 +197,7 @@ def test_a_missing_file_or_folder_is_named(root, request):
     read(name, root)
 
 
-@pytest.mark.parametrize("root", [name for name in WRITERS if "wit" not in name], indirect=True)
+@pytest.mark.parametrize("root", [name for name in WRITERS if "wit" not in name and name != "tatoeba"], indirect=True)
 def test_a_missing_image_is_named(root, request):
     name = request.node.callspec.id
     data = read(name, root)

@@ -5,17 +5,21 @@ import csv
 import gzip
 import io
 import tarfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 from full_disk import full_disk
 
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
+from babelens.data.corpus.corpus import CAPTIONS
+from babelens.data.readers import wit_splits
 from babelens.data.readers.wit_index import COLUMNS
+from babelens.data.readers.wit_splits import wit_split
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
@@ -251,3 +255,38 @@ def test_a_full_disk_names_the_index_and_leaves_nothing(wit: Path, images: Path,
     with pytest.raises(OSError, match=said), full_disk(600):
         load_wit(wit, images, cache_dir=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
+
+
+class TestSplits:
+    @pytest.fixture
+    def corpus(self) -> Dataset:
+        """Sixty images: all in English, every second in German, three in Tajik."""
+        tags = [["en"] + ["de"] * (n % 2) + ["tg"] * (n in (3, 4, 5)) for n in range(60)]
+        rows = [
+            {"image_id": f"https://a/{n}.jpg", "captions": [{"language": t, "text": f"{t} {n}"} for t in own]}
+            for n, own in enumerate(tags)
+        ]
+        return Dataset.from_list(rows, features=Features(image_id=Value("string"), captions=CAPTIONS))
+
+    def test_every_language_has_its_images_and_none_is_in_two(
+        self, corpus: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wit_splits, "_SIZES", (50, 9, 4))
+        found = {name: wit_split(corpus, name) for name in ("train", "validation", "test")}
+        ids = [image for split in found.values() for image in split["image_id"]]
+        assert len(ids) == len(set(ids))
+        for name in ("validation", "test"):
+            counts = Counter(caption["language"] for row in found[name]["captions"] for caption in row)
+            assert counts == {"en": 9, "de": 4, "tg": 1}
+        assert Counter(c["language"] for row in found["train"]["captions"] for c in row)["tg"] == 1
+        turned = wit_split(corpus.select(range(59, -1, -1)), "test")
+        assert {*turned["image_id"]} == {*found["test"]["image_id"]}
+
+    def test_a_split_is_read_by_name(self, wit: Path, images: Path, tmp_path: Path) -> None:
+        options = {"cache_dir": tmp_path / "cache", "streaming": False}
+        found = load_wit(wit, images, split="validation", **options)
+        assert sorted(found["image_id"]) == sorted([DOME, LAKE])  # each has a language that has no other image
+        with pytest.raises(CorpusError, match="no image"):
+            load_wit(wit, images, split="train", **options)
+        with pytest.raises(CorpusError, match="streaming=False"):
+            load_wit(wit, images, split="train", cache_dir=tmp_path / "cache")

@@ -1,0 +1,277 @@
+"""Several models on the same queries, one below the other, with what is right marked: texts that search images
+(figures 4, 5 and 9 to 11 of MURAL's paper, figure 1 of MLA's), images that search texts (figures 6 and 12 to 14), and
+a model beside its cross-lingual consistency (figures 5 and 6 of SMALR's).
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import datasets
+import numpy as np
+import torch
+from PIL import Image
+
+from ...configuration.errors import InputError, ModelKindError
+from ...configuration.languages import normalize_languages
+from ...data.batching.retrieval_sets import RetrievalSet, RetrievalSets
+from ...data.batching.views import Images, images_of
+from ...inference.embedder import Embedder
+from ...inference.gallery import GalleryRow, TextsRow, retrieval_gallery
+from ...inference.lettering import Lettering
+from ...inference.translation import Translator
+from ...modeling.modeling_consistency import CrossLingualConsistency
+from ..consistency import consistency_scores
+
+Direction = Literal["text_to_image", "image_to_text"]
+# The scores of some queries, by their indices, with all candidates: [Q] -> [Q, N].
+Scores: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+_AT_ONCE = 1024  # queries whose scores are held at a time
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a model finds for a query.
+
+    Args:
+        candidates: the indices of the best images (rows of the corpus) or texts, best first.
+        names: their `image_id`, or the texts.
+        scores: their scores.
+        right: whether each is right.
+        rank: the rank of the best right one, from 1; ties count against the model.
+    """
+
+    candidates: list[int]
+    names: list[str]
+    scores: list[float]
+    right: list[bool]
+    rank: int
+
+
+@dataclass(frozen=True)
+class ComparedQuery:
+    """A query, and what each model finds for it.
+
+    Args:
+        language: the BCP-47 tag of the texts.
+        query: the text, or the `image_id` of the image.
+        row: the row of the query's image in the corpus.
+        found: the name of each model -> what it finds.
+    """
+
+    language: str
+    query: str
+    row: int
+    found: dict[str, Found]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Models on the same queries.
+
+    Args:
+        direction: `text_to_image` or `image_to_text`.
+        queries: some queries.
+        first: language -> model -> the share of all queries, in percent, whose best candidate is right.
+    """
+
+    direction: Direction
+    queries: list[ComparedQuery]
+    first: dict[str, dict[str, float]]
+
+
+def side_by_side(
+    embedders: Mapping[str, Embedder],
+    corpus: datasets.Dataset,
+    languages: str | list[str] | tuple[str, ...],
+    *,
+    direction: Direction = "text_to_image",
+    queries: int = 3,
+    top: int = 5,
+    differing: bool = False,
+    show_progress: bool | None = None,
+) -> SideBySide:
+    """Searches a caption corpus with several models, and returns what they find for some queries of each language.
+
+    Args:
+        embedders: the models by their names.
+        corpus: a caption corpus.
+        languages: BCP-47 tags.
+        direction: whether texts search images, or images texts of their language.
+        queries: how many queries of each language; a hash of their image chooses them, not the results.
+        top: how many candidates of each query.
+        differing: whether to take only queries for which some models have a right candidate first, and others do not.
+        show_progress: as in `Embedder.encode_image`.
+
+    Raises:
+        InputError: for no models.
+        LanguageTagError, CorpusError, BadImageError, UnknownLanguageError: as `evaluate_retrieval`.
+    """
+    if not embedders:
+        raise InputError("there are no models to compare")
+    of_corpus = RetrievalSets(corpus)
+    images = {
+        name: embedder.encode_image(images_of(corpus), show_progress=show_progress)
+        for name, embedder in embedders.items()
+    }
+    result = SideBySide(direction, [], {})
+    for language in normalize_languages(languages):
+        found = of_corpus.of(language)
+        texts = {
+            name: embedder.encode_text(found.texts, language=language, show_progress=show_progress)
+            for name, embedder in embedders.items()
+        }
+        models = {
+            name: _cosines(texts[name], images[name])
+            if direction == "text_to_image"
+            else _cosines(images[name], texts[name])
+            for name in embedders
+        }
+        _add(result, models, found, queries=queries, top=top, differing=differing)
+    return result
+
+
+def with_consistency(
+    embedder: Embedder,
+    corpus: datasets.Dataset,
+    languages: str | list[str] | tuple[str, ...],
+    consistency: CrossLingualConsistency,
+    *,
+    translator: Translator | None = None,
+    queries: int = 3,
+    top: int = 5,
+    differing: bool = False,
+    show_progress: bool | None = None,
+) -> SideBySide:
+    """As `side_by_side`, of one model: by the text alone, by each of its translations, and by all of them together
+    (`evaluation.consistency`). The scores are 1 + cosine, and those of all languages are held at once.
+
+    Args:
+        embedder, corpus, languages, queries, top, show_progress: as in `side_by_side`.
+        consistency: CLC-A, or a CLC-C that was fitted.
+        translator: as in `evaluate_consistent_retrieval`.
+        differing: whether to take only queries that the text alone and all together do not answer alike.
+    """
+    tags = normalize_languages(languages)
+    result = SideBySide("text_to_image", [], {})
+    of_corpus = RetrievalSets(corpus)
+    for language in tags:
+        scores, _ = consistency_scores(
+            embedder, corpus, language, tags, translator=translator, show_progress=show_progress
+        )
+        with torch.no_grad():
+            joint = consistency(scores.to(consistency.device)).cpu()
+        models = {"the text alone": _given(scores[tags.index(language)]), "all together (CLC)": _given(joint)}
+        others = {f"translated: {tag}": _given(scores[index]) for index, tag in enumerate(tags) if tag != language}
+        _add(result, models, of_corpus.of(language), queries=queries, top=top, differing=differing, beside=others)
+    return result
+
+
+def draw_side_by_side(
+    compared: SideBySide,
+    corpus: datasets.Dataset,
+    *,
+    lettering: Lettering | None = None,
+    credits: Sequence[str] = (),
+) -> Image.Image:
+    """Draws each query with a row for each model; right images and texts are framed.
+
+    Args:
+        compared: the queries.
+        corpus: the corpus that they are from.
+        lettering: the fonts to write with; by default `Lettering.fetch` for the languages.
+        credits: lines below the gallery that name the owners of the images.
+
+    Raises:
+        ModelKindError: for a corpus of features in the place of images.
+        InputError: when there is no query to draw.
+        BadImageError: for an image that cannot be read.
+    """
+    images = images_of(corpus)
+    if not isinstance(images, Images):
+        raise ModelKindError("a gallery shows images, and the corpus has features in their place")
+    if not compared.queries:
+        raise InputError("no query is answered in different ways: compare other models, or all queries")
+    rows: list[GalleryRow | TextsRow] = []
+    for query in compared.queries:
+        for label, found in query.found.items():
+            shared = {"scores": found.scores, "right": found.right, "rank": found.rank, "label": label}
+            if compared.direction == "text_to_image":
+                shown = [images[index] for index in found.candidates]
+                rows.append(GalleryRow(query=query.query, language=query.language, images=shown, **shared))  # type: ignore[arg-type]
+            else:
+                rows.append(TextsRow(images[query.row], query.language, found.names, **shared))  # type: ignore[arg-type]
+    lettering = lettering or Lettering.fetch(list(compared.first))
+    return retrieval_gallery(rows, lettering=lettering, credits=credits)
+
+
+def _cosines(queries: np.ndarray, candidates: np.ndarray) -> Scores:
+    return lambda rows: queries[rows] @ candidates.T
+
+
+def _given(scores: torch.Tensor) -> Scores:
+    return lambda rows: scores[torch.from_numpy(rows)].numpy()
+
+
+def _add(
+    result: SideBySide,
+    models: Mapping[str, Scores],
+    found: RetrievalSet,
+    *,
+    queries: int,
+    top: int,
+    differing: bool,
+    beside: Mapping[str, Scores] | None = None,
+) -> None:
+    """Adds the queries of a language; those of `beside` are shown, and choose none."""
+    right: list[list[int]] = list(found.text_to_images)
+    image_of = [images[0] for images in right]
+    if result.direction == "image_to_text":
+        texts: dict[int, list[int]] = {}
+        for text, own in enumerate(right):
+            for image in own:
+                texts.setdefault(image, []).append(text)
+        image_of, right = list(texts), list(texts.values())
+        rows = np.array(image_of)
+    else:
+        rows = np.arange(len(right))
+    hits = {name: _hits(scores, rows, right) for name, scores in models.items()}
+    language = found.language
+    result.first[language] = {name: 100 * float(each.mean()) for name, each in hits.items()}
+    alike = np.all(list(hits.values()), axis=0) | ~np.any(list(hits.values()), axis=0)
+    ids = [found.image_ids[image] for image in image_of]
+    order = sorted(range(len(right)), key=lambda n: hashlib.sha256(ids[n].encode("utf-8", "surrogatepass")).digest())
+    chosen: dict[str, int] = {}  # one query of an image
+    for index in order:
+        if not (differing and alike[index]):
+            chosen.setdefault(ids[index], index)
+    names = found.image_ids if result.direction == "text_to_image" else found.texts
+    for image_id, index in list(chosen.items())[:queries]:
+        all_models = {**models, **(beside or {})}
+        shown = {name: _found(scores, rows[index], right[index], names, top) for name, scores in all_models.items()}
+        query = image_id if result.direction == "image_to_text" else found.texts[index]
+        result.queries.append(ComparedQuery(language, query, int(found.rows[image_of[index]]), shown))
+
+
+def _hits(scores: Scores, rows: np.ndarray, right: list[list[int]]) -> np.ndarray:
+    """Whether the best candidate of each query is right, and better than each that is not. -> boolean [Q]"""
+    hits = []
+    for start in range(0, len(rows), _AT_ONCE):
+        part = scores(rows[start : start + _AT_ONCE])
+        hits += [_rank(own, right[start + index]) == 1 for index, own in enumerate(part)]
+    return np.array(hits)
+
+
+def _rank(scores: np.ndarray, right: list[int]) -> int:
+    wrong = np.ones(len(scores), dtype=bool)
+    wrong[right] = False
+    return 1 + int((scores[wrong] >= scores[right].max()).sum())
+
+
+def _found(scores: Scores, row: int, right: list[int], names: list[str], top: int) -> Found:
+    own = scores(np.array([row]))[0]
+    best = np.argsort(-own, kind="stable")[:top].tolist()
+    named = [names[index] for index in best]
+    return Found(best, named, own[best].tolist(), [index in right for index in best], _rank(own, right))
