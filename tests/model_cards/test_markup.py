@@ -5,11 +5,15 @@ from html.parser import HTMLParser
 
 import markdown
 import pytest
-from babelens.model_cards.adapter_cards import StudentCardFacts, write_student_card
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.adapter_cards import (
+    AdapterCardFacts,
+    StudentCardFacts,
+    write_adapter_card,
+    write_student_card,
+)
 from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_checks import card_problems
 from babelens.model_cards.cards import write_card

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from babelens.data.emoji.build import Annotation
 
+from babelens.data.emoji.build import Annotation
 from babelens.data.emoji.translations import EmojiNames
 from babelens.workflows.emoji_names import names_for
 
