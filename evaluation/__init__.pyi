@@ -8,12 +8,7 @@ from .classification import (
     linear_probe_accuracy as linear_probe_accuracy,
     neighbor_accuracy as neighbor_accuracy,
 )
-from .comparison import (
-    Difference as Difference,
-    RunResults as RunResults,
-    Score as Score,
-    compare as compare,
-)
+from .comparison import Difference as Difference, RunResults as RunResults, Score as Score, compare as compare
 from .consistency import (
     compare_consistency as compare_consistency,
     consistency_scores as consistency_scores,
