@@ -27,7 +27,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from babelens import Embedder
 from babelens.inference.streaming.job import EmbeddingJob
-from babelens.inference.streaming.machine import embed_source
+from babelens.inference.streaming.worker import embed_source
 from babelens.processing.images import open_image
 
 SHARD = 64

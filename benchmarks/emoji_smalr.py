@@ -29,7 +29,7 @@ from transformers import AutoConfig, AutoModel
 
 from babelens import Embedder
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
-from babelens.evaluation.emoji_consistency import emoji_consistency
+from babelens.evaluation.consistency import emoji_consistency
 
 ROWS = {
     "smalr": "SMALR",

@@ -24,7 +24,6 @@ from turns import Step, ratios
 from babelens import MlaConfig, MlaModel
 from babelens.inference.embedder import evaluation_mode
 from babelens.modeling.peft_mla.conversion import save_adapter, to_peft_model
-from babelens.trainers.row_updates import RowAdamW, clip_by_norm, gradients_of_rows
 
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
 
@@ -57,8 +56,7 @@ class Costs:
     def __init__(self, batch_size: int, tokens: int) -> None:
         config = MlaConfig(languages=LANGUAGES)
         self.model = MlaModel(config).train()
-        self.dense_optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
-        self.optimizer = RowAdamW(self.model.parameters(), lr=0.0, fused=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
         self.clip: CLIPModel = self.model.unload().train()
         self.clip_optimizer = torch.optim.AdamW(self.clip.parameters(), lr=0.0, fused=True)
         native_end = config.base_config.text_config.eos_token_id
@@ -91,33 +89,22 @@ class Costs:
             ("the same, shared embedding frozen", later, self.full_clip_step),
             ("transfer step, teacher cached / full CLIP step", cached_transfer, self.full_clip_step),
             ("exposure step, images cached / full CLIP step", cached_exposure, self.full_clip_step),
-            (
-                "exposure step, images cached: table by row / dense",
-                cached_exposure,
-                step(self.cached_images, by_row=False),
-            ),
             ("8 languages in one batch / 8 passes with set_adapter", self.one_mixed_batch, self.eight_passes),
             ("the same as `Embedder` encodes it / 8 passes", self.one_encoded_batch, self.eight_passes),
             ("the same batch in one language / 8 passes", self.one_language, self.eight_passes),
             ("the plain CLIP on such a batch / 8 passes", self.plain_clip, self.eight_passes),
         ]
 
-    def acquiring(
-        self, target: Callable[[], dict[str, Tensor]], *, train_embedding: bool = True, by_row: bool = True
-    ) -> Step:
-        """A training step of German: of its acquirers and, with the first language, of the shared embedding, whose
-        table has the gradient of all rows, or of the batch's alone."""
-        tables = [self.model.embedding.mla_embedding.table] if by_row else []
-        optimizer = self.optimizer if by_row else self.dense_optimizer
+    def acquiring(self, target: Callable[[], dict[str, Tensor]], *, train_embedding: bool = True) -> Step:
+        """A training step of German: of its acquirers and, with the first language, of the shared embedding."""
 
         def step() -> None:
             self.model.config.train_embedding = train_embedding
             self.model.set_trainable("acquirers", ["de"])
-            with gradients_of_rows(tables):
-                self.model(self.foreign, language_ids=self.german, return_loss=True, **target()).loss.backward()
-            clip_by_norm(self.model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+            self.model(self.foreign, language_ids=self.german, return_loss=True, **target()).loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
         return step
 
@@ -135,7 +122,7 @@ class Costs:
 
     def full_clip_step(self) -> None:
         self.clip(self.native, self.pixels, return_loss=True).loss.backward()
-        clip_by_norm(self.clip.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.clip.parameters(), 1.0)
         self.clip_optimizer.step()
         self.clip_optimizer.zero_grad()
 

@@ -25,10 +25,10 @@ from .emoji.tasks import (
     emoji_entailment as emoji_entailment,
     emoji_questions as emoji_questions,
     text_only_accuracy as text_only_accuracy,
+    weakly_aligned_emoji as weakly_aligned_emoji,
 )
-from .emoji.weak import weakly_aligned_emoji as weakly_aligned_emoji
 from .readers.bitext import load_bitext as load_bitext
-from .readers.cc3m import load_cc3m as load_cc3m
+from .readers.conceptual_captions import load_cc3m as load_cc3m
 from .readers.iglue import (
     load_answers as load_answers,
     load_marvl as load_marvl,

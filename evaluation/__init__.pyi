@@ -8,12 +8,7 @@ from .classification import (
     linear_probe_accuracy as linear_probe_accuracy,
     neighbor_accuracy as neighbor_accuracy,
 )
-from .comparison import (
-    Difference as Difference,
-    RunResults as RunResults,
-    Score as Score,
-    compare as compare,
-)
+from .comparison import Difference as Difference, RunResults as RunResults, Score as Score, compare as compare
 from .consistency import (
     compare_consistency as compare_consistency,
     consistency_scores as consistency_scores,
@@ -26,4 +21,4 @@ from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, m
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
 from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity
-from .translate_test import evaluate_translate_test as evaluate_translate_test
+from .translation_baseline import evaluate_translate_test as evaluate_translate_test

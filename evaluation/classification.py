@@ -21,9 +21,16 @@ import numpy as np
 
 from ..configuration.errors import InputError, MissingExtraError
 from ..inference.embedder import Embedder
-from ..inference.prompts import PHOTO, prompt_set
 from ..inference.zero_shot_pipeline import LABEL_ALONE, Prompts, filled, templates_of
-from .class_labels import ETCL_GROUPS, IMAGENET_CLASSES, ClassifiedImages, Labels, babel_imagenet_group
+from .class_labels import (
+    ETCL_GROUPS,
+    IMAGENET_CLASSES,
+    PHOTO,
+    ClassifiedImages,
+    Labels,
+    babel_imagenet_group,
+    prompt_set,
+)
 from .query_ranks import QueryRanks
 from .ranking import embedding_ranks
 

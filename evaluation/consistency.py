@@ -26,6 +26,7 @@ from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import language_id, normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets, retrieval_set
 from ..data.batching.views import images_of, translation_pairs
+from ..data.emoji.benchmark import load_emoji
 from ..inference.embedder import Embedder
 from ..inference.similarity import finite_matrix, unit_rows
 from ..inference.translation import Translator
@@ -298,3 +299,36 @@ def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: T
 
 
 __all__ = ["compare_consistency", "consistency_scores", "evaluate_consistent_retrieval", "parallel_captions"]
+
+
+# ---- Emoji consistency ----
+# Cross-lingual consistency on the emoji benchmark: the names of an emoji in all languages search together.
+#
+# CLC-C is fitted on the validation concepts of a vendor that was in training. Translations are Unicode's own
+# names, as good as translations can be.
+
+
+def emoji_consistency(
+    embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
+) -> dict[str, dict[str, Any]]:
+    """Measures CLC-A and CLC-C on unseen concepts and on an unseen vendor.
+
+    Args:
+        embedder: the model.
+        languages: the languages whose names search together.
+        test_vendor: the vendor that was held out of training.
+        seen_vendor: a vendor that was in training.
+
+    Returns:
+        What `compare_consistency` returns; `recalls` has `unseen_concepts` and `unseen_vendor`.
+
+    Raises:
+        As `load_emoji`.
+    """
+    tags = list(languages)
+    corpora = {
+        "unseen_concepts": load_emoji(vendors=[seen_vendor], split="test", languages=tags),
+        "unseen_vendor": load_emoji(vendors=[test_vendor], split="train", languages=tags),
+    }
+    validation = load_emoji(vendors=[seen_vendor], split="validation", languages=tags)
+    return compare_consistency(embedder, corpora, tags, validation=validation)

@@ -9,9 +9,8 @@ from huggingface_hub import EvalResult, EvalResultEntry
 
 from ..configuration.errors import InputError, ModelKindError, SourceUnavailableError, UnknownLanguageError
 from ..configuration.languages import normalize_languages
-from .mteb_languages import subsets_in
 from .mteb_meta import mteb
-from .mteb_models import MtebModel
+from .mteb_models import MtebModel, subsets_in
 
 _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
 # The metrics that are shown beside the one that mteb ranks models by, where a task has them. `hit_rate_at_k` is what

@@ -4,7 +4,7 @@ from .image_index import ImageIndex as ImageIndex
 from .reranking import Reranker as Reranker
 from .streaming.cluster import embed_on_ray as embed_on_ray
 from .streaming.job import EmbeddingJob as EmbeddingJob
-from .streaming.machine import embed_source as embed_source
+from .streaming.worker import embed_source as embed_source
 from .translated_captions import translated_captions as translated_captions
 from .translating_embedder import TranslatingEmbedder as TranslatingEmbedder
 from .translation import (
@@ -12,5 +12,8 @@ from .translation import (
     Translator as Translator,
     TranslatorsByPair as TranslatorsByPair,
 )
-from .translation_cache import CachedTranslator as CachedTranslator
-from .translation_tables import TranslationTable as TranslationTable, open_translator as open_translator
+from .translation_cache import (
+    CachedTranslator as CachedTranslator,
+    TranslationTable as TranslationTable,
+    open_translator as open_translator,
+)

@@ -19,7 +19,7 @@ from ..processing.images import FORMATS, check_image
 from .embedder import Embedder
 from .fingerprint import image_fingerprint
 from .image_store import ImageStore, image_keys
-from .ranking import best_first
+from .similarity import best_first
 
 logger = logging.getLogger(__name__)
 

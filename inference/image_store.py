@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub import constants
 
-from ..configuration.cache import cache_folder
 from ..configuration.files import atomic_file, made
 from ..configuration.locks import in_turn
 from .image_files import image_entries
@@ -81,3 +81,12 @@ def image_keys(folder: Path) -> dict[str, str]:
     state under which its embedding is kept."""
     states = ((name, entry.stat()) for name, entry in image_entries(folder))
     return {name: f"{name}|{state.st_size}|{state.st_mtime_ns}" for name, state in states}
+
+
+# ---- Cache ----
+# Where babelens keeps what it can make again, beside what `datasets` keeps; without importing `datasets`.
+
+
+def cache_folder() -> Path:
+    """The folder: `babelens` in the cache of `datasets`, which `HF_DATASETS_CACHE` moves."""
+    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens"

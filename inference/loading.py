@@ -13,8 +13,8 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMix
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelFolderError, ModelKindError
+from ..configuration.files import check_finished
 from ..configuration.pretrained import explained, load_config, load_model, load_processor, located
-from ..configuration.saved_folders import check_finished
 from .text_only import TextEncoder, is_text_encoder, load_text_only
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]

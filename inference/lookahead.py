@@ -7,7 +7,7 @@ from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
-from ..configuration.cores import usable_cores
+from ..configuration.machine import usable_cores
 
 Result = TypeVar("Result")
 _PATIENCE = 0.1  # seconds after which a thread that waits looks whether it should end

@@ -34,3 +34,16 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
             f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
         )
     return tensor
+
+
+# ---- The order of search results, with numpy alone ----
+
+
+def best_first(scores: np.ndarray, top: int) -> np.ndarray:
+    """The positions of the `top` highest scores [n], highest first; equal scores in the order of their positions."""
+    if top < len(scores):
+        threshold = np.partition(scores, -top)[-top]
+        candidates = np.flatnonzero(scores >= threshold)
+    else:
+        candidates = np.arange(len(scores))
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:top]]

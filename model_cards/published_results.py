@@ -10,12 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from huggingface_hub import (
-    EvalResult,
-    EvalResultEntry,
-    eval_result_entries_to_yaml,
-    parse_eval_result_entries,
-)
+from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
 from ..configuration.errors import ModelFolderError, ModelMismatchError
 from ..configuration.files import atomic_file

@@ -25,8 +25,7 @@ from .losses.distances import pairwise_distances, same_label
 from .losses.hinge import annealed_hinge_loss, hinge_hardness
 from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
-from .modeling_word_dual_encoder import WordDualEncoderModel
-from .recurrent import gru_states
+from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
 
 class WordEncoder(nn.Module):

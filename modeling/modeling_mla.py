@@ -17,13 +17,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaConfig
 from ..configuration.text_towers import TextTower, text_tower
-from .acquirer import (
-    AcquiredBlock,
-    AcquiredEmbedding,
-    Acquirer,
-    NonNativeEmbedding,
-    languages_of_rows,
-)
+from .acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, NonNativeEmbedding, languages_of_rows
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_common import Call, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters

@@ -19,8 +19,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
 from .modeling_common import WeightsAsMade, tower_keywords
-from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput
-from .visual_inputs import visual_inputs
+from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
 
 
 class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):

@@ -7,11 +7,14 @@ text alone is `[BOS] text [LANG]`.
 Every row of a batch is packed to the left, so that its positions count from 0 and do not depend on the other rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.utils import can_return_tuple
@@ -19,7 +22,98 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError, MissingLanguageError, RegionError
 from .modeling_common import is_exporting, tower_keywords
-from .visual_inputs import VisualInputs, visual_inputs
+
+# ---- Running probability ----
+# p_avg in RC3's interpolated contrastive losses: how well the model did in the last steps (Zhou et al. 2023,
+# section 2.3.3, equation 6).
+
+
+class RunningProbability(nn.Module):
+    """The mean probability of the last `history` steps; 0 before the first step.
+
+    Buffers hold the probabilities, so that checkpoints save them and a resumed run continues with them. The entry of a
+    step is the mean over all anchors of all its batches and processes. Processes therefore agree, and batches whose
+    gradients are accumulated count as one step, during which the average does not change.
+
+    Args:
+        history: number of recent steps that are averaged; the paper's is 100.
+    """
+
+    probabilities: Tensor  # [history], in turn; 0 where no step has been
+    steps: Tensor  # [], how many there have been
+    pending: Tensor  # [2]: of the step that has not ended, the sum over its anchors and their number
+
+    def __init__(self, history: int = 100) -> None:
+        super().__init__()
+        self.register_buffer("probabilities", torch.zeros(history))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
+
+    def reset(self) -> None:
+        """Restores the initial state."""
+        for buffer in (self.probabilities, self.steps, self.pending):
+            init.zeros_(buffer)
+
+    @property
+    def average(self) -> Tensor:
+        """p_avg, a scalar."""
+        return self.probabilities.sum() / self.steps.clamp(1, len(self.probabilities))
+
+    @torch.no_grad()
+    def observe(self, probability: Tensor, anchors: int = 1) -> None:
+        """Records the mean probability over the `anchors` of a batch; it counts from the next step on."""
+        self.pending += torch.stack([probability * anchors, torch.full_like(probability, anchors)])
+
+    @torch.no_grad()
+    def end_step(self) -> None:
+        """Turns the records of this step into an entry. All processes must end their steps together."""
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.pending)
+        total, anchors = self.pending
+        self.probabilities[self.steps % len(self.probabilities)] = total / anchors
+        self.steps += 1
+        self.pending.zero_()
+
+
+# ---- The visual inputs of RC3's models, which travel from a forward to the encoder as one dictionary ----
+
+
+class VisualInputs(TypedDict, total=False):
+    """What a model is given of images, named like the keyword arguments of its forward.
+
+    A model that reads two images with each text takes [N, 2, …] for [N, …].
+
+    Attributes:
+        region_features ([N, R, F]): features of regions, from an object detector.
+        region_mask ([N, R]): which regions exist; a row without an image has none. Default: all.
+        pixel_values ([N, 3, H, W]): images.
+        pixel_mask ([N]): which rows have an image. Default: all.
+    """
+
+    region_features: Tensor | None
+    region_mask: Tensor | None
+    pixel_values: Tensor | None
+    pixel_mask: Tensor | None
+
+
+def visual_inputs(
+    region_features: Tensor | None = None,
+    region_mask: Tensor | None = None,
+    pixel_values: Tensor | None = None,
+    pixel_mask: Tensor | None = None,
+) -> VisualInputs:
+    """The visual arguments of a forward as one dictionary."""
+    return {
+        "region_features": region_features,
+        "region_mask": region_mask,
+        "pixel_values": pixel_values,
+        "pixel_mask": pixel_mask,
+    }
+
+
+def visual_inputs_in(batch: Mapping[str, Any]) -> VisualInputs:
+    """The visual inputs among the entries of a batch."""
+    return visual_inputs(**{name: batch[name] for name in VisualInputs.__annotations__ if name in batch})
 
 
 @dataclass

@@ -36,9 +36,13 @@ from .losses.interpolated import (
 )
 from .modeling_common import encode_by_length, tower_keywords
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
-from .running_probability import RunningProbability
-from .visual_inputs import visual_inputs_in
+from .modeling_rc3_encoder import (
+    ImageEmbeds,
+    RunningProbability,
+    text_states,
+    visual_inputs_in,
+    without_decoder_inputs,
+)
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
 

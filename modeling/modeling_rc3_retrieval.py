@@ -14,8 +14,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
 from ..configuration.hub_code import CROSS_ENCODER, write_sentence_files
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import without_decoder_inputs
-from .visual_inputs import visual_inputs
+from .modeling_rc3_encoder import visual_inputs, without_decoder_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):

@@ -20,9 +20,8 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError, MissingLanguageError, UnknownLanguageError
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
-from .modeling_rc3_encoder import Rc3EncoderOutput, without_decoder_inputs
+from .modeling_rc3_encoder import Rc3EncoderOutput, visual_inputs, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
-from .visual_inputs import visual_inputs
 
 # A logit for which a softmax gives exactly 0, also in half precision, and whose sum with others stays finite.
 _NEVER = -1e4

@@ -30,10 +30,8 @@ from .losses.triplet import multimodal_triplet_loss
 from .modeling_common import FIRST_STEP, TrainingStep, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
-from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
-from .recurrent import gru_states, pack, pad
-from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
-from .word_embedding import HybridWordEmbedding, WordRows, row_count
+from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
+from .word_embedding import HybridWordEmbedding, ImageBranch, LanguageAlignment, SentenceEncoder, WordRows, row_count
 
 
 @dataclass

@@ -19,10 +19,16 @@ from ..configuration.languages import did_you_mean_language, language_id, normal
 from .image_processing_mural import MuralImageProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout, as_batch, texts_and_languages
-from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
+from .rc3_tokenizer import (
+    CLS_TOKEN,
+    IMAGE_SEPARATOR_TOKEN,
+    WordMasking,
+    check_tokens,
+    mbart_languages,
+    with_special_tokens,
+)
 from .region_arrays import check_regions, pad_regions
 from .text_inputs import note_cut_texts, overlong
-from .word_masking import WordMasking
 
 IGNORED_LABEL = -100
 

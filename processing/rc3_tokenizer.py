@@ -1,16 +1,21 @@
 """Tokenizers for RC3: mBART-50's, or one that was trained here, with [CLS], [SEP'] and the languages (Zhou et al.
-2023, section 2.2)."""
+2023, section 2.2).
+"""
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..configuration.errors import VocabularyError
+from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import normalize_language
+from .probabilities import check_probabilities
 
 CLS_TOKEN = "[CLS]"  # mBART's own, <s>, begins the text
 IMAGE_SEPARATOR_TOKEN = "[SEP']"
@@ -71,3 +76,122 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
     begin = (own.bos_token, own.bos_token_id)
     own.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     return own
+
+
+# ---- Word masking ----
+# Masks whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
+# caption is masked with a probability of 15 %).
+#
+# Words are found in the pieces of a tokenizer of SentencePiece's kind, which marks the space before a piece by
+# `▁`:
+#
+#     most scripts        a word is what stands between spaces, with its punctuation.
+#     without spaces      each piece is a word (Chinese, Japanese, Thai, Lao, Khmer, Burmese): there, SentencePiece
+#                         finds
+#                         pieces of about the length of a word, and a sentence that was one word could never be
+#                         masked. A
+#                         piece that begins with a vowel sign belongs to the piece before it.
+#
+# Bytes of a character that the vocabulary lacks belong to the piece before them, and a space that is a piece of
+# its own belongs to the piece after it.
+
+_SPACE = "▁"
+# Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which has spaces.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
+)
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_NO_WORD = -1
+
+
+class WordMasking:
+    """Finds and masks the words of texts.
+
+    Args:
+        tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
+        special_tokens: further tokens that are not words, beside the tokenizer's own special tokens.
+
+    Raises:
+        VocabularyError: if the vocabulary does not mark spaces.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
+        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        special = {*tokenizer.all_special_tokens, *special_tokens} - {tokenizer.unk_token}
+        self.mask_token_id = tokenizer.mask_token_id
+        # Properties of each piece, bool [V].
+        self._is_special = torch.tensor([piece in special for piece in pieces])
+        self._is_space = torch.tensor([piece == _SPACE for piece in pieces])
+        self._after_space = torch.tensor([piece.startswith(_SPACE) for piece in pieces])
+        self._begins_unspaced = torch.tensor([_begins_unspaced(piece) for piece in pieces])
+        self._ends_unspaced = torch.tensor([bool(_UNSPACED.match(piece[-1:])) for piece in pieces])
+        self._continues = torch.tensor([_continues(piece) for piece in pieces])
+        if not self._after_space.any():
+            raise VocabularyError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
+
+    def words(self, input_ids: Tensor) -> Tensor:
+        """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks, and
+        padding.
+
+        Shape:
+            [N, T] -> [N, T].
+        """
+        special = self._is_special[input_ids]
+        previous = input_ids.roll(1, dims=-1)
+        first = self._is_special[previous]
+        first[:, 0] = True
+        after_unspaced = self._ends_unspaced[previous] & ~self._continues[input_ids]
+        begins = first | self._after_space[input_ids]
+        begins |= (self._begins_unspaced[input_ids] | after_unspaced) & ~self._is_space[previous]
+        indices = (begins & ~special).cumsum(-1) - 1
+        return indices.masked_fill(special, _NO_WORD)
+
+    def __call__(
+        self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Masks each word with a probability, with all its pieces; if that would be all words of a text, one is left.
+
+        Args:
+            input_ids: ids of texts, [N, T]; not changed.
+            probability: probability that a word is masked.
+            generator: random generator, for reproducible masks; by default torch's own.
+
+        Returns:
+            The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
+
+        Raises:
+            InputError: if every word of a text is masked already.
+            ValueError: if `probability` is not between 0 and 1.
+        """
+        check_probabilities(probability=probability)
+        self.refuse_all_masked(input_ids)
+        words = self.words(input_ids)
+        counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
+        drawn = torch.rand(words.shape, generator=generator)  # [N, T]: a number for each word, in the first places
+        drawn = drawn.masked_fill(torch.arange(words.shape[1]) >= counts, -1.0)
+        # The word with the largest random number would be masked last; it is the one that is always left.
+        chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
+        masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
+        return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
+
+    def refuse_all_masked(self, input_ids: Tensor) -> None:
+        """Checks that every text has a word.
+
+        Raises:
+            InputError: if a text has masks and no word.
+        """
+        nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
+        if nothing_left.any():
+            raise InputError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")
+
+
+def _begins_unspaced(piece: str) -> bool:
+    character = piece.removeprefix(_SPACE)[:1]
+    return bool(_UNSPACED.match(character)) and not _continues(character)
+
+
+def _continues(piece: str) -> bool:
+    """Returns whether a piece can never begin a word: bytes, or a piece that begins with a sign on the letter
+    before it."""
+    return bool(_BYTE.fullmatch(piece)) or unicodedata.category(piece[:1] or " ").startswith("M")

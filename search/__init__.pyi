@@ -1,5 +1,4 @@
-from .queries import search_index as search_index, search_merged as search_merged
-from .recall import measured_recall as measured_recall
+from .queries import measured_recall as measured_recall, search_index as search_index, search_merged as search_merged
 from .settings import (
     Hit as Hit,
     IndexParameters as IndexParameters,

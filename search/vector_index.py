@@ -23,7 +23,7 @@ from ..configuration.files import errors_naming
 from ..configuration.identity import is_same_model
 from ..configuration.locks import locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
-from ..inference.ranking import best_first
+from ..inference.similarity import best_first
 from .filters import filter_sql
 from .index_folder import check_index, folder_bytes, new_index_folder
 from .lance_table import TABLE, as_vectors, connect, is_one_of, is_remote, lance_errors, rows_of

@@ -23,10 +23,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ..configuration.errors import DamagedCheckpointError, SaveError
-from ..configuration.files import atomic_file, made
+from ..configuration.files import FIRST_READ, MOVING, WHOLE, atomic_file, made
 from ..configuration.identity import file_digest
-from ..configuration.saved_folders import FIRST_READ, MOVING, WHOLE
-from ..processing.tokenizer_files import system_error_number
+from ..processing.tokenizer_training import system_error_number
 
 logger = logging.getLogger(__name__)
 

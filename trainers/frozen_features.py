@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
 from ..configuration.files import atomic_file, made
-from ..configuration.free_memory import available_memory
 from ..configuration.identity import code_of, contents_digest, settings_of
 from ..configuration.locks import in_turn
+from ..configuration.machine import available_memory
 from ..inference.autocasting import autocasting
 from ..inference.embedder import evaluation_mode
 from .arguments import ContrastiveTrainingArguments

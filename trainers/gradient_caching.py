@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..configuration.errors import TrainingSetupError
-from ..configuration.free_memory import available_memory
+from ..configuration.machine import available_memory
 from ..modeling.modeling_common import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 

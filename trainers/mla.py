@@ -7,7 +7,6 @@ on each batch of (image, native text, text): native language transfer is kept du
 do it. A run with both of the other tasks draws a batch, and a language, for each of them.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,12 +25,11 @@ from ..data.batching.mixture import GroupedView, SizedView
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
-from ..modeling.acquirer import NonNativeEmbedding, plain_state_dict
+from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features
-from .row_updates import RowAdamW, clip_by_norm, gradients_of_rows
 
 
 class NativeSide:
@@ -99,7 +97,6 @@ class MlaTrainer(ContrastiveTrainer):
             device=args.device,
         )
         self._strategy = getattr(model.config, "strategy", None)
-        self._tables_by_row: list[nn.Embedding] = []
         # In a step of one language, the acquirers of the other languages get no gradient.
         args.ddp_find_unused_parameters = args.trainable != "native"
         return super().prepare(model, train_dataset)
@@ -246,36 +243,6 @@ class MlaTrainer(ContrastiveTrainer):
                 "nothing is to be trained: the model has acquired no language, or its parts are frozen"
             )
         return super().create_optimizer(model)
-
-    # ---- Word tables, of which a step moves few rows ----
-
-    def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, dict[str, Any]]:
-        """The class and options of the optimizer: `RowAdamW` instead of AdamW in one process on a CPU.
-
-        Several processes exchange dense gradients, and a GPU moves the whole table in a millisecond.
-        """
-        made, options = super().get_optimizer_cls_and_kwargs(args, model)
-        tables = [part.table for part in self.model.modules() if isinstance(part, NonNativeEmbedding)]
-        trained = [table for table in tables if table.weight.requires_grad]
-        is_distributed = args.world_size > 1 or self.is_fsdp_enabled or self.is_deepspeed_enabled
-        is_alone = args.device.type == "cpu" and not is_distributed and self.accelerator.scaler is None
-        if made is torch.optim.AdamW and trained and is_alone and not (args.torch_compile or args.task_learning_rates):
-            made, self._tables_by_row = RowAdamW, trained
-        return made, options
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        with gradients_of_rows(self._tables_by_row):
-            return super().training_step(*args, **kwargs)
-
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        if self._tables_by_row:
-            return clip_by_norm(model.parameters(), self.args.max_grad_norm)
-        return super()._clip_grad_norm(model)
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
-        if self._tables_by_row and grad_norm is None:
-            grad_norm = clip_by_norm(model.parameters(), math.inf)
-        return super()._get_grad_norm(model, grad_norm)
 
 
 def _with_both_sides(views: dict[str, Any], native: str) -> dict[str, Any]:

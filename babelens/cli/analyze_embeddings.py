@@ -8,16 +8,7 @@ import typer
 from ..configuration.errors import CorpusError, did_you_mean
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .analysis_options import (
-    Captions,
-    Figure,
-    Gallery,
-    Languages,
-    Limit,
-    Seed,
-    Texts,
-    tags_of,
-)
+from .analysis_options import Captions, Figure, Gallery, Languages, Limit, Seed, Texts, tags_of
 from .options import AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode
 from .starting import begin_work
 

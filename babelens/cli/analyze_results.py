@@ -8,16 +8,7 @@ import typer
 
 from ..configuration.errors import ComparisonError
 from ..configuration.languages import normalize_languages
-from .analysis_options import (
-    RESULTS,
-    Figure,
-    Languages,
-    Metric,
-    OptionalCaptions,
-    TestSet,
-    check_source,
-    tags_of,
-)
+from .analysis_options import RESULTS, Figure, Languages, Metric, OptionalCaptions, TestSet, check_source, tags_of
 from .options import AsJson, BatchSize, Split, TrustRemoteCode
 from .starting import begin_work
 

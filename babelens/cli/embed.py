@@ -268,8 +268,8 @@ def embed_shards(
     """
     from ..inference.lookahead import spare_threads
     from ..inference.streaming.cluster import embed_on_ray
-    from ..inference.streaming.columns import parse_columns
-    from ..inference.streaming.machine import distributed_state, embed_source
+    from ..inference.streaming.job import parse_columns
+    from ..inference.streaming.worker import distributed_state, embed_source
     from .models import load_embedder
 
     language = None if job.language is None else normalize_language(job.language)

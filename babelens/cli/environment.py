@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import typer
 
 from .. import __version__
-from ..configuration.cores import usable_cores
-from .extras import packages_of_extras
+from ..configuration.machine import usable_cores
+from .errors import packages_of_extras
 
 _PACKAGES = ("torch", "transformers", "peft", "datasets", "accelerate", "huggingface_hub", "tokenizers", "numpy")
 # What Linux calls the instructions for products in bfloat16: those of Intel and AMD, and those of Arm.

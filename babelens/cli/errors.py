@@ -9,10 +9,12 @@ Any other exception is a mistake of babelens, and keeps its traceback.
 """
 
 import os
+import re
 import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, requires
 from typing import NoReturn, TextIO
 
 from ..configuration.errors import BabelensError
@@ -100,9 +102,28 @@ def _missing_package(error: ImportError) -> str | None:
 
 def _extra_with(package: str) -> str | None:
     """The extra of babelens that installs a package, if there is one."""
-    from .extras import packages_of_extras
 
     for extra, names in packages_of_extras().items():
         if any(name.lower().replace("-", "_").startswith(package.lower()) for name in names):
             return extra
     return None
+
+
+# ---- The extras of babelens, as its installed metadata declares them ----
+
+# The extra that installs the tools of development.
+_DEVELOPMENT = "dev"
+_REQUIREMENT = re.compile(r"\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*extra\s*==\s*[\"'](?P<extra>[^\"']+)[\"']")
+
+
+def packages_of_extras() -> dict[str, list[str]]:
+    """The packages that each extra installs, both sorted; nothing for a checkout that is not installed."""
+    try:
+        requirements = requires("babelens") or []
+    except PackageNotFoundError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for match in filter(None, map(_REQUIREMENT.match, requirements)):
+        if match["extra"] != _DEVELOPMENT:
+            found.setdefault(match["extra"], []).append(match["name"])
+    return {extra: sorted(names) for extra, names in sorted(found.items())}

@@ -220,7 +220,7 @@ def evaluate_captions(
     from ..evaluation.consistency import compare_consistency
     from ..evaluation.query_ranks import of_captions
     from ..evaluation.retrieval import evaluate_retrieval
-    from ..evaluation.translate_test import evaluate_translate_test
+    from ..evaluation.translation_baseline import evaluate_translate_test
     from ..workflows.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from .sources import read_source
     from .tables import print_consistency, print_recalls, print_translate_test, show_results

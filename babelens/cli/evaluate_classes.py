@@ -135,7 +135,7 @@ def evaluate_classes(
     """Classifies the images in the ways that were asked for, and shows the results; arguments are the command's."""
     import numpy as np
 
-    from ..evaluation.class_labels import ClassifiedImages, read_labels, read_prompts
+    from ..evaluation.class_labels import PROMPT_SETS, ClassifiedImages, read_labels, read_prompts
     from ..evaluation.classification import (
         evaluate_classification,
         group_means,
@@ -143,7 +143,6 @@ def evaluate_classes(
         linear_probe_accuracy,
         neighbor_accuracy,
     )
-    from ..inference.prompts import PROMPT_SETS
     from ..workflows.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
     from .tables import show_results
 

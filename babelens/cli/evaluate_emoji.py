@@ -125,8 +125,8 @@ def evaluate_emoji(
             `consistency`.
         questions: what `EmojiBenchmark` takes.
     """
+    from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
-    from ..evaluation.emoji_consistency import emoji_consistency
     from ..workflows.run_results import CONSISTENCY
     from .tables import print_consistency, print_emoji_report, show_results
 

@@ -110,7 +110,7 @@ def build(
     begin_work()
     from ..search.index_folder import check_has_no_index
     from ..search.lance_table import library
-    from ..search.recall import measured_recall
+    from ..search.queries import measured_recall
     from ..search.settings import IndexParameters, SearchSettings
     from ..search.vector_index import build_index
 
@@ -221,7 +221,7 @@ def stat(
     if not recall and (ef_search or nprobe or refine):
         raise typer.BadParameter("settings of a search need --recall, which searches", param_hint="--recall")
     begin_work()
-    from ..search.recall import measured_recall
+    from ..search.queries import measured_recall
     from ..search.settings import SearchSettings
     from ..search.vector_index import open_index
 

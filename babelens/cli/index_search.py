@@ -9,17 +9,7 @@ import typer
 
 from ..configuration.languages import normalize_language
 from .console import plain_console
-from .options import (
-    INDEX_SETTINGS,
-    AsJson,
-    EfSearch,
-    Index,
-    Nprobe,
-    Refine,
-    TrustRemoteCode,
-    Where,
-    WholeJpegs,
-)
+from .options import INDEX_SETTINGS, AsJson, EfSearch, Index, Nprobe, Refine, TrustRemoteCode, Where, WholeJpegs
 from .starting import begin_work
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ..inference.embedder import Embedder
 from ..inference.region_extraction import RegionExtractor
 from ..inference.reranking import Reranker
 from ..inference.translation import Translator, TranslatorsByPair
-from ..inference.translation_tables import open_translator
+from ..inference.translation_cache import open_translator
 from ..registry import METHODS
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from .. import quiet_start
-from ..configuration.cores import usable_cores
+from ..configuration.machine import usable_cores
 
 
 def begin_work() -> None:

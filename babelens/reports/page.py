@@ -14,14 +14,12 @@ import jinja2
 
 from .. import __version__
 from ..configuration.files import atomic_file
-from ..inference.lettering import CREDIT
-from ..inference.web_fonts import web_fonts
+from ..inference.lettering import CREDIT, web_fonts
 from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
 from . import charts
 from .charts import Bar
-from .languages import LanguageFacts, is_language, language_facts
-from .results import TestSet, test_sets
+from .results import LanguageFacts, TestSet, is_language, language_facts, test_sets
 from .sources import Evaluation, Sources, read_sources
 from .training import costs, stages
 

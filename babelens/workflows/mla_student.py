@@ -5,13 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from transformers import (
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-    TrainingArguments,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainingArguments
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import RecipeError, TrainingSetupError

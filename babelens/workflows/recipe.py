@@ -22,7 +22,7 @@ from ..configuration.errors import LanguageTagError, RecipeError
 from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
-from ..data.emoji.weak import weakly_aligned_emoji
+from ..data.emoji.tasks import weakly_aligned_emoji
 from ..data.readers.bitext import load_bitext
 from ..data.readers.bitext_files import is_bitext
 from ..data.readers.published import PUBLISHED

@@ -25,14 +25,7 @@ from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, evaluation_mode
 from ..inference.gallery import GalleryRow, TextsRow
-from ..model_cards.base_models import (
-    IMAGE_TOWER,
-    TEXT_TOWER,
-    UNKNOWN,
-    WHOLE_MODEL,
-    BaseModel,
-    base_model_facts,
-)
+from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.cards import write_card
 from ..model_cards.emoji import emoji_results, emoji_sources
 from ..model_cards.facts import (

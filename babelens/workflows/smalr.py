@@ -15,8 +15,7 @@ from ..configuration.strict_config import TEXT_TEXT
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_smalr import SmalrProcessor
-from ..processing.word_dictionaries import dictionary_words
-from ..processing.word_vectors import aligned_word_vectors, word_vectors
+from ..processing.word_vectors import aligned_word_vectors, dictionary_words, word_vectors
 from ..processing.word_vocabulary import frequent_words
 from .data import file_digest
 from .loading import Workflow

@@ -14,8 +14,8 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.corpus import with_captions
 from ..inference.translated_captions import translated_captions
 from ..inference.translation import Translator, TranslatorsByPair
+from ..inference.translation_cache import open_translator
 from ..inference.translation_codes import LanguagePair
-from ..inference.translation_tables import open_translator
 from .recipe_file import check_known, value_of
 
 _KEYS: dict[str, Any] = {

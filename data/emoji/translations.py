@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ..npm import Package, fetch_package
 from .benchmark import DEFAULT_CACHE
-from .build import KEYWORD_SEPARATOR, read_sources
-from .names import Annotation, read_annotations
+from .build import KEYWORD_SEPARATOR, Annotation, read_annotations, read_sources
 
 _SIGNS = re.compile("flag|symbol|arrow|button")
 _LEAST = 0.6  # share of the emoji that a language names

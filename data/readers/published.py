@@ -20,9 +20,7 @@ from ..benchmarks.training_splits import CocoTexts, Split, load_coco, load_flick
 from ..corpus.text_files import files_matching
 from .bitext import load_bitext
 from .bitext_files import TABLES, TMX, ZIP, is_bitext
-from .cc3m import load_cc3m
-from .cc12m import load_cc12m
-from .cc300k import load_cc300k
+from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .multi30k import load_multi30k
 from .wit import load_wit
 from .wit_splits import WitSplit

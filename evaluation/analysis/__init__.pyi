@@ -1,12 +1,5 @@
-from .agreement import (
-    LanguageAgreement as LanguageAgreement,
-    language_agreement as language_agreement,
-)
-from .data_recall import (
-    DataRecall as DataRecall,
-    TrainingTexts as TrainingTexts,
-    recall_by_data as recall_by_data,
-)
+from .agreement import LanguageAgreement as LanguageAgreement, language_agreement as language_agreement
+from .data_recall import DataRecall as DataRecall, TrainingTexts as TrainingTexts, recall_by_data as recall_by_data
 from .distances import (
     DistanceRatios as DistanceRatios,
     distance_ratios as distance_ratios,

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
+from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
 from ...configuration.files import atomic_file, atomic_folder, errors_naming
 from ...configuration.identity import folder_identity
 from ...modeling.modeling_smalr import SmalrModel
@@ -23,7 +23,6 @@ from ..embedder import Embedder
 from ..text_only import TextEncoder
 from .graph_folder import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
-from .parity import LARGEST_DIFFERENCE, largest_difference
 from .text_reading import TEXTS, NotExpressible, language_tags, sample_inputs, sample_languages, text_reading
 
 # Batches on which graphs are compared: ranges of `TEXTS`, and numbers of images.
@@ -262,3 +261,43 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
 
 def _size(graph: Path) -> int:
     return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
+
+
+# ---- Compares graphs with the model that they were made of, on batches of several sizes ----
+
+# Largest difference of a value of an embedding of unit length, of a graph in float32.
+LARGEST_DIFFERENCE = 1e-4
+
+
+@torch.no_grad()
+def largest_difference(
+    model: nn.Module, tower: str, session: Any, batches: Iterable[Mapping[str, Tensor]], called: str
+) -> float:
+    """Returns the largest difference of any value of the normalized embeddings of a graph from those of its model.
+
+    Args:
+        model: the dual encoder.
+        tower: `text` or `image`.
+        session: the graph, opened by onnxruntime.
+        batches: inputs of the tower.
+        called: name of the graph in errors.
+
+    Raises:
+        NonFiniteError: if the graph computes NaN or infinity where the model does not.
+    """
+    largest = 0.0
+    module = Tower(model, tower)
+    for inputs in batches:
+        expected = _normalized(module(dict(inputs)).float().numpy())
+        (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        difference = float(np.abs(_normalized(found) - expected).max())
+        if not np.isfinite(difference):
+            raise NonFiniteError(
+                f"{called} computes NaN or infinity, or embeddings of length 0: leave out its precision"
+            )
+        largest = max(largest, difference)
+    return largest
+
+
+def _normalized(features: np.ndarray) -> np.ndarray:
+    return features / np.linalg.norm(features, axis=-1, keepdims=True)

@@ -17,8 +17,7 @@ from ...configuration.languages import normalize_language
 from ...data.corpus.images import read_image
 from ...processing.text_inputs import default_language
 from ..embedder import Embedder
-from .columns import as_type
-from .job import EmbeddingJob
+from .job import EmbeddingJob, as_type
 from .records import LANGUAGE, Record, records_of
 from .shards import InputShard
 

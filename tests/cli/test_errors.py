@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from babelens.cli.errors import _missing_package
-from babelens.cli.extras import packages_of_extras
+from babelens.cli.errors import _missing_package, packages_of_extras
 from babelens.cli.main import app
 from babelens.cli.option_names import with_options
 from babelens.configuration.errors import CorpusError

@@ -9,9 +9,9 @@ from PIL import Image
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import InputError
 from babelens.data.corpus.loading import load_captions
-from babelens.evaluation import consistency_scores, emoji, emoji_consistency, evaluate_consistent_retrieval
+from babelens.evaluation import consistency as module, consistency_scores, emoji, evaluate_consistent_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.inference.translation_tables import TranslationTable
+from babelens.inference.translation_cache import TranslationTable
 
 
 def captioned(folder):
@@ -103,7 +103,7 @@ def test_the_emoji_benchmark_with_names_that_search_together(run, model, emoji_c
         return emoji_corpus.filter(lambda row: row["vendor"] in vendors and row["split"] == wanted)
 
     monkeypatch.setattr(emoji, "load_emoji", lambda **options: emoji_corpus)
-    monkeypatch.setattr(emoji_consistency, "load_emoji", load_emoji)
+    monkeypatch.setattr(module, "load_emoji", load_emoji)
     groups = ("--image-languages", "en,de", "--pair-languages", "es", "--unseen-languages", "ar")
     report = json.loads(run("evaluate", model, *groups, "--consistency", "--json").stdout)
     assert asked == [

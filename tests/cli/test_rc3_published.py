@@ -148,8 +148,8 @@ def test_pretraining(pretraining, name, without):
 
 def test_the_vocabulary_is_cut_down_to_all_texts_of_the_recipe(pretraining, monkeypatch):
     """CC3M's, WIT's and WikiMatrix', and those of the tasks, as the header of the recipe says."""
-    for reader in ("cc3m", "wit", "bitext"):
-        monkeypatch.setattr(f"babelens.data.readers.{reader}.DEFAULT_CACHE", pretraining / "cache")
+    for cache in ("conceptual_captions.CC3M_CACHE", "wit.DEFAULT_CACHE", "bitext.DEFAULT_CACHE"):
+        monkeypatch.setattr(f"babelens.data.readers.{cache}", pretraining / "cache")
     Path("data/task-texts.txt").write_text("there is a dog")
     options = ["--recipe", "rc3/base", "--texts", "data/task-texts.txt", "--output", "runs/cut", "--json"]
     done = CliRunner().invoke(app, ["trim", "runs/mbart-50-trimmed", *options], catch_exceptions=False)

@@ -17,7 +17,7 @@ from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3For
 from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
 from babelens.evaluation.query_ranks import read_ranks
-from babelens.model_cards.task_facts import PIPELINE_TAGS
+from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.workflows.loading import load_recipe
 

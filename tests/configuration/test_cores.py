@@ -7,8 +7,8 @@ import sys
 import pytest
 from control_groups_of import written_groups
 
-from babelens.configuration import cores
-from babelens.configuration.cores import cgroup_limit, usable_cores
+from babelens.configuration import machine
+from babelens.configuration.machine import cgroup_limit, usable_cores
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_other_systems_have_no_groups(tmp_path):
 @pytest.mark.parametrize(("limit", "expected"), [(None, 6), (0.5, 1), (1.5, 2), (2, 2), (9, 6)])
 def test_the_smaller_of_both_counts(monkeypatch, limit, expected):
     monkeypatch.setattr(os, "process_cpu_count", lambda: 6, raising=False)
-    monkeypatch.setattr(cores, "cgroup_limit", lambda: limit)
+    monkeypatch.setattr(machine, "cgroup_limit", lambda: limit)
     assert usable_cores() == expected
 
 
@@ -49,7 +49,7 @@ def test_without_affinity_the_cores_of_the_machine_count(monkeypatch):
     monkeypatch.delattr(os, "process_cpu_count", raising=False)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    monkeypatch.setattr(cores, "cgroup_limit", lambda: None)
+    monkeypatch.setattr(machine, "cgroup_limit", lambda: None)
     assert usable_cores() == 7
 
 
@@ -57,5 +57,5 @@ def test_without_affinity_the_cores_of_the_machine_count(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity of processes")
 def test_a_process_that_is_bound_to_one_core():
     code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-    code += "from babelens.configuration.cores import usable_cores; print(usable_cores())"
+    code += "from babelens.configuration.machine import usable_cores; print(usable_cores())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"

@@ -20,6 +20,9 @@ def test_every_error_of_the_package_has_one_root():
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Exception) and value.__module__.startswith("babelens.")
     }
-    defined = {value for value in vars(errors_module).values() if isinstance(value, type)}
-    assert errors >= {value for value in defined if value.__module__ == errors_module.__name__}
+    assert errors >= {
+        value
+        for value in vars(errors_module).values()
+        if isinstance(value, type) and value.__module__ == errors_module.__name__
+    }
     assert [error for error in errors if not issubclass(error, BabelensError)] == []

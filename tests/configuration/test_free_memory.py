@@ -6,8 +6,8 @@ import psutil
 import pytest
 from control_groups_of import written_groups
 
-from babelens.configuration import free_memory
-from babelens.configuration.free_memory import available_memory, cgroup_memory_left
+from babelens.configuration import machine
+from babelens.configuration.machine import available_memory, cgroup_memory_left
 
 GIB = 2**30
 
@@ -68,7 +68,7 @@ def test_what_control_groups_leave(tmp_path, own, files, left):
 @pytest.mark.parametrize(("left", "expected"), [(None, 700), (300, 300), (900, 700)])
 def test_the_smaller_of_both_counts(monkeypatch, left, expected):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=700))
-    monkeypatch.setattr(free_memory, "cgroup_memory_left", lambda: left)
+    monkeypatch.setattr(machine, "cgroup_memory_left", lambda: left)
     assert available_memory() == expected
 
 

@@ -44,7 +44,7 @@ MLA |= {"processing_mla", "processing_per_language"}
 # A processor with one vocabulary for all languages.
 VOCABULARY = {"processing_dual_encoder"}
 WORDS = DUAL_ENCODER | {"losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
-WORDS |= {"processing_word_level", "recurrent", "word_tokenizers"}
+WORDS |= {"processing_word_level", "word_tokenizers"}
 
 FILES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
@@ -58,13 +58,12 @@ FILES = {
     # What `from_towers` loads towers with.
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
-    | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},
+    | {"losses_smalr", "losses_triplet", "word_embedding", "word_vocabulary"},
     "liwe": WORDS | {"configuration_liwe", "losses_hinge", "modeling_liwe", "processing_liwe"},
     "rc3": METHOD
-    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining", "visual_inputs"}
+    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
-    | {"losses_interpolated", "probabilities", "processing_per_language"}
-    | {"region_arrays", "running_probability", "word_masking"}
+    | {"losses_interpolated", "probabilities", "processing_per_language", "region_arrays"}
     | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
 }
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from babelens.inference.ranking import best_first
+from babelens.inference.similarity import best_first
 
 
 def test_the_best_of_equal_scores_are_the_first():

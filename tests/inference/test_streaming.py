@@ -31,9 +31,8 @@ from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_batches, read_info, shard_files, write_info
 from babelens.inference.fingerprint import image_fingerprint
 from babelens.inference.lookahead import results_ahead
-from babelens.inference.streaming.columns import parse_columns
-from babelens.inference.streaming.job import EmbeddingJob
-from babelens.inference.streaming.machine import embed_source
+from babelens.inference.streaming.job import EmbeddingJob, parse_columns
+from babelens.inference.streaming.worker import embed_source
 from babelens.processing.processing_smalr import SmalrProcessor
 
 

@@ -24,7 +24,7 @@ from babelens.inference.embedding_shards import shard_files
 from babelens.inference.streaming.cluster import ShardActor, embed_on_ray, shard_as_json
 from babelens.inference.streaming.counts import counts_in
 from babelens.inference.streaming.job import EmbeddingJob
-from babelens.inference.streaming.machine import embed_source
+from babelens.inference.streaming.worker import embed_source
 
 pytestmark = pytest.mark.live
 

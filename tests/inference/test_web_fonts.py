@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from babelens.data.npm import Package, file_integrity, tarball_of
-from babelens.inference import web_fonts as module
-from babelens.inference.web_fonts import web_fonts
+from babelens.inference import lettering as module
+from babelens.inference.lettering import web_fonts
 
 FILES = {
     "unicode.json": json.dumps({"[0]": "U+0600-06FF", "arabic": "U+0627,U+0660", "latin": "U+0000-00FF"}).encode(),

@@ -8,8 +8,7 @@ from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from babelens.configuration.errors import InputError, LanguageTagError
-from babelens.evaluation.class_labels import read_prompts
-from babelens.inference.prompts import prompt_set
+from babelens.evaluation.class_labels import prompt_set, read_prompts
 from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
 
 LABELS = ["ein auto", "ein haus"]

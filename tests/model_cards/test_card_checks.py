@@ -4,8 +4,7 @@ import pytest
 from hub_store import Refusal, check_card
 
 from babelens.model_cards.card_checks import PIPELINE_TAGS, card_problems
-from babelens.model_cards.facts import EMBEDDING_TAG, PIPELINE_TAG
-from babelens.model_cards.task_facts import PIPELINE_TAGS as OF_TASKS
+from babelens.model_cards.facts import EMBEDDING_TAG, PIPELINE_TAG, PIPELINE_TAGS as OF_TASKS
 
 GOOD = """
 language: [de, en]

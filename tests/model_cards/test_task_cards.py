@@ -6,8 +6,7 @@ import pytest
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from babelens.model_cards.cards import model_card
-from babelens.model_cards.facts import DataSource, Result
-from babelens.model_cards.task_facts import PIPELINE_TAGS, TaskCardFacts
+from babelens.model_cards.facts import PIPELINE_TAGS, DataSource, Result, TaskCardFacts
 from babelens.trainers.rc3_tasks import RC3_TASKS
 
 SNLI = DataSource(name="SNLI-VE", license="CC-BY-SA-4.0", role="texts", attribution="its authors")

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from processes import together
 
-from babelens.modeling.running_probability import RunningProbability
+from babelens.modeling.modeling_rc3_encoder import RunningProbability
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_xtcl"]
 HISTORY = FIXTURE["p_avg_history"]

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from babelens.configuration.errors import VocabularyError
-from babelens.processing.word_dictionaries import dictionary_words
+from babelens.processing.word_vectors import dictionary_words
 
 MUSE = "Hund dog\nhund hound\nkatze cat\nkatze kitty\nhaus house\nroß steed\n"
 

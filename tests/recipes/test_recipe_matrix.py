@@ -9,7 +9,8 @@ from recipe_world import NAMES, World, header_commands
 from babelens.workflows.loading import load_recipe
 
 CACHES = (
-    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit", "cc3m", "cc12m", "cc300k")),
+    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),
+    *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC12M", "CC300K")),
     "babelens.inference.translation_cache.DEFAULT_CACHE",
     "babelens.trainers.frozen_features.DEFAULT_CACHE",
 )

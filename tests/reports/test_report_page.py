@@ -15,9 +15,8 @@ from babelens.configuration.errors import ComparisonError
 from babelens.evaluation.comparison import image_contributions
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.reports.charts import line_chart, number, ticks
-from babelens.reports.languages import language_facts
 from babelens.reports.page import report_page, write_report
-from babelens.reports.results import test_sets as sets_of
+from babelens.reports.results import language_facts, test_sets as sets_of
 from babelens.reports.sources import read_sources
 
 

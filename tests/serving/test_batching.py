@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from babelens.configuration.errors import ServerBusyError, UnknownLanguageError
-from babelens.serving.batching import QueryBatcher
 from babelens.serving.limits import ServingLimits
+from babelens.serving.service import QueryBatcher
 
 
 class Encoder:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from babelens.data.emoji.names import Annotation
+from babelens.data.emoji.build import Annotation
 from babelens.data.emoji.translations import EmojiNames
 from babelens.workflows.emoji_names import names_for
 

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError
 from babelens.data import load_bitext, translation_pairs
-from babelens.data.readers import tmx
+from babelens.data.readers import bitext_files
 from babelens.data.readers.bitext import BitextRules, bitext_rows, read_translations
 from babelens.data.readers.bitext_files import bitexts, is_bitext
 
@@ -223,7 +223,7 @@ def test_entities_are_not_expanded(tmp_path):
 
 
 def test_a_tag_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tmx, "MAX_BYTES", 1 << 17)
+    monkeypatch.setattr(bitext_files, "MAX_BYTES", 1 << 17)
     with pytest.raises(CorpusError, match=r"more than the 131,072 bytes|no well-formed XML"):
         list(load_bitext(document(tmp_path, f'<tmx><body a="{"x" * (1 << 20)}"></body></tmx>')))
 

@@ -49,8 +49,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def inside(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
-    for name in ("bitext", "cc3m", "cc12m", "cc300k"):
-        monkeypatch.setattr(f"babelens.data.readers.{name}.DEFAULT_CACHE", tmp_path / name)
+    monkeypatch.setattr("babelens.data.readers.bitext.DEFAULT_CACHE", tmp_path / "bitext")
+    for name in ("cc3m", "cc12m", "cc300k"):
+        monkeypatch.setattr(f"babelens.data.readers.conceptual_captions.{name.upper()}_CACHE", tmp_path / name)
 
 
 def test_multi30k_has_sentences_of_task_1_and_descriptions_of_task_2():
