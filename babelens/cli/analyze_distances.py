@@ -1,6 +1,5 @@
 """`babelens analyze distances`: how a training has moved languages to each other."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,46 +60,6 @@ def distances(
             "there is no image encoder whose features could be used: give --regions", param_hint="--grid"
         )
     begin_work()
-
-    analyze_distances(
-        model,
-        baseline,
-        data,
-        tags,
-        anchor=anchor,
-        split=split,
-        limit=limit,
-        regions=regions,
-        grid=grid,
-        task=task,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        output=output,
-        as_json=as_json,
-    )
-
-
-_RC3 = "rc3"
-
-
-def analyze_distances(
-    model: str,
-    baseline: str,
-    data: str,
-    languages: list[str] | None,
-    *,
-    anchor: str,
-    split: str | None,
-    limit: int,
-    regions: str | None,
-    grid: int | None,
-    task: str | None,
-    batch_size: int,
-    trust_remote_code: bool,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Compares the distances by two models; arguments as the command's options."""
     from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures.distances import draw_distance_ratios
     from ..evaluation.analysis.figures.style import save_figure
@@ -121,8 +80,8 @@ def analyze_distances(
         raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
     if task is not None and any(are_rc3):
         raise typer.BadParameter("an RC3 has no head for each task", param_hint="--task")
-    corpus = load_images(data, split, languages and [anchor, *languages])
-    others = normalize_languages(languages or default_languages(corpus, data))
+    corpus = load_images(data, split, tags and [anchor, *tags])
+    others = normalize_languages(tags or default_languages(corpus, data))
     texts = parallel_texts(corpus, [anchor, *others], limit=limit)
     options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     own, base = (
@@ -138,6 +97,9 @@ def analyze_distances(
         for language in found.languages
     ]
     show_analysis("distances", found, output, as_json, "\n".join(lines))
+
+
+_RC3 = "rc3"
 
 
 def _is_rc3(model: str) -> bool:

@@ -1,6 +1,5 @@
 """`babelens analyze languages`, `captions` and `neighbors`: analyses of a dual encoder's embeddings."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,8 +14,6 @@ from .starting import begin_work
 if TYPE_CHECKING:
     import datasets
     import numpy as np
-
-    from ..inference.embedder import Embedder
 
 
 def languages(
@@ -42,11 +39,30 @@ def languages(
     """
     tags = tags_of(languages)
     begin_work()
+    from ..evaluation.analysis.figures.maps import draw_language_map
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.analysis.language_similarity import language_map
+    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
     from .models import load_embedder
 
+    check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    analyze_languages(
-        embedder, data, tags, split=split, limit=limit, seed=seed, task=task, output=output, as_json=as_json
+    corpus = load_texts(data, split, tags)
+    texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
+    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
+    save_figure(draw_language_map(found), output)
+    nearest = max(
+        ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
+    )
+    show_analysis(
+        "tags",
+        found,
+        output,
+        as_json,
+        f"{len(found.languages)} tags on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
+        f"on average, {found.similarities[nearest]:.2f} between {found.languages[nearest[1]]} and "
+        f"{found.languages[nearest[0]]}, {found.chance:.2f} for shuffled texts",
     )
 
 
@@ -75,20 +91,27 @@ def captions(
     """
     tags = tags_of(languages)
     begin_work()
+    from ..evaluation.analysis.embedding_layout import embedding_map
+    from ..evaluation.analysis.figures.maps import draw_embedding_map
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
     from .models import load_embedder
 
+    check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    analyze_captions(
-        embedder,
-        data,
-        tags,
-        split=split,
-        limit=limit,
-        seed=seed,
-        method=method,
-        task=task,
-        output=output,
-        as_json=as_json,
+    corpus = load_texts(data, split, tags)
+    texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
+    found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
+    save_figure(draw_embedding_map(found), output)
+    show_analysis(
+        "captions",
+        found,
+        output,
+        as_json,
+        f"Of a caption's nearest {len(found.languages) - 1} captions, {found.same_image:.1f} % are of its image "
+        f"(chance {found.chance_image:.1f} %), and {found.same_language:.1f} % in its language "
+        f"(chance {found.chance_language:.1f} %)",
     )
 
 
@@ -122,121 +145,15 @@ def neighbors(
         raise typer.BadParameter("the query is empty: everything would be as near to it", param_hint="--query")
     language = normalize_language(language)
     begin_work()
-    from .models import load_embedder
-
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    analyze_neighbors(
-        embedder,
-        data,
-        tags,
-        split=split,
-        query=query,
-        image_id=image_id,
-        language=language,
-        top=top,
-        output=output,
-        as_json=as_json,
-    )
-
-
-# Analyses of a dual encoder's embeddings, for `babelens analyze languages`, `captions` and `neighbors`.
-
-
-def analyze_languages(
-    embedder: "Embedder",
-    data: str,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    limit: int,
-    seed: int,
-    task: str | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Maps the languages; arguments as the command's options."""
-    from ..evaluation.analysis.figures.maps import draw_language_map
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.language_similarity import language_map
-    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
-
-    check_numbers_file(output)
-    corpus = load_texts(data, split, languages)
-    texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
-    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
-    save_figure(draw_language_map(found), output)
-    nearest = max(
-        ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
-    )
-    show_analysis(
-        "languages",
-        found,
-        output,
-        as_json,
-        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
-        f"on average, {found.similarities[nearest]:.2f} between {found.languages[nearest[1]]} and "
-        f"{found.languages[nearest[0]]}, {found.chance:.2f} for shuffled texts",
-    )
-
-
-def analyze_captions(
-    embedder: "Embedder",
-    data: str,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    limit: int,
-    seed: int,
-    method: Literal["tsne", "umap"],
-    task: str | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Maps the captions; arguments as the command's options."""
-    from ..evaluation.analysis.embedding_layout import embedding_map
-    from ..evaluation.analysis.figures.maps import draw_embedding_map
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
-
-    check_numbers_file(output)
-    corpus = load_texts(data, split, languages)
-    texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
-    found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
-    save_figure(draw_embedding_map(found), output)
-    show_analysis(
-        "captions",
-        found,
-        output,
-        as_json,
-        f"Of a caption's nearest {len(found.languages) - 1} captions, {found.same_image:.1f} % are of its image "
-        f"(chance {found.chance_image:.1f} %), and {found.same_language:.1f} % in its language "
-        f"(chance {found.chance_language:.1f} %)",
-    )
-
-
-def analyze_neighbors(
-    embedder: "Embedder",
-    data: str,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    query: str | None,
-    image_id: str | None,
-    language: str,
-    top: int,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Draws the neighbors of a query; arguments as the command's options."""
     from ..evaluation.analysis.neighbors import draw_neighbors, nearest_neighbors
     from ..model_cards.emoji import emoji_sources
     from ..workflows.recipe import EMOJI
     from .analysis_options import EMOJI_VENDOR, check_numbers_file, default_languages, load_images, show_analysis
+    from .models import load_embedder
 
     check_numbers_file(output)
-    corpus = load_images(data, split, languages and [*languages, language])
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    corpus = load_images(data, split, tags and [*tags, language])
     text = _caption_of(corpus, image_id, language) if image_id is not None else query
     assert text is not None
     found = nearest_neighbors(
@@ -244,7 +161,7 @@ def analyze_neighbors(
         corpus,
         text,
         language,
-        languages=languages or default_languages(corpus, data),
+        languages=tags or default_languages(corpus, data),
         image_id=image_id,
         top=top,
     )

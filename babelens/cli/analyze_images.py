@@ -1,7 +1,7 @@
 """`babelens analyze labels` and `retrieval`: images with the labels of their classes, and with what models find."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,9 +23,6 @@ from .analysis_options import (
 )
 from .options import AsJson, BatchSize, Model, Split, TrustRemoteCode
 from .starting import begin_work
-
-if TYPE_CHECKING:
-    from ..inference.embedder import Embedder
 
 
 def labels(
@@ -63,10 +60,31 @@ def labels(
     """
     tags = tags_of(languages)
     begin_work()
+    from ..data.corpus.sampling import evenly_spread
+    from ..evaluation.analysis.embedding_layout import label_map
+    from ..evaluation.analysis.figures.maps import draw_label_map
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.class_labels import ClassifiedImages, read_labels
     from .models import load_embedder
 
+    check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    analyze_labels(embedder, data, labels, tags, method=method, limit=limit, seed=seed, output=output, as_json=as_json)
+    found = ClassifiedImages.of_folder(data)
+    named = read_labels(labels, found.classes, tags)
+    rows = evenly_spread(len(found.images), limit)
+    embedded = {
+        language: dict(
+            zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)
+        )
+        for language, of_classes in named.items()
+    }
+    images = embedder.encode_image([found.images[row] for row in rows])
+    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes, method=method, seed=seed)
+    save_figure(draw_label_map(result), output)
+    accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
+    show_analysis(
+        "labels", result, output, as_json, f"Images whose nearest label is that of their class, %: {accuracies}"
+    )
 
 
 def retrieval(
@@ -128,83 +146,6 @@ def retrieval(
     if fit_split is not None and fit_split == split:
         raise typer.BadParameter("CLC-C would be fitted on what it is shown on", param_hint="--fit-split")
     begin_work()
-
-    analyze_retrieval(
-        models,
-        data,
-        tags,
-        split=split,
-        direction=direction,
-        queries=queries,
-        top=top,
-        differing=differing,
-        consistency=consistency,
-        translator=consistency_translator,
-        fit_split=fit_split,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        output=output,
-        as_json=as_json,
-    )
-
-
-def analyze_labels(
-    embedder: "Embedder",
-    data: Path,
-    labels: Path,
-    languages: list[str] | None,
-    *,
-    method: Literal["tsne", "umap"],
-    limit: int,
-    seed: int,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Maps images and the labels of their classes; arguments as the command's options."""
-    from ..data.corpus.sampling import evenly_spread
-    from ..evaluation.analysis.embedding_layout import label_map
-    from ..evaluation.analysis.figures.maps import draw_label_map
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.class_labels import ClassifiedImages, read_labels
-
-    check_numbers_file(output)
-    found = ClassifiedImages.of_folder(data)
-    named = read_labels(labels, found.classes, languages)
-    rows = evenly_spread(len(found.images), limit)
-    embedded = {
-        language: dict(
-            zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)
-        )
-        for language, of_classes in named.items()
-    }
-    images = embedder.encode_image([found.images[row] for row in rows])
-    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes, method=method, seed=seed)
-    save_figure(draw_label_map(result), output)
-    accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
-    show_analysis(
-        "labels", result, output, as_json, f"Images whose nearest label is that of their class, %: {accuracies}"
-    )
-
-
-def analyze_retrieval(
-    models: list[str],
-    data: str,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    direction: str,
-    queries: int,
-    top: int,
-    differing: bool,
-    consistency: bool,
-    translator: str | None,
-    fit_split: str | None,
-    batch_size: int,
-    trust_remote_code: bool,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Draws what models find for the same queries; arguments as the command's options."""
     from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
     from ..evaluation.analysis.side_by_side import draw_side_by_side, side_by_side, with_consistency
     from ..evaluation.consistency import consistency_scores
@@ -215,8 +156,8 @@ def analyze_retrieval(
     from .models import load_retrieval_embedder, load_translator
 
     check_numbers_file(output)
-    corpus = load_images(data, split, languages)
-    tags = languages or default_languages(corpus, data)
+    corpus = load_images(data, split, tags)
+    chosen = tags or default_languages(corpus, data)
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     names = row_names(models)
     if len(set(names)) < len(names):
@@ -226,17 +167,19 @@ def analyze_retrieval(
     options: dict[str, Any] = {"queries": queries, "top": top, "differing": differing}
     if consistency:
         (embedder,) = embedders.values()
-        machine = translator and load_translator(translator, None, trust_remote_code, "--consistency-translator")
-        tags = normalize_languages(tags)
+        machine = consistency_translator and load_translator(
+            consistency_translator, None, trust_remote_code, "--consistency-translator"
+        )
+        chosen = normalize_languages(chosen)
         kind = "mlp" if fit_split else "mean"
-        joint = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=tags, aggregation=kind))
+        joint = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=chosen, aggregation=kind))
         if fit_split:
-            fitted_on = load_images(data, fit_split, languages)
-            joint.fit(*consistency_scores(embedder, fitted_on, tags[0], tags, translator=machine or None))
-        found = with_consistency(embedder, corpus, tags, joint, translator=machine or None, **options)
+            fitted_on = load_images(data, fit_split, tags)
+            joint.fit(*consistency_scores(embedder, fitted_on, chosen[0], chosen, translator=machine or None))
+        found = with_consistency(embedder, corpus, chosen, joint, translator=machine or None, **options)
     else:
         way: Any = direction.replace("-", "_")
-        found = side_by_side(embedders, corpus, tags, direction=way, **options)
+        found = side_by_side(embedders, corpus, chosen, direction=way, **options)
     sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
     gallery = draw_side_by_side(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
     with atomic_file(output) as path:

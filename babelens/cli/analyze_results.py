@@ -44,18 +44,36 @@ def agreement(
     tags = tags_of(languages)
     check_source(data, split, test_set)
     begin_work()
+    from ..evaluation.analysis.agreement import language_agreement
+    from ..evaluation.analysis.figures.recall import draw_agreement
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.retrieval import evaluate_retrieval
+    from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis
+    from .models import load_retrieval_embedder
 
-    analyze_agreement(
-        source,
-        data,
-        tags,
-        split=split,
-        test_set=test_set,
-        rank=rank,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        output=output,
-        as_json=as_json,
+    check_numbers_file(output)
+    image_ids: Sequence[str] | None = None
+    if data is None:
+        (run,) = _one_run(source)
+        chosen = _test_set(run, test_set)
+        ranks = {language: each for (name, language), each in run.ranks.items() if name == chosen}
+        if not ranks:
+            raise ComparisonError(f"{source} has no ranks of queries for {chosen}: give --data, and a model as SOURCE")
+    else:
+        corpus = load_images(data, split, tags)
+        embedder = load_retrieval_embedder(source, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        ranks, image_ids = {}, list(corpus["image_id"])
+        evaluate_retrieval(embedder, corpus, tags or default_languages(corpus, data), ranks=ranks)
+    found = language_agreement(_chosen(ranks, tags), k=rank, image_ids=image_ids)
+    save_figure(draw_agreement(found), output)
+    alone = sum(map(len, found.found_alone.values()))
+    show_analysis(
+        "agreement",
+        found,
+        output,
+        as_json,
+        f"Of {found.n_images:,} images, {len(found.in_all):,} are found in all {len(found.languages)} tags, "
+        f"{alone:,} in one alone, and {len(found.in_none):,} in none",
     )
 
 
@@ -78,8 +96,35 @@ def data(
     """
     tags = tags_of(languages)
     begin_work()
+    from ..evaluation.analysis.data_recall import recall_by_data
+    from ..evaluation.analysis.figures.recall import draw_data_recall
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..workflows.loading import load_recipe
+    from ..workflows.run_results import read_seeds
+    from ..workflows.trimming import training_texts
+    from .analysis_options import check_numbers_file, show_analysis
 
-    analyze_data(results, recipe, tags, metric=metric, test_set=test_set, output=output, as_json=as_json)
+    check_numbers_file(output)
+    runs = read_seeds(results)
+    chosen = _test_set(runs[0], test_set)
+    recalls: dict[str, float] = {}
+    for language in (language for name, language in runs[0].scores if name == chosen):
+        try:
+            values = [float(run.scores[chosen, language][metric]) for run in runs]
+        except KeyError as error:
+            known = ", ".join(name for name in runs[0].scores[chosen, language] if not name.startswith("n_"))
+            raise ComparisonError(f"{results} has no {error.args[0]!r} for {language}; there are {known}") from error
+        recalls[language] = sum(values) / len(values)
+    found = recall_by_data(training_texts(load_recipe(recipe)), _chosen(recalls, tags), metric=metric, test_set=chosen)
+    save_figure(draw_data_recall(found), output)
+    correlation = "as many texts in all" if found.correlation is None else f"{found.correlation:.2f}, p {found.p:.2g}"
+    show_analysis(
+        "data",
+        found,
+        output,
+        as_json,
+        f"Spearman's rank correlation of {metric} and training texts over {len(found.languages)} tags: {correlation}",
+    )
 
 
 def forgetting(
@@ -112,130 +157,6 @@ def forgetting(
         raise typer.BadParameter("what was forgotten shows between two models or more", param_hint="MODELS")
     check_source(data, split, test_set)
     begin_work()
-
-    analyze_forgetting(
-        models,
-        data,
-        tags,
-        split=split,
-        metric=metric,
-        test_set=test_set,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        output=output,
-        as_json=as_json,
-    )
-
-
-T = TypeVar("T")
-
-
-def analyze_agreement(
-    source: str,
-    data: str | None,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    test_set: str | None,
-    rank: int,
-    batch_size: int,
-    trust_remote_code: bool,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Compares what languages find; arguments as the command's options."""
-    from ..evaluation.analysis.agreement import language_agreement
-    from ..evaluation.analysis.figures.recall import draw_agreement
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.retrieval import evaluate_retrieval
-    from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis
-    from .models import load_retrieval_embedder
-
-    check_numbers_file(output)
-    image_ids: Sequence[str] | None = None
-    if data is None:
-        (run,) = _one_run(source)
-        chosen = _test_set(run, test_set)
-        ranks = {language: each for (name, language), each in run.ranks.items() if name == chosen}
-        if not ranks:
-            raise ComparisonError(f"{source} has no ranks of queries for {chosen}: give --data, and a model as SOURCE")
-    else:
-        corpus = load_images(data, split, languages)
-        embedder = load_retrieval_embedder(source, batch_size=batch_size, trust_remote_code=trust_remote_code)
-        ranks, image_ids = {}, list(corpus["image_id"])
-        evaluate_retrieval(embedder, corpus, languages or default_languages(corpus, data), ranks=ranks)
-    found = language_agreement(_chosen(ranks, languages), k=rank, image_ids=image_ids)
-    save_figure(draw_agreement(found), output)
-    alone = sum(map(len, found.found_alone.values()))
-    show_analysis(
-        "agreement",
-        found,
-        output,
-        as_json,
-        f"Of {found.n_images:,} images, {len(found.in_all):,} are found in all {len(found.languages)} languages, "
-        f"{alone:,} in one alone, and {len(found.in_none):,} in none",
-    )
-
-
-def analyze_data(
-    results: Path,
-    recipe: str,
-    languages: list[str] | None,
-    *,
-    metric: str,
-    test_set: str | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Relates recall to training texts; arguments as the command's options."""
-    from ..evaluation.analysis.data_recall import recall_by_data
-    from ..evaluation.analysis.figures.recall import draw_data_recall
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..workflows.loading import load_recipe
-    from ..workflows.run_results import read_seeds
-    from ..workflows.trimming import training_texts
-    from .analysis_options import check_numbers_file, show_analysis
-
-    check_numbers_file(output)
-    runs = read_seeds(results)
-    chosen = _test_set(runs[0], test_set)
-    recalls: dict[str, float] = {}
-    for language in (language for name, language in runs[0].scores if name == chosen):
-        try:
-            values = [float(run.scores[chosen, language][metric]) for run in runs]
-        except KeyError as error:
-            known = ", ".join(name for name in runs[0].scores[chosen, language] if not name.startswith("n_"))
-            raise ComparisonError(f"{results} has no {error.args[0]!r} for {language}; there are {known}") from error
-        recalls[language] = sum(values) / len(values)
-    found = recall_by_data(
-        training_texts(load_recipe(recipe)), _chosen(recalls, languages), metric=metric, test_set=chosen
-    )
-    save_figure(draw_data_recall(found), output)
-    correlation = "as many texts in all" if found.correlation is None else f"{found.correlation:.2f}, p {found.p:.2g}"
-    show_analysis(
-        "data",
-        found,
-        output,
-        as_json,
-        f"Spearman's rank correlation of {metric} and training texts over {len(found.languages)} languages: "
-        f"{correlation}",
-    )
-
-
-def analyze_forgetting(
-    models: list[str],
-    data: str | None,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    metric: str,
-    test_set: str | None,
-    batch_size: int,
-    trust_remote_code: bool,
-    output: Path,
-    as_json: bool,
-) -> None:
-    """Compares models in the order of their training; arguments as the command's options."""
     from ..evaluation.analysis.figures.recall import draw_forgetting
     from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.analysis.forgotten import forgetting
@@ -246,11 +167,9 @@ def analyze_forgetting(
     if data is None:
         rows: Mapping[str, Sequence[RunResults]] = read_rows([Path(model) for model in models])
     else:
-        rows = _evaluated(models, data, languages, split, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    if languages is not None:
-        rows = {
-            name: [_restricted(run, normalize_languages(languages)) for run in runs] for name, runs in rows.items()
-        }
+        rows = _evaluated(models, data, tags, split, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    if tags is not None:
+        rows = {name: [_restricted(run, normalize_languages(tags)) for run in runs] for name, runs in rows.items()}
     found = forgetting(rows, metric=metric, test_set=test_set)
     save_figure(draw_forgetting(found), output)
     lost = f"worse in {', '.join(found.forgotten)}" if found.forgotten else "worse in no language"
@@ -259,9 +178,12 @@ def analyze_forgetting(
         found,
         output,
         as_json,
-        f"{metric} over {len(found.languages)} languages: {found.mean_before:.1f} by {found.models[0]}, "
+        f"{metric} over {len(found.languages)} tags: {found.mean_before:.1f} by {found.models[0]}, "
         f"{found.mean_after:.1f} by {found.models[-1]}, which is {lost}",
     )
+
+
+T = TypeVar("T")
 
 
 def _evaluated(
