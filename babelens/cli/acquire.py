@@ -50,7 +50,7 @@ def acquire(
     way: Annotated[
         Literal["ridge", "adapter", "student"],
         typer.Option(
-            help="How the language is learned: solved in seconds, by `ridge` regression from the characters of "
+            help="How the language is learned: solved in half a minute, by `ridge` regression from the characters of "
             "texts and, with --text-encoder, from its features; or trained, as an `adapter` in the text tower of "
             "BASE, or as a `student`, a multilingual text encoder beside it."
         ),
@@ -248,9 +248,9 @@ def acquire(
 
     `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
-    A thousand sentences and some seconds are enough. OUTPUT is a whole model: `AutoModel.from_pretrained` and
+    A thousand sentences and half a minute are enough. OUTPUT is a whole model: `AutoModel.from_pretrained` and
     `babelens search` load it, and it is the --base for the next language. With `--text-encoder
-    intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute or two.
+    intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute.
 
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
@@ -301,7 +301,7 @@ def acquire(
         raise typer.BadParameter(f"the OUTPUT of --way {way} is a whole model already", param_hint="--assemble")
     if way == "ridge":
         if resume:
-            raise typer.BadParameter("--way ridge takes seconds, and begins anew", param_hint="--resume")
+            raise typer.BadParameter("--way ridge begins anew: it takes a minute", param_hint="--resume")
         acquire_solved(choices, as_json=as_json)
         return
     acquire_language(choices, way=way, assemble=assemble, resume=resume, as_json=as_json)

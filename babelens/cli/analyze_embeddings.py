@@ -56,11 +56,11 @@ def languages(
         ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
     )
     show_analysis(
-        "tags",
+        "languages",
         found,
         output,
         as_json,
-        f"{len(found.languages)} tags on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
+        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
         f"on average, {found.similarities[nearest]:.2f} between {found.languages[nearest[1]]} and "
         f"{found.languages[nearest[0]]}, {found.chance:.2f} for shuffled texts",
     )

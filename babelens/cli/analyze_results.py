@@ -72,7 +72,7 @@ def agreement(
         found,
         output,
         as_json,
-        f"Of {found.n_images:,} images, {len(found.in_all):,} are found in all {len(found.languages)} tags, "
+        f"Of {found.n_images:,} images, {len(found.in_all):,} are found in all {len(found.languages)} languages, "
         f"{alone:,} in one alone, and {len(found.in_none):,} in none",
     )
 
@@ -123,7 +123,8 @@ def data(
         found,
         output,
         as_json,
-        f"Spearman's rank correlation of {metric} and training texts over {len(found.languages)} tags: {correlation}",
+        f"Spearman's rank correlation of {metric} and training texts over {len(found.languages)} languages: "
+        f"{correlation}",
     )
 
 
@@ -178,7 +179,7 @@ def forgetting(
         found,
         output,
         as_json,
-        f"{metric} over {len(found.languages)} tags: {found.mean_before:.1f} by {found.models[0]}, "
+        f"{metric} over {len(found.languages)} languages: {found.mean_before:.1f} by {found.models[0]}, "
         f"{found.mean_after:.1f} by {found.models[-1]}, which is {lost}",
     )
 
