@@ -146,7 +146,7 @@ def test_the_extras_are_those_of_the_installed_package():
 
 @pytest.mark.live
 def test_a_mistake_of_ours_keeps_its_traceback():
-    broken = "import babelens.cli.info as job\njob.list_presets = 3\n"
+    broken = "import babelens.configuration.presets as module\nmodule.list_presets = 3\n"
     program = WITHOUT.replace("from babelens.cli.main", f"{broken}from babelens.cli.main")
     done = ended("nothing", "info", "mural-base", program=[sys.executable, "-c", program])
     assert done.returncode == 1 and "Traceback" in done.stderr and "TypeError" in done.stderr

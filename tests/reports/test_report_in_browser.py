@@ -46,7 +46,8 @@ def report(seeds):
 def test_nothing_is_wrong_and_nothing_is_fetched(shown, report, scheme, width):
     shown.open(report, width=width, scheme=scheme)
     assert shown.problems == []
-    assert shown.run("document.images.length") == 3 * len(QUERIES)
+    # Three images that each query finds, and one image of each language with the texts that it finds.
+    assert shown.run("document.images.length") == (3 + 1) * len(QUERIES)
     assert shown.run("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     assert shown.run("document.querySelectorAll('svg').length") > 20
 
