@@ -54,9 +54,10 @@ def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_
     assert "| uk | 20 |" in card and str(tmp_path) not in card and str(table) not in card
 
 
-def test_all_languages_of_a_table(base, table, tmp_path):
+def test_all_languages_of_a_table(base, table, tmp_path, capsys):
     assert acquire(base, table, tmp_path / "all", language="all") == 0
     assert AutoModel.from_pretrained(tmp_path / "all").config.languages == ["mi", "uk"]
+    assert "Name the language of each text" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
