@@ -112,8 +112,8 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
             console.print(f"Warning: {warning}.")
     if len(results) > 1 and run.model.text_model is None:
         console.print(
-            "Name the language of each text: without it, all languages share one map, which finds far less where no text "
-            "encoder helps."
+            "Name the language of each text: without it, all languages share one map, which finds far less where no "
+            "text encoder helps."
         )
     console.print(f"Model and card: {run.output}")
     console.print(f'Next: babelens search {run.output} "…" --language {run.languages[0]} --images FOLDER')
