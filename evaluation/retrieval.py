@@ -138,7 +138,12 @@ def _english_captions(corpus: datasets.Dataset) -> dict[str, str]:
 
 
 def translation_retrieval(
-    embedder: Embedder, texts: Sequence[str], translations: Sequence[str], *, languages: tuple[str, str]
+    embedder: Embedder,
+    texts: Sequence[str],
+    translations: Sequence[str],
+    *,
+    languages: tuple[str, str],
+    others: Sequence[str] = (),
 ) -> dict[str, float]:
     """Measures how often a text finds its translation among all translations: recall at 1 and 10 in percent.
 
@@ -148,12 +153,15 @@ def translation_retrieval(
         embedder: the model.
         texts, translations: the texts, and for each the translation of the same index.
         languages: BCP-47 tags of the texts and of their translations.
+        others: further texts in the language of the translations, among which these are to be found.
 
     Returns:
         `r1` and `r10`.
     """
     indices: dict[str, int] = {}
     right = [[indices.setdefault(translation, len(indices))] for translation in translations]
+    for other in others:
+        indices.setdefault(other, len(indices))
     queries = embedder.encode_text(list(texts), language=languages[0])
     recalls = embedding_ranks(embedder.encode_text(list(indices), language=languages[1]), queries, right).recalls()
     return {"r1": recalls["t2i_r1"], "r10": recalls["t2i_r10"]}

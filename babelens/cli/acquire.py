@@ -59,7 +59,8 @@ def acquire(
         bool,
         typer.Option(
             "--advise",
-            help="Say which way fits and what each costs, without training. With --text-encoder, both are compared.",
+            help="Write nothing, and say how far the sentences lead, by the closed form: with 100, 300, 1,000 … of "
+            "them, and with more than there are. With `--way adapter` or `student`, also what the training costs.",
         ),
     ] = False,
     captions: Annotated[
@@ -133,8 +134,8 @@ def acquire(
         str | None,
         typer.Option(
             help="A multilingual text encoder, such as `intfloat/multilingual-e5-small`; a folder, or a name on the "
-            "Hub. With `--way ridge`, it is optional and stays frozen; a student needs it. With `--way adapter`, "
-            "adapter and student are compared before training.",
+            "Hub. With `--way ridge`, it is optional and stays frozen; a student needs it. With `--way adapter`, the "
+            "closed form that the adapter is compared with reads by it.",
             rich_help_panel=_ENCODER,
         ),
     ] = None,
@@ -189,9 +190,22 @@ def acquire(
             min=1,
             help="Steps of training on translations.",
             rich_help_panel=_TRAINING,
-            show_default="20 passes over the translations; at least 500, at most the paper's 117,150",
+            show_default="20 passes over the translations, at least 500, at most the paper's 117,150; fewer where "
+            "--minutes end",
         ),
     ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0.1, help="Minutes of training on translations, without --steps.", rich_help_panel=_TRAINING),
+    ] = 5.0,
+    keep: Annotated[
+        Literal["better", "trained"],
+        typer.Option(
+            help="What is saved after training: the `better` of what was trained and the closed form, by held-out "
+            "translations; or what was `trained`, without a comparison.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = "better",
     exposure_steps: Annotated[
         int | None,
         typer.Option(
@@ -254,8 +268,8 @@ def acquire(
 
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
-    model. A student is a text encoder that learns to put texts where BASE puts their translations. --advise says which
-    of these two fits.
+    model. A student is a text encoder that learns to put texts where BASE puts their translations. Both are compared
+    with the closed form, and the better one is saved (--keep).
     """
     begin_work()
     from .acquire_work import acquire_language, acquire_solved, print_advice
@@ -293,7 +307,7 @@ def acquire(
         },
     }
     if advise:
-        print_advice(choices, as_json=as_json)
+        print_advice(choices, way=way, as_json=as_json)
         return
     if output is None:
         raise typer.BadParameter("name the folder for the result", param_hint="--output")
@@ -304,4 +318,4 @@ def acquire(
             raise typer.BadParameter("--way ridge begins anew: it takes a minute", param_hint="--resume")
         acquire_solved(choices, as_json=as_json)
         return
-    acquire_language(choices, way=way, assemble=assemble, resume=resume, as_json=as_json)
+    acquire_language(choices, way=way, minutes=minutes, keep=keep, assemble=assemble, resume=resume, as_json=as_json)

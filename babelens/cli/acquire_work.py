@@ -2,67 +2,128 @@
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import typer
+from accelerate import PartialState
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ..configuration.errors import BabelensError
 from ..configuration.output_lock import locked
 from ..trainers.ridge import LanguageResult
 from ..workflows.acquiring import Acquisition
-from ..workflows.acquisition_advice import Advice, WayCosts, advise
-from ..workflows.acquisition_choices import VOCABULARIES, Way
+from ..workflows.acquisition_choices import Way, WayCosts
+from ..workflows.acquisition_costs import costs
 from ..workflows.acquisition_run import AcquisitionRun
 from ..workflows.ridge_acquisition import RidgeAcquisition
+from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try_beside
 from ..workflows.student_acquisition import StudentAcquisition
+from ..workflows.training import CHECKPOINTS
 from .console import plain_console
 
 
-def acquire_language(choices: dict[str, Any], *, way: Way, assemble: bool, resume: bool, as_json: bool) -> None:
-    """Trains and saves an adapter or a student, and shows how well it does.
+def acquire_language(
+    choices: dict[str, Any],
+    *,
+    way: Way,
+    minutes: float,
+    keep: Literal["better", "trained"],
+    assemble: bool,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Trains an adapter or a student, compares it with the closed form, saves the better one, and shows how well both
+    do.
 
     Args:
         choices: arguments of `Acquisition`: what to learn, and from what.
         way: in which of the two ways.
+        minutes: of training on translations, without `steps` among the choices.
+        keep: `trained` saves what was trained in any case, and solves for nothing beside it.
         assemble: write the whole model with an adapter as well.
         resume: continue a run that was interrupted.
         as_json: print the result as JSON, and everything else on the error stream.
     """
     console = plain_console(stderr=as_json)
-    run = Acquisition(**choices) if way == "adapter" else StudentAcquisition(**choices)
-    advice = advise([*_compared_with(run, choices), run], needed=run)
+    run = _training(choices, way)
+    run.load()
     if assemble and isinstance(run, Acquisition):
         run.check_assembly()  # before anything is trained
+    cost = costs(run)
+    run.fit_into(minutes, cost, resume=resume)
+    cost = replace(cost, steps=run.planned_steps)
     _show_samples(run, console)
-    _show_advice(advice, run, console)
-    folder = None
+    _show_costs(cost, run, console)
+    command = shlex.join(["babelens", *sys.argv[1:]])
+    folder, kept = None, "trained"
     with locked(run.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
             results = run.run(resume=resume)
-        if assemble and isinstance(run, Acquisition):
-            folder = run.assemble()
-        run.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
+        trained = {run.language: results} if way == "adapter" else results
+        trained = {language: numbers for language, numbers in trained.items() if numbers}
+        solved = {} if keep == "trained" else _closed_form(run, console)
+        if solved and _mean(solved) > _mean(trained):
+            kept = "closed form"
+            run.forget()
+            closed = closed_form_beside(run)
+            closed.load()
+            closed.run()
+            closed.save(command)
+            shutil.rmtree(run.output / CHECKPOINTS)
+        else:
+            if assemble and isinstance(run, Acquisition):
+                folder = run.assemble()
+            run.save(results, command=command)
     files = {"adapter": str(run.output), "model": folder and str(folder)}
-    if way == "student":
+    if way == "student" or kept != "trained":
         files = {"adapter": None, "model": str(run.output)}
     if as_json:
-        typer.echo(json.dumps(files | {"held_out": results, "advice": advice.to_dict()}))
+        told = {"held_out": results, "closed_form": solved, "kept": kept, "costs": cost.to_dict()}
+        typer.echo(json.dumps(files | told))
         return
-    for language, numbers in ({run.language: results} if way == "adapter" else results).items():
-        if numbers:
-            texts = "texts" if way == "adapter" else f"texts in {language}"
+    for title, found in ((f"the {way}", trained), ("the closed form", solved)):
+        for language, numbers in found.items():
+            texts = f"{next(iter(trained.values()))['pairs']} held-out texts in {language}"
             console.print(
-                f"Of {numbers['pairs']} held-out {texts}, {numbers['r1']:.1f} % find their translation first, "
-                f"{numbers['r10']:.1f} % among the first ten."
+                f"Of {texts}, {numbers['r1']:.1f} % find their translation first by {title}, {numbers['r10']:.1f} % "
+                "among the first ten."
             )
+    if kept != "trained":
+        console.print(
+            f"The closed form finds more than the {way}, and is what was saved. --keep trained saves the {way}; more "
+            "sentences, and more --minutes, help it."
+        )
     for name, path in files.items():
         if path:
             console.print(f"{name.capitalize()}: {path}")
+
+
+def _training(choices: dict[str, Any], way: Way) -> Acquisition | StudentAcquisition:
+    return Acquisition(**choices) if way == "adapter" else StudentAcquisition(**choices)
+
+
+def _closed_form(run: AcquisitionRun, console: Console) -> dict[str, dict[str, float]]:
+    """`try_beside`; empty, with a sentence, where there is no closed form for this base and these sentences."""
+    if not PartialState().is_main_process:
+        return {}
+    try:
+        return try_beside(run)
+    except BabelensError as error:
+        console.print(f"Not compared with the closed form: {error}")
+        return {}
+
+
+def _mean(found: Mapping[str, Mapping[str, float]]) -> float:
+    """The mean of `r1` and `r10` over languages. Of easy sentences nearly all are among the first ten, and few of
+    hard ones are first."""
+    return sum(numbers["r1"] + numbers["r10"] for numbers in found.values()) / max(2 * len(found), 1)
 
 
 def acquire_solved(choices: dict[str, Any], *, as_json: bool) -> None:
@@ -119,30 +180,49 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     console.print(f'Next: babelens search {run.output} "…" --language {run.languages[0]} --images FOLDER')
 
 
-def print_advice(choices: dict[str, Any], *, as_json: bool) -> None:
-    """Prints which way fits and what each costs, without training.
+def print_advice(choices: dict[str, Any], *, way: Way, as_json: bool) -> None:
+    """Prints how far the sentences lead, and more of them would, by the closed form; for another way also what it
+    costs. Nothing is written.
 
     Args:
-        choices: as in `acquire_language`. A student is looked at if they have its text encoder.
-        as_json: print the advice as JSON.
+        choices: as in `acquire_language`.
+        way: that is asked about.
+        as_json: print JSON.
     """
-    runs: list[AcquisitionRun] = []
-    if "," not in choices["language"]:
-        runs.append(Acquisition(**choices))
-    if choices["text_encoder"] is not None:
-        runs.append(StudentAcquisition(**choices))
-    advice = advise(runs)
-    if as_json:
-        typer.echo(json.dumps({"advice": advice.to_dict()}))
+    console = plain_console(stderr=as_json)
+    cost = None
+    if way == "ridge":
+        closed = RidgeAcquisition(**choices)
     else:
-        _show_advice(advice, runs[-1], plain_console())
+        run = _training(choices, way)
+        run.load()
+        cost = costs(run)
+        _show_costs(cost, run, console)
+        run.forget()
+        closed = closed_form_beside(run)
+    closed.load()
+    found = forecast(closed)
+    if as_json:
+        told = {language: each.to_dict() for language, each in found.items()}
+        typer.echo(json.dumps({"forecast": told, "costs": cost and cost.to_dict()}))
+        return
+    for language, each in found.items():
+        _show_forecast(language, each, console)
+    console.print("Photographs are harder to find than translations of the same collection: measure on your own.")
 
 
-def _compared_with(run: AcquisitionRun, choices: dict[str, Any]) -> list[AcquisitionRun]:
-    """The acquisition in the other way, if its choices were made."""
-    if run.way == "adapter":
-        return [StudentAcquisition(**choices)] if run.text_encoder else []
-    return [Acquisition(**choices)] if run.given(VOCABULARIES) and len(run.languages) == 1 else []
+def _show_forecast(language: str, found: Forecast, console: Console) -> None:
+    title = f"{language}: of {found.tested} held-out texts, in percent, find their own among {found.candidates:,}"
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    for name in ("sentences to learn from", "first", "first ten", ""):
+        table.add_column(name, justify="right" if name else "left")
+    for note, points in (("measured", found.measured), ("expected", found.expected)):
+        for size, numbers in points.items():
+            table.add_row(f"{size:,}", f"{numbers['r1']:.1f}", f"{numbers['r10']:.1f}", note)
+    console.print(table)
+    if found.exponents is not None:
+        power = found.exponents["r10"]
+        console.print(f"What is not among the first ten falls with the sentences to the power of {-power:.2f}.")
 
 
 def _show_samples(run: AcquisitionRun, console: Console) -> None:
@@ -162,35 +242,29 @@ def _show_pairs(pairs: list[tuple[str, str]], tags: tuple[str, str], title: str,
     console.print(table)
 
 
-def _show_advice(advice: Advice, run: AcquisitionRun, console: Console) -> None:
-    """What each way costs, in a table, and which one fits."""
+def _show_costs(cost: WayCosts, run: AcquisitionRun, console: Console) -> None:
+    """What the training costs, in a table."""
     table = Table(box=SIMPLE_HEAD, title="What it costs", title_justify="left")
     table.add_column("")
-    for way in advice.ways:
-        table.add_column(way, justify="right")
-    for row in zip(*(_rows(way, costs, run) for way, costs in advice.ways.items()), strict=True):
-        table.add_row(row[0][0], *(value for _, value in row))
+    table.add_column(run.way, justify="right")
+    for row in _rows(run.way, cost, run):
+        table.add_row(*row)
     console.print(table)
-    for way, problem in advice.impossible.items():
-        console.print(f"The {way} is not possible: {problem}")
-    console.print(f"The {advice.recommended} fits: {advice.reason}.")
-    if "student" not in advice.ways and "student" not in advice.impossible:
-        console.print("--text-encoder names a multilingual text encoder, with which a student is compared.")
 
 
-def _rows(way: Way, costs: WayCosts, run: AcquisitionRun) -> list[tuple[str, str]]:
+def _rows(way: Way, cost: WayCosts, run: AcquisitionRun) -> list[tuple[str, str]]:
     native = run.native_language or "en"
     is_adapter = way == "adapter"
-    about = "" if costs.is_measured else "about "
-    once = f"{costs.seconds_once:,.0f} s + " if costs.seconds_once else ""
-    time = f"{once}{costs.steps:,} × {about}{costs.seconds_per_step:.2g} s = {costs.minutes:,.0f} min"
+    about = "" if cost.is_measured else "about "
+    once = f"{cost.seconds_once:,.0f} s + " if cost.seconds_once else ""
+    time = f"{once}{cost.steps:,} × {about}{cost.seconds_per_step:.2g} s = {cost.minutes:,.0f} min"
     reads_native = not is_adapter and run.native_texts == "student"
     return [
-        ("parameters trained", f"{costs.trained_parameters:,}"),
-        ("parameters to download beside the base's", f"{costs.added_parameters:,}"),
+        ("parameters trained", f"{cost.trained_parameters:,}"),
+        ("parameters to download beside the base's", f"{cost.added_parameters:,}"),
         (f"texts in {native}", "read by the student" if reads_native else "bitwise as before"),
         ("further languages", "one adapter each" if is_adapter else "those of the text encoder, untrained"),
-        ("pieces per word", f"{costs.pieces_per_word:.1f}"),
-        ("[UNK] among the pieces", f"{costs.unknown_rate:.1f} %"),
+        ("pieces per word", f"{cost.pieces_per_word:.1f}"),
+        ("[UNK] among the pieces", f"{cost.unknown_rate:.1f} %"),
         ("time of training on translations", time),
     ]

@@ -1,7 +1,7 @@
 """The choices of `babelens acquire`: which model learns which language, and from what data."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +17,48 @@ from .data import flattened
 # The ways in which a model acquires a language: ridge regression in closed form, an adapter in its own text tower, or
 # a student beside it.
 Way = Literal["ridge", "adapter", "student"]
-# The choices that only one of the two has. Those of the way that is not taken are for comparing the two.
+# The choices that only one of the two that train has.
 VOCABULARIES = ("vocabulary", "new_vocabulary")
 ONLY_OF_ADAPTERS = (*VOCABULARIES, "acquirer", "acquirer_size", "train_embedding", "text_tower")
 ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encoder", "train_layers", "native_texts")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
+
+
+@dataclass(frozen=True)
+class WayCosts:
+    """What a way to acquire languages costs.
+
+    Args:
+        trained_parameters: the number of parameters that are trained.
+        added_parameters: the number of parameters that a user downloads beside those of the base.
+        unknown_rate: the share of [UNK] in the given texts, in percent of their pieces; of the worst language.
+        pieces_per_word: the pieces of a word, on the mean of the given texts; of the worst language. Words are what
+            stands between spaces.
+        steps: the steps of training on translations.
+        seconds_per_step: measured on this machine, in the precision of the training.
+        seconds_once: of computing what the frozen layers of a student's text encoder give for all texts; estimated by
+            a few texts.
+        is_measured: whether whole steps were measured. One that takes more than five seconds is not, and its time is
+            estimated by a step of eight texts.
+    """
+
+    trained_parameters: int
+    added_parameters: int
+    unknown_rate: float
+    pieces_per_word: float
+    steps: int
+    seconds_per_step: float
+    seconds_once: float
+    is_measured: bool
+
+    @property
+    def minutes(self) -> float:
+        """The time of training on translations."""
+        return (self.seconds_once + self.steps * self.seconds_per_step) / 60
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"minutes": self.minutes}
 
 
 @dataclass

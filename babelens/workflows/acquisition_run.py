@@ -1,6 +1,7 @@
 """What the ways to teach a model a language share: the data, the stages of training with their checkpoints, and the
 evaluation on held-out translations. `acquiring` makes an adapter, and `student_acquisition` a student."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -23,14 +24,15 @@ from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint, prepare_saving
 from ..trainers.mla import MlaTrainer
-from .acquisition_choices import AcquisitionChoices, Way
+from .acquisition_choices import AcquisitionChoices, Way, WayCosts
 from .argument_checks import made_arguments
-from .data import RunRecord, corpus_digest
+from .data import RECORD, RunRecord, corpus_digest
 from .training import CHECKPOINTS, train_from_newest_checkpoint
 
-_HELD_OUT = 1000  # translations at most
+_LEAST_HELD_OUT, _HELD_OUT = 100, 1000  # translations
 # The settings with which a resumed run goes on when they have changed: its weights are in the checkpoint.
 _MAY_CHANGE = ("base", "steps", "exposure_steps", *(f"training.{f.name}" for f in fields(MlaTrainingArguments)))
+_OTHERS = 5000  # native texts beside those of held-out translations, among which these are to be found
 _EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
 
 
@@ -90,8 +92,10 @@ class AcquisitionRun(AcquisitionChoices):
 
     @cached_property
     def split(self) -> tuple[Dataset, Dataset]:
-        """Pairs to train on, and a twentieth of them, at most 1000, to evaluate the result on."""
-        held_out = min(len(self.pairs) // 20, _HELD_OUT)
+        """Pairs to train on, and a twentieth of them to evaluate the result on: at least 100, or a tenth of few, and
+        at most 1000."""
+        count = len(self.pairs)
+        held_out = min(max(count // 20, min(count // 10, _LEAST_HELD_OUT)), _HELD_OUT)
         order = np.random.default_rng(0).permutation(len(self.pairs))
         return self.pairs.select(np.sort(order[held_out:])), self.pairs.select(np.sort(order[:held_out]))
 
@@ -108,6 +112,24 @@ class AcquisitionRun(AcquisitionChoices):
         return self.transfer_steps(
             sum(len(np.unique(translation_pairs(self.split[0], [pair]).rows)) for pair in pairs)
         )
+
+    def fit_into(self, minutes: float, cost: WayCosts, *, resume: bool = False) -> None:
+        """Takes no more steps than fit into some minutes, unless their number was chosen.
+
+        Args:
+            minutes: of training on translations.
+            cost: of `costs`.
+            resume: whether a run goes on, which keeps the number that it began with.
+        """
+        if self.steps is not None:
+            return
+        record = self.output / CHECKPOINTS / RECORD
+        if resume and record.is_file():
+            self.steps = json.loads(record.read_text(encoding="utf-8"))["settings"].get("steps")
+            return
+        fitting = int((60 * minutes - cost.seconds_once) / cost.seconds_per_step)
+        if fitting < cost.steps:
+            self.steps = max(fitting, 1)
 
     # ---- Training ----
 
@@ -177,13 +199,23 @@ class AcquisitionRun(AcquisitionChoices):
         """How well held-out texts find their native translations."""
         raise NotImplementedError
 
+    def sides(self, language: str, rows: Dataset) -> tuple[list[str], list[str]]:
+        """The texts of a language in some rows, and the native translation of each."""
+        view = translation_pairs(rows, [(language, self.model.config.native_language)]) if len(rows) else []
+        examples: Sequence[dict[str, Any]] = view[:] if len(view) else []
+        return [each["text_a"] for each in examples], [each["text_b"] for each in examples]
+
+    def others(self, language: str) -> list[str]:
+        """Native texts of training among which those of held-out translations are to be found."""
+        return self.sides(language, self.split[0])[1][:_OTHERS]
+
     def retrieval_in(self, language: str, held_out: Dataset) -> dict[str, float]:
-        """The share of held-out texts, in percent, that find their native translation first among all (`r1`) and among
-        the first ten (`r10`), with the number of `pairs`; empty without pairs."""
-        languages = (language, self.model.config.native_language)
-        examples: Sequence[dict[str, Any]] = translation_pairs(held_out, [languages])[:] if len(held_out) else []
-        if not examples:
+        """The share of held-out texts, in percent, that find their native translation first among the native texts of
+        all translations (`r1`) and among the first ten (`r10`), with the number of `pairs`; empty without pairs."""
+        texts, natives = self.sides(language, held_out)
+        if not texts:
             return {}
-        texts, natives = ([example[side] for example in examples] for side in ("text_a", "text_b"))
-        recalls = translation_retrieval(Embedder(self.model, self.processor), texts, natives, languages=languages)
-        return {"pairs": len(examples)} | recalls
+        languages = (language, self.model.config.native_language)
+        embedder = Embedder(self.model, self.processor)
+        recalls = translation_retrieval(embedder, texts, natives, languages=languages, others=self.others(language))
+        return {"pairs": len(texts)} | recalls

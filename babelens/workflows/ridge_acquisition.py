@@ -179,14 +179,16 @@ class RidgeAcquisition(AcquisitionChoices):
         prepare_saving(self.output)
         if holds_weights(self.output):
             raise FileExistsError(f"{self.output} holds a model already: choose another folder")
+        self.results = learn(self.model, self.processor, self.pairs, names=self.emoji_names, **self.computation)
+        return self.results
+
+    @property
+    def computation(self) -> dict[str, Any]:
+        """How `learn` computes: `batch_size` and `precision`."""
         precision = self.training.get("precision") or "auto"
         if precision == "auto":
             precision = fastest_precision(self.model.device.type).name
-        size = self.training.get("per_device_train_batch_size", 64)
-        self.results = learn(
-            self.model, self.processor, self.pairs, names=self.emoji_names, batch_size=size, precision=precision
-        )
-        return self.results
+        return {"batch_size": self.training.get("per_device_train_batch_size", 64), "precision": precision}
 
     @cached_property
     def base_facts(self) -> list[BaseModel]:

@@ -26,7 +26,7 @@ from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import atomic_directory
-from .acquisition_choices import ONLY_OF_ADAPTERS, VOCABULARIES, AcquisitionChoices, Way
+from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .acquisition_run import AcquisitionRun
 from .training import CHECKPOINTS
 
@@ -75,8 +75,7 @@ class StudentAcquisition(AcquisitionRun):
     After `load`, `model` is the student beside the base and `processor` its processor.
 
     Raises:
-        TrainingSetupError: without a text encoder, and for choices of an adapter without the vocabulary of one, with
-            which it would be compared.
+        TrainingSetupError: without a text encoder, and for choices of an adapter.
     """
 
     way: ClassVar[Way] = "student"
@@ -90,8 +89,7 @@ class StudentAcquisition(AcquisitionRun):
                 "a student needs a multilingual text encoder: name one with --text-encoder, such as "
                 "intfloat/multilingual-e5-small"
             )
-        given = self.given(ONLY_OF_ADAPTERS)
-        if given and not self.given(VOCABULARIES):
+        if given := self.given(ONLY_OF_ADAPTERS):
             raise TrainingSetupError(f"{self.as_given(given)}: only an adapter (--way adapter) has such a choice")
         self.model: MlaStudentModel
         self.processor: MlaStudentProcessor

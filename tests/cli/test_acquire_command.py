@@ -67,8 +67,8 @@ def test_the_adapters_card(german, brought):
     assert card.data.library_name == "peft" and card.data.language == ["de"]
     assert "base_model" not in card.data.to_dict() and str(brought) not in card.content  # a folder of this machine
     assert card.data.license == "other"
-    assert "46 translations" in card.text and "language exposure" not in card.text
-    assert "trained with this language" in card.text and "Of 2 held-out texts" in card.text
+    assert "44 translations" in card.text and "language exposure" not in card.text
+    assert "trained with this language" in card.text and "Of 4 held-out texts" in card.text
     assert "PeftModel" in card.text and "max_length=40" in card.text
     assert re.search(r"Computed in (float32|bfloat16), because ", card.text)
 
@@ -136,7 +136,7 @@ def test_the_result_as_json(brought, capfd):
     assert run(*given) == 0
     result = json.loads(capfd.readouterr().out)
     assert result["adapter"] == str(brought / "json") and result["model"] is None
-    assert result["held_out"]["pairs"] == 2 and 0 <= result["held_out"]["r1"] <= result["held_out"]["r10"] <= 100
+    assert result["held_out"]["pairs"] == 4 and 0 <= result["held_out"]["r1"] <= result["held_out"]["r10"] <= 100
     assert ModelCard.load(brought / "json" / "README.md").data.license == "cc-by-4.0"
 
 

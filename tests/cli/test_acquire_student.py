@@ -1,4 +1,4 @@
-"""`babelens acquire --way student`, from files to a whole model, and which of the two ways it advises."""
+"""`babelens acquire --way student`, from files to a whole model, what it costs, and the closed form beside it."""
 
 import json
 import shutil
@@ -13,9 +13,10 @@ from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_tex
 from tiny_training import COLORS, SHAPES
 from transformers import AutoModel, AutoProcessor
 
-from babelens import Embedder, MlaStudentModel
+from babelens import Embedder, MlaStudentModel, RidgeModel
 from babelens.workflows.acquiring import Acquisition
-from babelens.workflows.acquisition_advice import WayCosts, _recommended, advise
+from babelens.workflows.acquisition_choices import WayCosts
+from babelens.workflows.acquisition_costs import costs
 from babelens.workflows.student_acquisition import StudentAcquisition
 from babelens.workflows.time_budget import step_time
 
@@ -52,6 +53,8 @@ def options(folder, **changes):
         "steps": 5,
         "batch_size": 8,
         "learning_rate": 1e-2,
+        "keep": "trained",
+        "no_names": True,
     } | changes
     return as_arguments(given)
 
@@ -85,7 +88,7 @@ def test_the_card(student, folder):
     assert card.data.language == ["en", "de", "fr"] and card.data.library_name == "transformers"
     assert ModelCard.load(student / "README.md").data.base_model is None  # folders cannot be linked to
     assert "So are texts in en." in card.text and "| de | " in card.text and "| fr | " in card.text
-    assert "The text encoder and a projection were trained on 46 rows" in card.text.replace("\n", " ")
+    assert "The text encoder and a projection were trained on 44 rows" in card.text.replace("\n", " ")
 
 
 def test_without_the_package(student, run_without_babelens, tmp_path):
@@ -122,11 +125,11 @@ def test_a_frozen_encoder_of_another_kind_for_a_base_of_another_kind(folder, cap
     assert run(*given) == 0
     result = json.loads(capfd.readouterr().out)
     assert (result["adapter"], result["model"]) == (None, str(folder / "frozen"))
-    assert set(result["held_out"]) == {"de", "fr"} and result["held_out"]["de"]["pairs"] == 2
-    costs = result["advice"]["ways"]["student"]
+    assert set(result["held_out"]) == {"de", "fr"} and result["held_out"]["de"]["pairs"] == 4
+    told = result["costs"]
     model = AutoModel.from_pretrained(folder / "frozen")
-    assert costs["trained_parameters"] == 12 * 10 + 10 == model.parameter_parts()["projection"]
-    assert costs["added_parameters"] == model.num_parameters() - model.parameter_parts()["native model"]
+    assert told["trained_parameters"] == 12 * 10 + 10 == model.parameter_parts()["projection"]
+    assert told["added_parameters"] == model.num_parameters() - model.parameter_parts()["native model"]
     encoder = tiny_text_encoder("mt5").state_dict()
     assert all(torch.equal(encoder[name], value) for name, value in model.text_model.state_dict().items())
     assert model.config.learned_languages == ["en", "de", "fr"]
@@ -137,7 +140,7 @@ def test_upper_layers_of_the_encoder_are_trained(folder, capfd):
     saved((tiny_text_encoder("distilbert"), tiny_bert()[1]), folder / "distilbert")
     given = {"text_encoder": folder / "distilbert", "text_pooling": "mean", "output": folder / "layers"}
     assert run(*options(folder, **given, train_layers=1, json=True)) == 0
-    student = json.loads(capfd.readouterr().out)["advice"]["ways"]["student"]
+    student = json.loads(capfd.readouterr().out)["costs"]
     model, encoder = AutoModel.from_pretrained(folder / "layers"), tiny_text_encoder("distilbert").state_dict()
     own = model.text_model.state_dict()
     changed = {name for name, value in own.items() if not torch.equal(value, encoder[name])}
@@ -183,39 +186,39 @@ def test_a_run_that_broke_off_goes_on(folder, student, monkeypatch, tmp_path, ca
     assert "holds a model already" in capfd.readouterr().err
 
 
-# ---- Advice ----
+# ---- What it costs, and the closed form beside it ----
 
 
-def test_both_ways_are_compared_without_training(folder, capfd):
-    given = options(folder, way=None, language="de", vocabulary=folder / "bert", output=None, advise=True, json=True)
-    assert run(*given) == 0
-    advice = json.loads(capfd.readouterr().out)["advice"]
-    assert advice["recommended"] == "student" and "2 blocks, width 16" in advice["reason"]
-    adapter, student = advice["ways"]["adapter"], advice["ways"]["student"]
-    assert adapter["steps"] == student["steps"] == 5 and adapter["is_measured"] and student["minutes"] > 0
-    assert adapter["pieces_per_word"] == student["pieces_per_word"] >= 1  # the same vocabulary
-    assert adapter["trained_parameters"] == adapter["added_parameters"]
+def test_advice_writes_nothing(folder, capfd):
+    assert run(*options(folder, output=None, advise=True, json=True)) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["costs"]["steps"] == 5 and told["costs"]["minutes"] > 0
+    found = told["forecast"]["de"]
+    assert list(found["measured"]) == ["39"] and found["tested"] == 9 and found["candidates"] == 48
     assert not (folder / "output").exists()
 
 
-def test_an_adapter_is_compared_with_a_student_before_it_is_trained(folder, tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    settings = {"way": "adapter", "language": "de", "vocabulary": folder / "bert", "acquirer_size": 8}
-    assert run(*options(folder, output=tmp_path / "compared", **settings)) == 0
-    said = capfd.readouterr().out
-    assert "What it costs" in said and "The student fits: the base's text tower is small" in said
-    assert run(*options(folder, output=tmp_path / "alone", **settings, text_encoder=None)) == 0
-    assert "--text-encoder names a multilingual text encoder" in capfd.readouterr().out
-    weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("compared", "alone")]
-    assert weights[0] == weights[1]
+def test_the_better_one_of_student_and_closed_form_is_kept(folder, tmp_path, capfd):
+    given = {"keep": "better", "steps": 1, "learning_rate": 1e-9, "json": True}
+    assert run(*options(folder, output=tmp_path / "kept", **given)) == 0
+    told = json.loads(capfd.readouterr().out)
+    better = [sum(each["r1"] + each["r10"] for each in told[way].values()) for way in ("held_out", "closed_form")]
+    assert better[1] > better[0] and told["kept"] == "closed form"
+    assert type(AutoModel.from_pretrained(tmp_path / "kept")) is RidgeModel
+    assert not (tmp_path / "kept" / "checkpoints").exists()
 
 
-def test_a_way_that_is_not_possible_is_named(folder, capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    given = options(folder, base=folder / "vision-text", language="de", output=None, advise=True, new_vocabulary=3)
-    assert run(*given) == 0
-    said = capfd.readouterr().out
-    assert "The adapter is not possible: " in said and "The student fits: the adapter is not possible." in said
+def test_training_fits_into_its_minutes(folder, tmp_path):
+    choices = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), tmp_path / "timed")
+    acquisition = StudentAcquisition(*choices, text_encoder=str(folder / "bert"))
+    cost = WayCosts(1, 1, 0.0, 1.0, steps=500, seconds_per_step=0.5, seconds_once=10.0, is_measured=True)
+    acquisition.fit_into(1.0, cost)
+    assert acquisition.steps == 100  # of half a second, in 50 seconds
+    acquisition.fit_into(9.0, cost)
+    assert acquisition.steps == 100  # which is chosen now
+    roomy = StudentAcquisition(*choices, text_encoder=str(folder / "bert"))
+    roomy.fit_into(9.0, cost)
+    assert roomy.steps is None
 
 
 def test_measuring_leaves_weights_gradients_and_random_numbers(folder):
@@ -249,8 +252,8 @@ def test_a_frozen_encoder_reads_each_text_once(folder):
     time = step_time(acquisition.model, acquisition.processor, "de", ["ein Punkt"], args)
     assert len(calls) == 32 / args.per_device_eval_batch_size  # before the steps
     assert time.seconds_per_text > 0
-    costs = advise([acquisition]).ways["student"]
-    assert costs.seconds_once > 0 and costs.minutes * 60 > costs.steps * costs.seconds_per_step
+    cost = costs(acquisition)
+    assert cost.seconds_once > 0 and cost.minutes * 60 > cost.steps * cost.seconds_per_step
 
 
 def test_long_steps_are_estimated(folder, monkeypatch):
@@ -258,34 +261,8 @@ def test_long_steps_are_estimated(folder, monkeypatch):
     acquisition = StudentAcquisition(
         str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
     )
-    assert not advise([acquisition]).ways["student"].is_measured
-
-
-def base_of(blocks=12, width=512, languages=("de",)):
-    tower = SimpleNamespace(num_hidden_layers=blocks, hidden_size=width)
-    return SimpleNamespace(base_config=SimpleNamespace(text_config=tower), languages=list(languages))
-
-
-def costing(unknown):
-    return WayCosts(1, 1, unknown, 1.5, 500, 0.1, 0.0, True)
-
-
-@pytest.mark.parametrize(
-    ("languages", "base", "adapter", "student", "way", "reason"),
-    [
-        (["de"], base_of(), 0.1, 0.0, "adapter", "trains few parameters"),
-        (["de", "fr"], base_of(), 0.1, 0.0, "student", "2 languages are learned at once"),
-        (["de"], base_of(blocks=3), 0.1, 0.0, "student", "small (3 blocks)"),
-        (["de"], base_of(width=128), 0.1, 0.0, "student", "small (width 128)"),
-        (["de"], base_of(), 40.0, 1.0, "student", "40.0 % of the pieces of de are"),
-        (["de"], base_of(), 40.0, 50.0, "adapter", "trains few parameters"),
-        (["fr"], base_of(blocks=3, languages=("de", "fr")), 0.1, 0.0, "adapter", "the base has acquired de"),
-    ],
-)
-def test_the_rule(languages, base, adapter, student, way, reason):
-    costs = {"adapter": costing(adapter), "student": costing(student)}
-    found, why = _recommended(languages, base, costs, {})
-    assert found == way and reason in why
+    acquisition.load()
+    assert not costs(acquisition).is_measured
 
 
 # ---- Refusals ----

@@ -58,6 +58,7 @@ def options(folder, **changes):
         "vocabulary": folder / "bert",
         "output": folder / "output",
         "steps": 5,
+        "keep": "trained",
         "batch_size": 8,
         "acquirer_size": 8,
         "learning_rate": 1e-2,
