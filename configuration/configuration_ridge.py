@@ -2,11 +2,39 @@
 and from a frozen text encoder, to the text embeddings of a frozen dual encoder."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_mla_base import MlaBaseConfig
 from .configuration_two_tower import TextPooling
+from .strict_config import StrictConfig
+
+
+@strict
+class VectorSpaceConfig(StrictConfig):
+    """Configuration of a `VectorSpaceModel`.
+
+    Args:
+        projection_dim: Width of the vectors.
+        source: Name of the table, or of the model that made them.
+
+    Raises:
+        ValueError: if a key is unknown, or a value is impossible.
+    """
+
+    model_type = "vector_space"
+
+    projection_dim: int = 512
+    source: str = ""
+
+    def __post_init__(self, **kwargs: object) -> None:
+        if self.projection_dim < 1:
+            raise ValueError(f"projection_dim={self.projection_dim} must be at least 1")
+        super().__post_init__(**kwargs)
+
+
+if VectorSpaceConfig.model_type not in CONFIG_MAPPING:
+    AutoConfig.register(VectorSpaceConfig.model_type, VectorSpaceConfig)
 
 
 @strict
@@ -60,4 +88,4 @@ class RidgeConfig(MlaBaseConfig):
         self.rank = min(self.rank, self.projection_dim)
 
 
-__all__ = ["RidgeConfig"]
+__all__ = ["RidgeConfig", "VectorSpaceConfig"]

@@ -14,6 +14,7 @@ from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
 from .public_names import without_paths
 
+_OF_IMAGES = ["vision-language", "image-text-retrieval"]
 _TEMPLATE = Path(__file__).with_name("ridge.md.jinja")
 
 
@@ -30,6 +31,8 @@ class RidgeCardFacts:
         results: of the languages that were learned now, each a `LanguageResult`.
         command: that learned them.
         names: languages of CLDR's names of emoji that were learned from too.
+        any_language: whether texts in all languages that the text encoder reads are embedded.
+        embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         license: of the weights, a Hub identifier.
     """
 
@@ -41,7 +44,14 @@ class RidgeCardFacts:
     results: Mapping[str, Any]
     command: str
     names: Sequence[str] = ()
+    any_language: bool = False
+    embeds_images: bool = True
     license: str = "other"
+
+    @property
+    def weights(self) -> Sequence[BaseModel]:
+        """Those whose weights are in the model."""
+        return self.base_models if self.embeds_images else self.base_models[1:]
 
     @property
     def repo_id(self) -> str:
@@ -55,23 +65,23 @@ def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
         PublishError: if the model's license is freer than that of a model that it began with.
     """
     facts = without_paths(facts)
-    check_weights_license(facts.license, facts.base_models)
+    check_weights_license(facts.license, facts.weights)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
-    on_hub = [base.name for base in facts.base_models if base.on_hub]  # what lies elsewhere cannot be linked to
+    on_hub = [base.name for base in facts.weights if base.on_hub]  # what lies elsewhere cannot be linked to
     tags = [facts.native_language, *facts.languages]
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
     metadata = CompactCardData(
         language=codes,
         license=facts.license,
         library_name="transformers",
-        pipeline_tag=PIPELINE_TAG,
+        pipeline_tag=PIPELINE_TAG if facts.embeds_images else "feature-extraction",
         base_model=on_hub or None,
         base_model_relation="finetune" if on_hub else None,
-        tags=["babelens", "ridge", "vision-language", "multilingual", "image-text-retrieval"],
+        tags=["babelens", "ridge", "multilingual", *(_OF_IMAGES if facts.embeds_images else ["sentence-similarity"])],
         model_name=facts.name,
         **({"language_bcp47": tags} if codes != tags else {}),
     )

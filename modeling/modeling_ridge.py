@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, initialization as init
+from transformers import AutoModel, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_ridge import RidgeConfig
+from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from ..configuration.configuration_two_tower import POOLER, feature_width, text_width
 from ..configuration.errors import InputError
 from .acquirer import load_plain_state_dict
@@ -31,6 +31,37 @@ from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
 from .tower_loading import check_pooling, check_text_encoder
 from .towers import build_tower, pool_text
+
+
+class VectorSpaceModel(PreTrainedModel):
+    """The native model of texts whose targets were vectors of a table, or of another library's model. It embeds
+    nothing: images and native texts are embedded by whatever made the vectors."""
+
+    config_class = VectorSpaceConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+
+    def __init__(self, config: VectorSpaceConfig) -> None:
+        super().__init__(config)
+        self.logit_scale = nn.Parameter(torch.zeros(()))
+        self.post_init()
+
+    def get_text_features(self, **inputs: Any) -> Any:
+        """Raises an InputError."""
+        raise InputError(
+            f"texts in the native language are embedded by {self.config.source or 'what made the vectors'}: this "
+            "model puts texts of the languages that it has learned into that space"
+        )
+
+    def get_image_features(self, **inputs: Any) -> Any:
+        """Raises an InputError."""
+        raise InputError(
+            f"images are embedded by {self.config.source or 'what made the vectors'}: this model has no image tower, "
+            "and puts texts into that space"
+        )
+
+
+AutoModel.register(VectorSpaceConfig, VectorSpaceModel, exist_ok=True)
 
 
 class RidgeMaps(nn.Module):
@@ -73,6 +104,11 @@ class RidgeMaps(nn.Module):
         for name in ("mean", "ngrams", "encoder_mean", "encoder_map"):
             if hasattr(self, name):
                 init.zeros_(getattr(self, name))
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether the map of texts whose language is not stated has been solved for."""
+        return any(bool(values[0].any()) for name, values in self._by_language() if name in ("ngrams", "encoder_map"))
 
     @torch.no_grad()
     def add(self, count: int) -> None:
@@ -276,4 +312,4 @@ class RidgeModel(MlaPreTrainedModel):
         return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
 
 
-__all__ = ["RidgeModel"]
+__all__ = ["RidgeModel", "VectorSpaceModel"]

@@ -43,6 +43,7 @@ class RidgeProcessor(PerLanguageProcessor):
         max_native_length, pad_native: how the native model reads native texts: `max_text_length` and
             `pad_to_max_length` of `MlaProcessor`.
         text_prompt: what stands before every text that the text encoder reads.
+        any_language: whether a text in a language that is not among these is read as one without a language.
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -63,12 +64,13 @@ class RidgeProcessor(PerLanguageProcessor):
         max_native_length: int = 77,
         pad_native: bool = False,
         text_prompt: str = "",
+        any_language: bool = False,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
         self.languages = normalize_languages(list(languages))
         self.max_text_length, self.max_native_length, self.pad_native = max_text_length, max_native_length, pad_native
-        self.text_prompt = text_prompt
+        self.text_prompt, self.any_language = text_prompt, any_language
 
     @classmethod
     def for_native(
@@ -142,7 +144,10 @@ class RidgeProcessor(PerLanguageProcessor):
         Raises:
             UnknownLanguageError: if the model has not learned a language.
         """
-        ids = [language_id(tag, self.known_languages) for tag in languages]
+        known = self.known_languages
+        if self.any_language:
+            languages = [tag if tag in known else UNDETERMINED for tag in languages]
+        ids = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         native = [row for row, index in enumerate(ids) if index == 0]
         if native:

@@ -9,7 +9,7 @@ further texts of less weight.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from ..inference.embedder import Embedder, evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.processing_ridge import RidgeProcessor
+from ..processing.text_inputs import UNDETERMINED
 from .frozen_features import frozen_tensor
 from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve
 
@@ -33,6 +34,36 @@ FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
 _UNTAUGHT = 200  # sentences of a language on which the base is tried without its map
 _RESAMPLES = 1000
+
+
+class Teacher(Protocol):
+    """What embeds native texts, in the place of a model's native model.
+
+    Attributes:
+        reads_any: whether it embeds any text, also in the languages to be learned.
+    """
+
+    reads_any: bool
+
+    def encode(self, texts: Sequence[str], /) -> np.ndarray:
+        """Returns embeddings [n, d] of unit length."""
+
+
+class _NativeModel:
+    """The native model as a teacher."""
+
+    reads_any = True
+
+    def __init__(self, model: RidgeModel, processor: RidgeProcessor, batch_size: int) -> None:
+        self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
+        self._language = processor.native_language
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        return self._embedder.encode_text(list(texts), language=self._language)
+
+    @property
+    def identity(self) -> str:
+        return model_identity(self._embedder.model, self._embedder.processor, "ridge targets", self._language)
 
 
 @dataclass(frozen=True)
@@ -45,7 +76,7 @@ class LanguageResult:
         r1, r10: share of texts that find their native translation first, and among the first ten, in percent.
         r10_low, r10_high: 95 % interval of `r10`, by bootstrap over the texts.
         chance: `r10` of a random order.
-        zero_shot: `r10` of the native model reading the texts by itself.
+        zero_shot: `r10` of the native model reading the texts by itself; None where it was not asked.
         strength: of the regression.
         encoder_weight: of the text encoder beside the n-grams; 0 without one.
         names: the language of the names that were learned beside the sentences; None without names.
@@ -58,7 +89,7 @@ class LanguageResult:
     r10_low: float
     r10_high: float
     chance: float
-    zero_shot: float
+    zero_shot: float | None
     strength: float
     encoder_weight: float
     names: str | None = None
@@ -75,7 +106,7 @@ class LanguageResult:
                 f"{self.chance:.1f} % would by chance: the two columns hardly translate each other. Look for swapped "
                 "columns, shifted lines, or another language in the column"
             )
-        if self.zero_shot > self.r10_high:
+        if self.zero_shot is not None and self.zero_shot > self.r10_high:
             return (
                 f"{language}: the base model, which was not taught, finds {self.zero_shot:.1f} % among the first ten, "
                 f"and the learned map {self.r10:.1f} %: use the base model for this language"
@@ -89,6 +120,7 @@ def learn(
     translations: Mapping[str, Pairs],
     *,
     names: Mapping[str, NameTranslations] | None = None,
+    teacher: Teacher | None = None,
     batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
@@ -100,6 +132,7 @@ def learn(
         processor: its processor.
         translations: by language, texts and the native translation of each.
         names: by language, names of things that are learned beside the sentences.
+        teacher: embeds the native texts, by default the native model.
         batch_size: texts that the encoders read at a time.
         precision: in which the text encoder computes, `float32` or `bfloat16`.
         cache_dir: where its features are kept; by default beside the features of frozen towers.
@@ -110,31 +143,23 @@ def learn(
     Raises:
         CorpusError: for fewer than ten different sentences in a language.
     """
-    for language, (texts, natives) in translations.items():
-        if min(len(set(texts)), len(set(natives))) < FEWEST:
-            raise CorpusError(
-                f"{language}: {len(texts)} translations have {len(set(texts))} different texts of {len(set(natives))} "
-                f"different sentences, and at least {FEWEST} are needed"
-            )
-        if len(texts) < 100:
-            logger.warning(
-                "%s: %d translations are few; 300 to 1,000 find several times as much", language, len(texts)
-            )
-    native = Embedder(model.native_model, processor.native, batch_size=batch_size)
-    tag = processor.native_language
-    targets, position = _native_targets(native, translations, tag, cache_dir)
-    first = not model.config.languages
+    _check_counts(translations)
+    teacher = teacher or _NativeModel(model, processor, batch_size)
+    targets, position = _native_targets(teacher, translations, cache_dir)
+    first = not model.maps.has_shared
     if first:
         _set_space(model, targets)
     deviations = _deviations(model, targets)
     named = names or {}
     groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
     features = _encoder_features(model, processor, {**translations, **groups}, batch_size, precision, cache_dir)
-    further = _names(model, processor, native, groups, features, cache_dir)
+    further = _names(model, processor, teacher, groups, features, cache_dir)
     samples = {language: in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
-    guessed = [translations[language][0][row] for language, sample in samples.items() for row in sample]
-    ends = np.cumsum([len(sample) for sample in samples.values()])
-    untaught = dict(zip(samples, np.split(native.encode_text(guessed, language=tag), ends), strict=False))
+    untaught: dict[str, np.ndarray] = {}
+    if teacher.reads_any:
+        guessed = [translations[language][0][row] for language, sample in samples.items() for row in sample]
+        ends = np.cumsum([len(sample) for sample in samples.values()])
+        untaught = dict(zip(samples, np.split(teacher.encode(guessed), ends), strict=False))
     start = len(model.config.languages)
     model.maps.add(len(translations))
     model.config.languages = [*model.config.languages, *translations]
@@ -149,12 +174,58 @@ def learn(
         pooled = features.get(language)
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         sampled = rows[torch.from_numpy(samples[language])]
-        own = untaught[language]
+        own = untaught.get(language)
         found = _result(model, solved, len(texts), targets, rows[solved.tested], sampled, own)
         results[language] = replace(found, names=None if more is None else more.language)
     if first:
         _solve_shared(model, processor, translations, features, deviations, position)
     return results
+
+
+def learn_unstated(
+    model: RidgeModel,
+    processor: RidgeProcessor,
+    texts: Sequence[str],
+    *,
+    batch_size: int = 64,
+    precision: str = "float32",
+    cache_dir: str | None = None,
+) -> dict[str, LanguageResult]:
+    """Solves for the map of texts in any language that the text encoder reads, from native texts alone: where the
+    encoder puts translations near each other, the map leads them to one place (arXiv 2601.10096).
+
+    Args:
+        model: a model with a text encoder, and without languages.
+        processor: its processor, which reads texts in any language by this map afterwards.
+        texts: texts in the native language.
+        batch_size, precision, cache_dir: as those of `learn`.
+
+    Returns:
+        By the tag `und`, how well native texts find their own embedding.
+
+    Raises:
+        CorpusError: for fewer than ten different texts.
+    """
+    own = {UNDETERMINED: (list(texts), list(texts))}
+    _check_counts(own)
+    targets, position = _native_targets(_NativeModel(model, processor, batch_size), own, cache_dir)
+    _set_space(model, targets)
+    pooled = _encoder_features(model, processor, own, batch_size, precision, cache_dir)[UNDETERMINED]
+    rows = torch.tensor([position[each] for each in texts])
+    solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
+    processor.any_language = True
+    return {UNDETERMINED: _result(model, solved, len(texts), targets, rows[solved.tested])}
+
+
+def _check_counts(translations: Mapping[str, Pairs]) -> None:
+    for language, (texts, natives) in translations.items():
+        if min(len(set(texts)), len(set(natives))) < FEWEST:
+            raise CorpusError(
+                f"{language}: {len(texts)} sentences have {len(set(texts))} different texts of {len(set(natives))} "
+                f"different sentences, and at least {FEWEST} are needed"
+            )
+        if len(texts) < 100:
+            logger.warning("%s: %d sentences are few; 300 to 1,000 find several times as much", language, len(texts))
 
 
 def _set_space(model: RidgeModel, targets: Tensor) -> None:
@@ -169,17 +240,20 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
 
 
 def _native_targets(
-    native: Embedder, translations: Mapping[Any, Pairs], tag: str, cache_dir: str | None
+    teacher: Teacher, translations: Mapping[Any, Pairs], cache_dir: str | None
 ) -> tuple[Tensor, dict[str, int]]:
-    """The native model's embeddings of all different native texts [n, d], and the position of each text."""
+    """The teacher's embeddings of all different native texts [n, d], and the position of each text. Those of a native
+    model are kept on disk."""
     texts = list(dict.fromkeys(each for _, natives in translations.values() for each in natives))
-    targets = frozen_tensor(
-        lambda: torch.from_numpy(native.encode_text(texts, language=tag)),
-        weights={},  # the identity has them
-        settings=model_identity(native.model, native.processor, "ridge targets", tag),
-        items=(text.encode() for text in texts),
-        cache_dir=cache_dir,
-    )
+
+    def compute() -> Tensor:
+        return torch.from_numpy(teacher.encode(texts))
+
+    if isinstance(teacher, _NativeModel):
+        items = (text.encode() for text in texts)
+        targets = frozen_tensor(compute, weights={}, settings=teacher.identity, items=items, cache_dir=cache_dir)
+    else:
+        targets = compute()
     return targets, {text: index for index, text in enumerate(texts)}
 
 
@@ -257,7 +331,7 @@ class _Names:
 def _names(
     model: RidgeModel,
     processor: RidgeProcessor,
-    native: Embedder,
+    teacher: Teacher,
     groups: Mapping[Any, Pairs],
     features: Mapping[Any, Tensor],
     cache_dir: str | None,
@@ -266,7 +340,7 @@ def _names(
     sentences."""
     if not groups:
         return {}
-    targets, position = _native_targets(native, groups, processor.native_language, cache_dir)
+    targets, position = _native_targets(teacher, groups, cache_dir)
     deviations = _deviations(model, targets)
     found = {}
     for key, (texts, natives) in groups.items():
@@ -279,7 +353,7 @@ def _names(
 def _solve(
     model: RidgeModel,
     index: int,
-    characters: Characters,
+    characters: Characters | None,
     pooled: Tensor | None,
     targets: Tensor,
     names: Sequence[_Names] = (),
@@ -290,19 +364,20 @@ def _solve(
     Args:
         model: the model.
         index: the position of the map.
-        characters: the code points of texts at some positions.
+        characters: the code points of texts at some positions; None leaves them out.
         pooled ([n, W]): the features of the text encoder.
         targets ([n, rank]): what is to be predicted.
         names: names that are learned beside the texts.
         weight: of each name.
     """
     count, width = len(targets), model.maps.importance.shape[1]
-    seen = torch.zeros(width)
-    for rows in chunks(count):
-        places, kept = model.maps.rows_of(characters(rows))
-        present = torch.zeros(len(places), width).scatter_reduce(1, places, kept.float(), "amax")
-        seen += present.sum(0)
-    importance = ((1 + count) / (1 + seen)).log() + 1
+    seen, importance = torch.zeros(width), torch.zeros(width)
+    if characters is not None:
+        for rows in chunks(count):
+            places, kept = model.maps.rows_of(characters(rows))
+            present = torch.zeros(len(places), width).scatter_reduce(1, places, kept.float(), "amax")
+            seen += present.sum(0)
+        importance = ((1 + count) / (1 + seen)).log() + 1
 
     def weighted(characters: Tensor) -> Tensor:
         places, weights = model.maps.weighted_ngrams(characters, importance[None])
@@ -320,7 +395,11 @@ def _solve(
             root * torch.cat(theirs) if theirs else None,
             root * torch.cat([each.targets for each in names]),
         )
-    solution = solve(lambda rows: weighted(characters(rows)), encoded, targets, further)
+
+    def ngrams(rows: slice | Tensor) -> Tensor:
+        return torch.zeros(len(targets[rows]), width) if characters is None else weighted(characters(rows))
+
+    solution = solve(ngrams, encoded, targets, further)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     model.maps.set(index, importance, solution.ngrams, encoder)
     return solution
@@ -362,8 +441,8 @@ def _result(
     pairs: int,
     targets: Tensor,
     right: Tensor,
-    sampled: Tensor,
-    guesses: np.ndarray,
+    sampled: Tensor | None = None,
+    guesses: np.ndarray | None = None,
 ) -> LanguageResult:
     """Retrieval of native sentences by predictions, and by the native model's own embeddings of some texts."""
     maps = model.maps
@@ -374,8 +453,11 @@ def _result(
     hits = (ranks < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
     low, high = np.percentile(resampled, [2.5, 97.5])
-    inverse = {int(place): index for index, place in enumerate(places)}
-    own = _ranks(torch.from_numpy(guesses), candidates, torch.tensor([inverse[int(row)] for row in sampled]))
+    zero_shot = None
+    if sampled is not None and guesses is not None:
+        inverse = {int(place): index for index, place in enumerate(places)}
+        own = _ranks(torch.from_numpy(guesses), candidates, torch.tensor([inverse[int(row)] for row in sampled]))
+        zero_shot = 100 * float((own < 10).mean())
     return LanguageResult(
         pairs=pairs,
         tested=len(hits),
@@ -384,7 +466,7 @@ def _result(
         r10_low=100 * float(low),
         r10_high=100 * float(high),
         chance=100 * min(10 / len(candidates), 1.0),
-        zero_shot=100 * float((own < 10).mean()),
+        zero_shot=zero_shot,
         strength=solved.strength,
         encoder_weight=solved.encoder_weight,
     )

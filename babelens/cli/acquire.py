@@ -1,7 +1,7 @@
 """`babelens acquire`: a model learns one more language."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,21 +25,32 @@ def acquire(
         ),
     ],
     language: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="The language to learn, as a BCP-47 tag such as `uk`; several at once: `uk,pl,cs`; or `all` of the "
-            "translations. An adapter learns one."
+            "translations. An adapter learns one.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     translations: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Sentences in that language and in the native language of BASE: a `.tsv` file with a header such as "
             '`en⇥uk`, a `.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, OPUS\'s `en-uk.txt.zip`, or a '
             "data set on the Hub.",
             rich_help_panel=_DATA,
+            show_default=False,
         ),
-    ],
+    ] = None,
+    texts: Annotated[
+        str | None,
+        typer.Option(
+            help="Without translations: sentences in the native language alone, a `.txt` file with one a line, or "
+            "captioned images. All languages that --text-encoder reads come along.",
+            rich_help_panel=_DATA,
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -266,6 +277,9 @@ def acquire(
     `babelens search` load it, and it is the --base for the next language. With `--text-encoder
     intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute.
 
+    Without translations, `--texts captions.txt --text-encoder …` fits the map from the encoder to BASE on sentences in
+    the native language alone. Languages that the encoder reads come along; by translations, they are found better.
+
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
     model. A student is a text encoder that learns to put texts where BASE puts their translations. Both are compared
@@ -274,10 +288,10 @@ def acquire(
     begin_work()
     from .acquire_work import acquire_language, acquire_solved, print_advice
 
-    choices = {
+    choices: dict[str, Any] = {
         "base": base,
-        "language": language,
-        "translations": translations,
+        "language": language or "",
+        "translations": translations or "",
         "output": output or Path(),
         "captions": captions,
         "native_language": native_language,
@@ -306,6 +320,19 @@ def acquire(
             "seed": seed,
         },
     }
+    if texts is not None:
+        if way != "ridge" or advise or translations is not None or language is not None:
+            raise typer.BadParameter(
+                "the languages are those of the text encoder, by --way ridge: leave out --language, --translations "
+                "and --advise",
+                param_hint="--texts",
+            )
+        choices["texts"] = texts
+    elif language is None or translations is None:
+        raise typer.BadParameter(
+            "name the language, and the file of its translations; or --texts in the native language",
+            param_hint="--language, --translations",
+        )
     if advise:
         print_advice(choices, way=way, as_json=as_json)
         return

@@ -136,9 +136,12 @@ def acquire_solved(choices: dict[str, Any], *, as_json: bool) -> None:
     console = plain_console(stderr=as_json)
     run = RidgeAcquisition(**choices)
     run.load()
-    language = run.languages[0]
-    title = f"{len(run.pairs[language][0]):,} translations, such as"
-    _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
+    if run.texts is not None:
+        console.print(f"{len(run.native_texts_alone):,} texts in {run.model.config.native_language}")
+    else:
+        language = run.languages[0]
+        title = f"{len(run.pairs[language][0]):,} translations, such as"
+        _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
     with locked(run.output):
         results = run.run()
         run.save(command=shlex.join(["babelens", *sys.argv[1:]]))
@@ -156,11 +159,18 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     for name in ("language", "sentences", "first", "first ten", "95 % interval", "by chance", "untaught"):
         table.add_column(name, justify="left" if name == "language" else "right")
     for tag, found in results.items():
-        numbers = (found.r1, found.r10, found.chance, found.zero_shot)
-        first, ten, chance, untaught = (f"{number:.1f}" for number in numbers)
+        first, ten, chance = (f"{number:.1f}" for number in (found.r1, found.r10, found.chance))
+        untaught = "–" if found.zero_shot is None else f"{found.zero_shot:.1f}"
         interval = f"{found.r10_low:.1f} to {found.r10_high:.1f}"
         table.add_row(tag, f"{found.pairs:,}", first, ten, interval, chance, untaught)
     console.print(table)
+    if run.texts is not None:
+        console.print(
+            f"These are texts in {run.model.config.native_language}. No other language was read: those that "
+            f"{run.text_encoder} reads are expected to work, the better the more of them it has read. A file of "
+            "--translations is the next step for a language that matters, and the only one for a language that it "
+            "does not read."
+        )
     if sources := {tag: found.names for tag, found in results.items() if found.names}:
         borrowed = [f"{tag} from {source}" for tag, source in sources.items() if tag.partition("-")[0] != source]
         relatives = f" ({', '.join(borrowed[:8])}{', …' if len(borrowed) > 8 else ''})" if borrowed else ""
@@ -177,6 +187,9 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
             "text encoder helps."
         )
     console.print(f"Model and card: {run.output}")
+    if run.teacher is not None:
+        console.print(f"It embeds texts, into the space of {run.base}; what made that embeds the rest as before.")
+        return
     console.print(f'Next: babelens search {run.output} "…" --language {run.languages[0]} --images FOLDER')
 
 

@@ -7,12 +7,23 @@ before stay bitwise what they were.
 import logging
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoTokenizer,
+    CLIPImageProcessorPil,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
+from ..configuration.configuration_ridge import VectorSpaceConfig
 from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import (
     CorpusError,
@@ -26,7 +37,8 @@ from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import explained, load_processor, located
 from ..data.batching.views import translation_pairs
-from ..data.corpus.corpus import languages_of
+from ..data.corpus.corpus import captions_of, languages_of
+from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
 from ..data.emoji.translations import NameTranslations, load_emoji_names
 from ..data.readers.bitext import read_translations
@@ -35,14 +47,16 @@ from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
 from ..model_cards.licenses import check_weights_license
 from ..model_cards.ridge_cards import RidgeCardFacts, write_ridge_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
-from ..modeling.modeling_ridge import RidgeModel
+from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
+from ..processing.text_inputs import UNDETERMINED
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import fastest_precision
-from ..trainers.ridge import LanguageResult, Pairs, learn
+from ..trainers.ridge import LanguageResult, Pairs, learn, learn_unstated
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .emoji_names import names_for
+from .teachers import Teacher, teacher_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +70,21 @@ class RidgeAcquisition(AcquisitionChoices):
 
     `language` may be `all`: every language of the translations beside the native one.
 
+    Args:
+        texts: a file of native texts, one a line, or a source of `load_captions` with native captions, in the place of
+            `language` and `translations`: the languages are all that the text encoder reads.
+
     Raises:
         TrainingSetupError: for a choice that only the other ways have.
     """
 
     way: ClassVar[Way] = "ridge"
+    texts: str | None = None
 
     def __post_init__(self) -> None:
-        if self.language == ALL:
+        if self.texts is not None:
+            self.language = UNDETERMINED
+        elif self.language == ALL:
             native = normalize_language(self.native_language or "en")
             self.language = ",".join(tag for tag in languages_of(self.corpus) if tag != native)
         super().__post_init__()
@@ -97,13 +118,47 @@ class RidgeAcquisition(AcquisitionChoices):
             if not len(view):
                 raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
             examples = view.__getitems__(list(range(len(view))))
-            pairs[tag] = ([each["text_a"] for each in examples], [each["text_b"] for each in examples])
+            pairs[tag] = self._taught([(each["text_a"], each["text_b"]) for each in examples], tag)
         return pairs
+
+    def _taught(self, examples: list[tuple[str, str]], tag: str) -> Pairs:
+        """Those of which the teacher knows the native text."""
+        if self.teacher is not None:
+            known = [each for each in examples if each[1] in self.teacher]
+            if not known:
+                raise CorpusError(
+                    f"{tag}: none of {len(examples)} native texts of {self.translations} is in {self.base}; they "
+                    "must be the same to the letter"
+                )
+            if left_out := len(examples) - len(known):
+                whole = (tag, left_out, len(examples), self.base)
+                logger.warning("%s: %d of %d native texts are not in %s, and are left out", *whole)
+            examples = known
+        texts, natives = zip(*examples, strict=True)
+        return list(texts), list(natives)
+
+    @cached_property
+    def native_texts_alone(self) -> list[str]:
+        """The different texts of `texts`.
+
+        Raises:
+            CorpusError: for a file that is not UTF-8, and for a source without native captions.
+        """
+        source = Path(str(self.texts))
+        if source.suffix == ".txt" and source.is_file():
+            try:
+                lines = source.read_text(encoding="utf-8-sig").splitlines()
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{source} is not UTF-8: save it as UTF-8 ({error})") from error
+        else:
+            lines = captions_of(load_captions(str(source), languages=[self._native]))
+            lines = lines.combine_chunks().flatten().field("text").to_pylist()
+        return list(dict.fromkeys(text for line in lines if (text := line.strip())))
 
     @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
         """Names of things to learn from beside the sentences, by language; empty where they cannot be fetched."""
-        if not self.names:
+        if not self.names or not (self.teacher is None or self.teacher.reads_any):
             return {}
         try:
             names = load_emoji_names()
@@ -130,8 +185,16 @@ class RidgeAcquisition(AcquisitionChoices):
             PublishError: when `license` is freer than the license of the base or of the text encoder.
             TrainingSetupError: for a base that has learned languages in another way, or has the language.
         """
+        if self.teacher is not None:
+            self._load_beside(self.teacher)
+            return
         native, native_processor = load_dual_encoder(self.base, dtype=torch.float32, **self.code)
         check_weights_license(self.license, self.base_facts)
+        if self.texts is not None and (self.text_encoder is None or isinstance(native, RidgeModel)):
+            raise TrainingSetupError(
+                f"texts={self.texts!r}: languages without translations are those of a text encoder, beside "
+                "a plain base: name one with text_encoder='intfloat/multilingual-e5-small'"
+            )
         if isinstance(native, RidgeModel):
             self._check_further(native)
             self.model, self.processor = native, native_processor
@@ -145,17 +208,44 @@ class RidgeAcquisition(AcquisitionChoices):
             raise ModelKindError(f"{self.base} is a {native.config.model_type!r} model, and no dual encoder")
         if self._native in self.languages:
             raise TrainingSetupError(f"{self.base} has the language {self._native!r} already")
-        encoder = tokenizer = None
-        options: dict[str, Any] = {"native_language": self._native}
-        if self.text_encoder is not None:
-            # The mean says most of a text where nothing is trained; CLS states of plain encoders say little.
-            pooling = self.text_pooling or self._declared_pooling() or "mean"
-            encoder = load_text_encoder(self.text_encoder, pooling=pooling, **self.code)
-            tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
-            options |= {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
+        encoder, tokenizer, options = self._encoder()
         self.model = RidgeModel.from_models(native, encoder, **options)
         prompt = {"text_prompt": self.model.config.text_prompt}
         self.processor = RidgeProcessor.for_native(native.config, native_processor, tokenizer, self._native, **prompt)
+
+    @cached_property
+    def teacher(self) -> Teacher | None:
+        """Vectors in a table, or a model of sentence-transformers, in the place of a dual encoder."""
+        return teacher_of(self.base, **self.code)
+
+    def _load_beside(self, teacher: Teacher) -> None:
+        """Makes a model of texts alone, in the space of a teacher."""
+        if self.texts is not None:
+            raise TrainingSetupError(f"texts={self.texts!r}: vectors take translations, with --language")
+        check_weights_license(self.license, self.base_facts[1:])
+        encoder, tokenizer, options = self._encoder()
+        space = VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
+        self.model = RidgeModel.from_models(space, encoder, **options)
+        # Nothing is read by these two, which a processor has in any case.
+        vocabulary = {piece: number for number, piece in enumerate(("[PAD]", "[UNK]", *ascii_lowercase))}
+        plain = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")),
+            pad_token="[PAD]",
+            unk_token="[UNK]",
+        )
+        prompt = self.model.config.text_prompt
+        self.processor = RidgeProcessor(CLIPImageProcessorPil(), plain, tokenizer, self._native, text_prompt=prompt)
+
+    def _encoder(self) -> tuple[PreTrainedModel | None, PreTrainedTokenizerBase | None, dict[str, Any]]:
+        """The text encoder and its tokenizer, if one is named, and the keys of `RidgeConfig` that are chosen."""
+        options: dict[str, Any] = {"native_language": self._native}
+        if self.text_encoder is None:
+            return None, None, options
+        # The mean says most of a text where nothing is trained; CLS states of plain encoders say little.
+        pooling = self.text_pooling or self._declared_pooling() or "mean"
+        encoder = load_text_encoder(self.text_encoder, pooling=pooling, **self.code)
+        tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
+        return encoder, tokenizer, options | {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
 
     def _declared_pooling(self) -> Any:
         with explained(str(self.text_encoder), self.code):
@@ -179,8 +269,17 @@ class RidgeAcquisition(AcquisitionChoices):
         prepare_saving(self.output)
         if holds_weights(self.output):
             raise FileExistsError(f"{self.output} holds a model already: choose another folder")
-        self.results = learn(self.model, self.processor, self.pairs, names=self.emoji_names, **self.computation)
+        if self.texts is not None:
+            texts = self.native_texts_alone
+            self.results = learn_unstated(self.model, self.processor, texts, **self.computation)
+            return self.results
+        self.results = learn(self.model, self.processor, self.pairs, **self.learning)
         return self.results
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """Keyword arguments of `learn`."""
+        return {"names": self.emoji_names, "teacher": self.teacher} | self.computation
 
     @property
     def computation(self) -> dict[str, Any]:
@@ -209,7 +308,9 @@ class RidgeAcquisition(AcquisitionChoices):
                 base_models=self.base_facts,
                 has_encoder=config.text_config is not None,
                 results=self.results,
-                names=sorted({each.language for each in self.emoji_names.values()}),
+                names=[] if self.texts else sorted({each.language for each in self.emoji_names.values()}),
+                any_language=self.processor.any_language,
+                embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
                 command=command,
                 license=self.license,
             )

@@ -50,7 +50,7 @@ def try_out(run: RidgeAcquisition, trials: Mapping[str, Trial]) -> dict[str, dic
     tags = dict(zip(keys, _private_tags(), strict=False))
     pairs = {tag: trials[language].parts[part] for (language, part), tag in tags.items()}
     names = {tag: run.emoji_names[language] for (language, _), tag in tags.items() if language in run.emoji_names}
-    learn(run.model, run.processor, pairs, names=names, **run.computation)
+    learn(run.model, run.processor, pairs, **(run.learning | {"names": names}))
     embedder = Embedder(run.model, run.processor)
     found: dict[str, dict[int, dict[str, float]]] = {language: {} for language in trials}
     for (language, part), tag in tags.items():

@@ -3,12 +3,17 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from acquire_command import as_arguments, run_acquire
-from tiny_native import tiny_clip
+from pyarrow import parquet as pq
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel
+from babelens.configuration.errors import InputError
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -82,3 +87,113 @@ def test_a_finished_model_is_not_overwritten(base, table, tmp_path, capsys):
     assert acquire(base, table, tmp_path / "out", language="uk") != 0
     assert "holds a model already" in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
+
+
+# ---- Without translations, and without a dual encoder ----
+
+
+def among_five(scores):
+    """The share of rows in which the right column is among the five highest; chance is a quarter of twenty."""
+    return (scores.argsort(1)[:, -5:] == np.arange(len(scores))[:, None]).any(1).mean()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return saved(tiny_bert(), tmp_path_factory.mktemp("encoder"))
+
+
+def test_texts_alone_teach_the_languages_of_the_encoder(base, encoder, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("\n".join([*ROWS, "", ROWS[0]]), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out", "json": True}
+    assert run_acquire(*as_arguments(given | {"text_encoder": encoder})) == 0
+    assert json.loads(capsys.readouterr().out)["held_out"]["und"]["pairs"] == len(ROWS)
+    found, plain = Embedder.from_pretrained(tmp_path / "out"), Embedder.from_pretrained(base)
+    unstated = found.encode_text(ROWS, language="und")
+    np.testing.assert_array_equal(found.encode_text(ROWS, language="sw"), unstated)
+    assert among_five(unstated @ plain.encode_text(ROWS, language="en").T) > 0.6
+    assert "without any translation" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_learned_from_texts_alone_stays_when_a_language_follows(base, encoder, table, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "text_encoder": encoder, "output": tmp_path / "one"}
+    assert run_acquire(*as_arguments(given)) == 0
+    assert acquire(tmp_path / "one", table, tmp_path / "two") == 0
+    one, two = (Embedder.from_pretrained(tmp_path / name) for name in ("one", "two"))
+    np.testing.assert_array_equal(two.encode_text(ROWS, language="sw"), one.encode_text(ROWS, language="sw"))
+    assert not np.array_equal(two.encode_text(ROWS, language="mi"), two.encode_text(ROWS, language="sw"))
+
+
+@pytest.mark.parametrize("given", [{}, {"language": "mi"}, {"language": "mi", "text_encoder": "x"}])
+def test_texts_alone_need_an_encoder_and_no_language(base, tmp_path, given):
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    options = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out"} | given
+    assert run_acquire(*as_arguments(options)) in (1, 2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """A table of vectors that are not normalized, two of them of no use."""
+    rng = np.random.default_rng(0)
+    words = {word: rng.normal(size=12) for word in [*COLORS, *THINGS, "a"]}
+    values = [3 * sum(words[word] for word in row.split()) for row in ROWS]
+    values[0], values[1] = None, np.zeros(12)
+    pq.write_table(pa.table({"text": ROWS, "vector": values}), tmp_path / "vectors.parquet")
+    return tmp_path / "vectors.parquet"
+
+
+def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, run_without_babelens, capsys):
+    assert acquire(vectors, table, tmp_path / "out", json=True) == 0
+    assert json.loads(capsys.readouterr().out)["held_out"]["mi"]["pairs"] == 18
+    found = Embedder.from_pretrained(tmp_path / "out")
+    texts = [row[::-1] for row in ROWS[2:]]
+    queries = found.encode_text(texts, language="mi")
+    kept = np.array(pq.read_table(vectors)["vector"].to_pylist()[2:])
+    assert among_five(queries @ kept.T) > 0.6
+    with pytest.raises(InputError, match=r"embedded by vectors\.parquet"):
+        found.encode_text(ROWS, language="en")
+    run_without_babelens(_WITHOUT_PACKAGE, tmp_path / "out", texts[0], tmp_path / "found.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), queries[0], atol=1e-5)
+
+
+_WITHOUT_PACKAGE = """
+import sys
+import numpy as np
+import torch
+from transformers import AutoModel, AutoProcessor
+
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+with torch.no_grad():
+    found = model.get_text_features(**processor(text=[sys.argv[2]], language="mi", return_tensors="pt")).pooler_output
+np.save(sys.argv[3], (found / found.norm(dim=1, keepdim=True))[0].numpy())
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [([[1.0], [1.0, 2.0]], "vectors of one width"), ([None, None], "vectors of one width"), (None, "the columns")],
+)
+def test_tables_that_cannot_teach(table, tmp_path, capsys, values, complaint):
+    columns = {"text": ROWS[:2]} | ({} if values is None else {"vector": values})
+    pq.write_table(pa.table(columns), tmp_path / "vectors.parquet")
+    assert acquire(tmp_path / "vectors.parquet", table, tmp_path / "out") == 1
+    assert complaint in " ".join(capsys.readouterr().err.split())
+
+
+def test_other_texts_than_those_of_the_table(vectors, tmp_path, capsys):
+    lines = ["en\tmi", *(f"{row} {row}\t{row[::-1]}" for row in ROWS)]
+    (tmp_path / "other.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert acquire(vectors, tmp_path / "other.tsv", tmp_path / "out") == 1
+    assert "none of 20 native texts" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_sentence_transformer_is_a_teacher(table, tmp_path):
+    modules = [Transformer(str(saved(tiny_bert(), tmp_path / "bert"))), Pooling(12)]
+    teacher = SentenceTransformer(modules=modules)
+    teacher.save(str(tmp_path / "teacher"))
+    assert acquire(tmp_path / "teacher", table, tmp_path / "out") == 0
+    queries = Embedder.from_pretrained(tmp_path / "out").encode_text([row[::-1] for row in ROWS], language="mi")
+    assert queries.shape == (20, 12)
+    assert among_five(queries @ teacher.encode(ROWS, normalize_embeddings=True).T) > 0.6

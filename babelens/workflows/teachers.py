@@ -1,0 +1,118 @@
+"""What texts of new languages learn from in the place of a dual encoder: vectors that are there already, in a table
+of any service, or a model of sentence-transformers."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from transformers import MODEL_MAPPING, AutoConfig
+from transformers.utils import cached_file
+
+from ..configuration.errors import CorpusError, MissingExtraError, ModelKindError, first_line
+
+TEXT, VECTOR = "text", "vector"
+_MODULES = "modules.json"  # of sentence-transformers
+
+
+class VectorTable:
+    """Vectors of native texts: a Parquet file with the columns `text` and `vector`.
+
+    Rows without a text, and with a vector that is missing, zero or not finite, are left out. Vectors are normalized.
+
+    Raises:
+        CorpusError: for a file that is no such table, and for vectors of several widths.
+    """
+
+    reads_any = False  # texts that are not in the table
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.name
+        try:
+            table = parquet.read_table(file, columns=[TEXT, VECTOR])
+            texts, vectors = table[TEXT].cast(pa.string()).to_pylist(), table[VECTOR].to_pylist()
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            columns = f"the columns {TEXT!r} and {VECTOR!r}"
+            raise CorpusError(f"{file} is no Parquet file with {columns}: {first_line(error)}") from error
+        given = [(text, vector) for text, vector in zip(texts, vectors, strict=True) if text and vector is not None]
+        widths = {len(vector) for _, vector in given}
+        if len(widths) != 1:
+            raise CorpusError(f"{file}: vectors of one width are needed, and these have {sorted(widths) or 'none'}")
+        values = np.array([vector for _, vector in given], dtype=np.float32)  # None becomes nan
+        lengths = np.linalg.norm(values, axis=1)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        self.left_out = len(texts) - int(usable.sum())
+        self._vectors = {
+            text: vector / length
+            for (text, _), vector, length, good in zip(given, values, lengths, usable, strict=True)
+            if good
+        }
+        self.width = widths.pop()
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._vectors
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors [n, d] of texts that are in the table."""
+        return np.stack([self._vectors[text] for text in texts])
+
+
+class SentenceTransformerTeacher:
+    """A text model, or a text and image model, of sentence-transformers, loaded by that library.
+
+    Raises:
+        MissingExtraError: if it is not installed.
+        ModelKindError: for a folder or a repository that it cannot load.
+    """
+
+    reads_any = True
+
+    def __init__(self, source: str, *, trust_remote_code: bool = False) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise MissingExtraError(f"{source} needs pip install 'babelens[sentence-transformers]'") from error
+        try:
+            self.model = SentenceTransformer(source, trust_remote_code=trust_remote_code)
+        except (OSError, ValueError, ImportError) as error:
+            raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
+        self.name = Path(source).name if Path(source).is_dir() else source
+
+    @cached_property
+    def width(self) -> int:
+        """Of its vectors."""
+        return int(self.encode(["a"]).shape[1])
+
+    def __contains__(self, text: str) -> bool:
+        return True
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors [n, d] of texts, of unit length."""
+        found: Any = self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(found, dtype=np.float32)
+
+
+Teacher = VectorTable | SentenceTransformerTeacher
+
+
+def teacher_of(base: str, *, trust_remote_code: bool = False) -> Teacher | None:
+    """The teacher that is meant by `base`; None for a dual encoder of transformers or babelens."""
+    path, code = Path(base), {"trust_remote_code": trust_remote_code}
+    if path.suffix == ".parquet" and path.is_file():
+        return VectorTable(path)
+    try:
+        has_modules = cached_file(base, _MODULES, _raise_exceptions_for_missing_entries=False) is not None
+    except OSError:  # no such folder or repository, as the loader of dual encoders will say
+        return None
+    if not has_modules:
+        return None
+    try:
+        model_class = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(base, **code)), None)
+    except (OSError, ValueError):
+        model_class = None
+    if hasattr(model_class, "get_text_features") and hasattr(model_class, "get_image_features"):
+        return None
+    return SentenceTransformerTeacher(base, **code)
