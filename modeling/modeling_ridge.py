@@ -192,10 +192,9 @@ class RidgeModel(MlaPreTrainedModel):
 
     def __init__(self, config: RidgeConfig) -> None:
         super().__init__(config)
-        base = config.base_config
         # Without this package, the class of `base` is a second copy, which `AutoModel` does not know.
-        vectors = base.model_type == VectorSpaceConfig.model_type
-        self.native_model = VectorSpaceModel._from_config(base) if vectors else new_native_model(base)
+        vectors = getattr(config.base_config, "model_type", None) == VectorSpaceConfig.model_type
+        self.native_model = (VectorSpaceModel._from_config if vectors else new_native_model)(config.base_config)
         self.text_model = None
         if config.text_config is not None:
             check_text_encoder(config.text_config)
