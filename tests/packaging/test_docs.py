@@ -91,7 +91,3 @@ def test_every_page_is_in_the_navigation():
     listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
     pages = [path.relative_to(CHECKOUT / "docs").as_posix() for path in (CHECKOUT / "docs").rglob("*.md")]
     assert sorted(listed) == sorted(pages)
-
-
-def test_the_readme_stays_short():
-    assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
