@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .console import plain_console
-from .options import Model, SkipBadImages, TrustRemoteCode, WholeJpegs
+from .options import Model, SkipBadImages, TrustRemoteCode, WholeJpegs, split_tags
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ def serve(
             envvar="BABELENS_TOKEN",
         ),
     ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(help="The languages that the page offers, such as `uk,pl`; by default those of the model."),
+    ] = None,
+    default_language: Annotated[
+        str | None,
+        typer.Option(help="The language that the page begins with, and in which queries are read that state none."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
     skip_bad_images: SkipBadImages = False,
     whole_jpegs: WholeJpegs = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -60,6 +69,9 @@ def serve(
             host,
             bound,
             token=token,
+            languages=split_tags(languages or ""),
+            default_language=default_language,
+            title=title,
             skip_bad_images=skip_bad_images,
             whole_jpegs=whole_jpegs,
             trust_remote_code=trust_remote_code,
@@ -73,6 +85,9 @@ def serve_images(
     bound: "socket",
     *,
     token: str | None,
+    languages: list[str],
+    default_language: str | None,
+    title: str | None,
     skip_bad_images: bool,
     whole_jpegs: bool,
     trust_remote_code: bool,
@@ -88,7 +103,14 @@ def serve_images(
     embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     console.print(f"Reading the images of {folder} …", highlight=False)
     service = ImageService.of_folder(
-        embedder, folder, model=model, cache=image_cache(), skip_bad_images=skip_bad_images
+        embedder,
+        folder,
+        model=model,
+        cache=image_cache(),
+        skip_bad_images=skip_bad_images,
+        languages=languages,
+        default_language=default_language,
+        title=title,
     )
     for reason in service.index.skipped.values():
         typer.echo(f"left out: {reason}", err=True)

@@ -54,15 +54,26 @@ class Refusal(BaseModel):
     error: str = Field(description="A sentence that says what is wrong.")
 
 
-class Result(BaseModel):
-    """An image that was found."""
+class Listed(BaseModel):
+    """An image of the folder."""
 
     id: str = Field(description="The id of the image.")
     file: str = Field(description="Its path in the folder.")
-    score: float = Field(description="The cosine of its embedding and that of the query, at most 1.")
-    copies: int = Field(description="The number of other files of the folder with the same content.")
     image: str = Field(description="The address of the image file, relative to the address of the server.")
     thumbnail: str = Field(description="The address of a small WebP image.")
+
+
+class Listing(BaseModel):
+    """Images of the folder to look at, in an order that stays the same."""
+
+    results: list[Listed]
+
+
+class Result(Listed):
+    """An image that was found."""
+
+    score: float = Field(description="The cosine of its embedding and that of the query, at most 1.")
+    copies: int = Field(description="The number of other files of the folder with the same content.")
 
 
 class Results(BaseModel):
@@ -87,7 +98,11 @@ class Info(BaseModel):
     fingerprint: str = Field(description="A digest of its weights and settings.")
     images: int = Field(description="The number of images.")
     skipped: int = Field(description="The number of images that could not be read.")
-    languages: list[str] = Field(description="The languages that the model has learned, where they are known.")
+    title: str | None = Field(description="The title of the page, where it has one of its own.")
+    languages: list[str] = Field(
+        description="The languages that are offered: those of the model, where they are known."
+    )
+    default_language: str | None = Field(description="The language of queries that state none, where one is set.")
     takes_any_language: bool = Field(description="Whether it takes queries in other languages too.")
     needs_language: bool = Field(description="Whether its embeddings depend on the language that a query states.")
     query_characters: int = Field(description="The length of the longest query.")
@@ -199,8 +214,10 @@ def _add_searches(app: Any, service: ImageService) -> None:
             fingerprint=service.fingerprint,
             images=len(service),
             skipped=len(service.index.skipped),
-            languages=service.languages,
-            takes_any_language=service.takes_any_language,
+            title=service.title,
+            languages=service.offered,
+            default_language=service.default_language,
+            takes_any_language=service.takes_any_language and not service.limited,
             needs_language=service.needs_language,
             query_characters=limits.query_characters,
             upload_bytes=limits.upload_bytes,
@@ -214,8 +231,8 @@ def _add_searches(app: Any, service: ImageService) -> None:
             str | SkipJsonSchema[None],
             Query(
                 max_length=64,
-                description="Its language, as a BCP-47 tag such as `de`; without it, texts are in the model's native "
-                "language, or the model must be one for which it does not matter.",
+                description="Its language, as a BCP-47 tag such as `de`; without it, the default language of the "
+                "server, or the model's native one, or the model must be one for which it does not matter.",
             ),
         ] = None,
         top: Top = 24,
@@ -223,9 +240,10 @@ def _add_searches(app: Any, service: ImageService) -> None:
         """The language is never guessed; a model that has learned certain languages refuses others by name."""
         if not q.strip():
             raise HTTPException(400, "q: the description is empty: every image would fit it as well")
-        tag = normalize_language(language) if language else default_language(service.embedder.processor)
+        stated = language or service.default_language
+        tag = normalize_language(stated) if stated else default_language(service.embedder.processor)
         results = await nearest(await service.text_embedding(q, tag), top)
-        return TextResults(query=q, language=tag if language or tag != UNDETERMINED else None, results=results)
+        return TextResults(query=q, language=tag if stated or tag != UNDETERMINED else None, results=results)
 
     @app.post(UPLOAD_PATH, summary="Search by an image", response_model=Results, openapi_extra=_UPLOAD)
     async def search_by_image(
@@ -241,6 +259,15 @@ def _add_searches(app: Any, service: ImageService) -> None:
             image = await _in_thread(decoding, service.opened_upload, data)
             embedding = await service.image_embedding(image)
         return Results(results=await nearest(embedding, top))
+
+    @app.get("/api/images", summary="Images to look at", response_model=Listing)
+    async def images(top: Top = 24) -> Listing:
+        return Listing(
+            results=[
+                Listed(id=id, file=file, image=f"images/{id}", thumbnail=f"thumbnails/{id}")
+                for id, file in service.listed(top)
+            ]
+        )
 
     @app.get("/api/similar/{id}", summary="Images that resemble one of the folder", response_model=Results)
     async def similar(id: str, top: Top = 24) -> Results:

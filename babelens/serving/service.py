@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from torch import nn
 
-from ..configuration.errors import ServerBusyError
+from ..configuration.errors import ServerBusyError, UnknownLanguageError
+from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
 from ..inference.fingerprint import image_fingerprint
@@ -56,6 +57,13 @@ class ImageService:
         folder: the folder.
         model: the folder or the name of the model.
         limits: what one request may cost.
+        languages: the languages that the page offers; by default those of the model.
+        default_language: the language of queries that state none.
+        title: the title of the page.
+
+    Raises:
+        LanguageTagError: for a tag of no language.
+        UnknownLanguageError: for a language that the model does not take.
     """
 
     def __init__(
@@ -66,6 +74,9 @@ class ImageService:
         *,
         model: str,
         limits: ServingLimits,
+        languages: Sequence[str] = (),
+        default_language: str | None = None,
+        title: str | None = None,
     ) -> None:
         self.embedder, self.index, self.folder, self.model, self.limits = embedder, index, folder, model, limits
         self._left_out = {path for path in index.paths if leads_out(path, folder)}
@@ -82,6 +93,9 @@ class ImageService:
         self._ids = {index.paths[position]: image_id for image_id, position in self._positions.items()}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
         self.needs_language = needs_language(embedder.processor)
+        wanted, self.default_language = _asked_languages(embedder, model, languages, default_language)
+        self.limited, self.offered = bool(wanted), wanted or self.languages
+        self.title = title or None
         self.fingerprint = image_fingerprint(embedder.model, embedder.processor)
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
         encoding = ThreadPoolExecutor(1, "encode")
@@ -100,6 +114,9 @@ class ImageService:
         skip_bad_images: bool = False,
         show_progress: bool | None = None,
         limits: ServingLimits | None = None,
+        languages: Sequence[str] = (),
+        default_language: str | None = None,
+        title: str | None = None,
     ) -> Self:
         """Encodes the images of a folder, with the arguments of `ImageIndex.of_folder`.
 
@@ -107,6 +124,7 @@ class ImageService:
             embedder, folder, cache, skip_bad_images, show_progress: as in `ImageIndex.of_folder`.
             model: the folder or the name of the model.
             limits: what one request may cost; by default `ServingLimits()`.
+            languages, default_language, title: as in the class.
 
         Raises:
             CorpusError: when the folder holds no image.
@@ -114,12 +132,22 @@ class ImageService:
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
+        _asked_languages(embedder, model, languages, default_language)  # before all images are read
         _keep_weights(embedder.model)
         index = ImageIndex.of_folder(
             embedder, folder, skip_bad_images=skip_bad_images, cache=cache, show_progress=show_progress
         )
         refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-        return cls(embedder, index, folder, model=model, limits=limits or ServingLimits())
+        return cls(
+            embedder,
+            index,
+            folder,
+            model=model,
+            limits=limits or ServingLimits(),
+            languages=languages,
+            default_language=default_language,
+            title=title,
+        )
 
     def __len__(self) -> int:
         """The number of images."""
@@ -141,6 +169,11 @@ class ImageService:
     def found(self, embedding: np.ndarray, top: int) -> list[FoundImage]:
         """The `top` images that are nearest to an embedding [d], nearest first; files of the same content are one."""
         return self._named(self.index.search_distinct(embedding, top, self._left_out))
+
+    def listed(self, top: int) -> list[tuple[str, str]]:
+        """The ids and files of `top` images, in an order that is mixed and stays the same."""
+        chosen = sorted(self._positions)[:top]  # ids are digests
+        return [(image_id, self.file_of(self.path(image_id))) for image_id in chosen]
 
     def similar(self, image_id: str, top: int) -> list[FoundImage]:
         """The `top` images that are nearest to an image of the folder, without it and its copies; KeyError for an
@@ -183,6 +216,22 @@ class ImageService:
     def _encode_texts(self, queries: list[tuple[str, str]]) -> np.ndarray:
         texts, languages = zip(*queries, strict=True)
         return self.embedder.encode_text(list(texts), language=list(languages), show_progress=False)
+
+
+def _asked_languages(
+    embedder: Embedder, model: str, languages: Sequence[str], default: str | None
+) -> tuple[list[str], str | None]:
+    """The languages to offer and the default one, normalized; refused where the model does not take them."""
+    stated, takes_any = languages_of(embedder.processor, model)
+    wanted, first = normalize_languages([*languages]), normalize_language(default) if default else None
+    unknown = [tag for tag in (*wanted, *([first] if first else [])) if not takes_any and tag not in stated]
+    if unknown:
+        raise UnknownLanguageError(
+            f"{model} does not read {', '.join(unknown)}; its languages are {', '.join(stated)}"
+        )
+    if wanted and first and first not in wanted:
+        raise UnknownLanguageError(f"the default language {first} is not among those offered: {', '.join(wanted)}")
+    return wanted, first
 
 
 def _keep_weights(model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from served import LIMITS, serving
 from tiny_native import tiny_clip
 
+from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference.stated_languages import languages_of
 from babelens.serving.image_files import Thumbnails
 from babelens.serving.limits import ServingLimits
@@ -171,6 +172,7 @@ def test_info_and_the_description_of_the_api(server, service):
     described = server.ask("/openapi.json").json["paths"]
     assert set(described) == {
         "/health",
+        "/api/images",
         "/api/info",
         "/api/search",
         "/api/search-by-image",
@@ -193,3 +195,28 @@ def test_languages_of_a_model_that_takes_any_are_those_of_its_card(tmp_path):
     assert languages_of(processor, str(tmp_path)) == (["de", "zh-Hant"], True)
     (tmp_path / "README.md").write_text("---\nlanguage: multilingual\n---\n# A model\n")
     assert languages_of(processor, str(tmp_path)) == ([], True)
+
+
+def test_images_are_listed_in_an_order_that_stays(server, service):
+    first, all_of_them = (server.ask(f"/api/images?top={top}").json["results"] for top in (5, 100))
+    assert first == all_of_them[:5] and len({each["id"] for each in all_of_them}) == len(service)
+    assert {each["file"] for each in all_of_them} == set(map(service.file_of, service.index.paths))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"languages": ["de", "sw"]}, "m does not read sw"),
+        ({"default_language": "sw"}, "m does not read sw"),
+        ({"languages": ["de"], "default_language": "fr"}, "fr is not among those offered: de"),
+    ],
+)
+def test_languages_that_cannot_be_offered_are_refused_before_images_are_read(embedder, tmp_path, options, sentence):
+    with pytest.raises(UnknownLanguageError, match=sentence):
+        ImageService.of_folder(embedder, tmp_path / "nothing", model="m", **options)
+
+
+def test_queries_without_a_language_are_read_in_the_default_one(embedder, folder):
+    with serving(ImageService.of_folder(embedder, folder, model="m", default_language="de")) as server:
+        stated, default = (server.ask(f"/api/search?q=gris{more}").json for more in ("&language=de", ""))
+        assert stated == default and default["language"] == "de"

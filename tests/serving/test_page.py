@@ -1,6 +1,7 @@
 """The page in a real browser: searches, languages, files, keys, scripts, colors, a phone; no request leaves it."""
 
 import io
+import json
 import time
 from urllib.parse import quote
 
@@ -8,7 +9,7 @@ import pytest
 from browser import CONTRASTS, browser
 from PIL import Image
 from served import TOKEN, serving
-from tiny_native import tiny_clip
+from tiny_native import tiny_clip, tiny_siglip
 
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
@@ -66,16 +67,61 @@ def by_text(server, text, language, top=24):
 def test_results_appear_as_one_types_once_the_language_is_chosen(shown, server):
     assert shown.run("language.value") == ""
     shown.type("ein rotes")
-    settled(shown, "Choose the language")
-    assert shown.run(FILES) == []
+    settled(shown, "never guessed")
+    assert len(shown.run(FILES)) == 24  # pictures to look at
     choose(shown, "de")
     assert settled(shown, "“ein rotes”") == by_text(server, "ein rotes", "de")
     shown.run("query.focus()")
     shown.type(" Auto")
     assert settled(shown, "“ein rotes Auto”") == by_text(server, "ein rotes Auto", "de")
     assert shown.run(STATUS).startswith("24 images")
-    assert shown.run("[...document.querySelectorAll('#results img')].map(each => each.alt)") == shown.run(FILES)
-    assert shown.run("document.querySelector('.score').textContent.match(/^score -?[01]\\.\\d{3}$/) !== null")
+    names = shown.run("[...document.querySelectorAll('#results img')].map(each => each.alt)")
+    assert names == [f"More like {file}" for file in shown.run(FILES)]
+    assert shown.run("document.querySelector('.score').title.match(/^score -?[01]\\.\\d{3}$/) !== null")
+
+
+def test_it_opens_with_pictures_which_come_back(shown, server):
+    listed = files_of(server, "/api/images?top=24")
+    shown.wait_for("results.querySelectorAll('.file').length === 24")
+    assert shown.run(FILES) == listed and shown.run("document.querySelector('.score')") is None
+    choose(shown, "de")
+    shown.type("Hund")
+    assert settled(shown) != listed
+    shown.press("Escape")
+    shown.wait_for(
+        f"JSON.stringify({FILES}) === {json.dumps(json.dumps(listed, ensure_ascii=False, separators=(',', ':')))}"
+    )
+    shown.run("document.getElementById('more').click()")
+    shown.wait_for("results.children.length === 40")
+
+
+def test_languages_are_offered_in_the_script_of_the_query(shown, server):
+    shown.type(ARABIC)
+    shown.wait_for("!choices.hidden")
+    offered = "[...choices.children].map(each => each.lang)"
+    assert "ar" in shown.run(offered) and not {"de", "en", "zh"} & set(shown.run(offered))
+    shown.run("choices.querySelector('[lang=ar]').click()")
+    settled(shown, ARABIC)
+    assert shown.run("choices.hidden && language.value === 'ar'")
+
+
+def test_a_server_offers_the_languages_and_the_title_that_it_is_given(page, embedder, folder):
+    options = {"languages": ["de", "fr"], "default_language": "fr", "title": "Fotothek"}
+    with serving(ImageService.of_folder(embedder, folder, model="m", **options)) as server:
+        open_page(page, server.address)
+        page.run("localStorage.clear()")
+        open_page(page, server.address)
+        assert page.run("[...language.options].map(each => each.value)") == ["", "de", "fr"]
+        assert page.run("[language.value, document.title, title.textContent]") == ["fr", "Fotothek", "Fotothek"]
+
+
+def test_nobody_is_asked_for_a_language_that_changes_nothing(page, folder):
+    with serving(ImageService.of_folder(Embedder(*tiny_siglip()), folder, model="siglip")) as server:
+        assert server.ask("/api/info").json["needs_language"] is False
+        open_page(page, server.address)
+        assert page.run("document.getElementById('language-field').hidden")
+        page.type("Hund")
+        settled(page, "“Hund”")
 
 
 def test_languages_have_their_own_names_and_change_what_is_found(shown, server):
@@ -187,26 +233,27 @@ def test_keys(shown):
     for key, position in [*moves, ("Home", 0), ("ArrowLeft", 0)]:
         shown.press(key)
         assert shown.run(FOCUS) == position, key
-    shown.press("Tab")  # from the image to its button, and out of the results
-    assert shown.run("document.activeElement.textContent") == "More like this" and shown.run(FOCUS) == 0
+    shown.press("Tab")  # from the image to its file, and out of the results
+    assert shown.run("document.activeElement.className") == "file" and shown.run(FOCUS) == 0
     shown.press("Tab")
     assert shown.run("document.activeElement.id") == "more"
-    shown.run("results.querySelector('a').focus()")
+    shown.run("results.querySelector('button').focus()")
     shown.press("ArrowUp")
     assert shown.run("document.activeElement.id") == "query"
     shown.press("ArrowDown")
     shown.press("Escape")
-    assert shown.run("[query.value, document.activeElement.id]") == ["", "query"] and shown.run(FILES) == []
+    assert shown.run("[query.value, document.activeElement.id]") == ["", "query"]
     assert shown.run("location.search") == ""
 
 
 def test_tab_reaches_everything_in_the_order_of_the_page(shown):
+    shown.wait_for("!document.getElementById('more').hidden")
     shown.run("document.querySelector('a').focus()")
     reached = [shown.run("document.activeElement.textContent")]
-    for _ in range(4):
+    for _ in range(7):
         shown.press("Tab")
-        reached.append(shown.run("document.activeElement.id || document.activeElement.textContent"))
-    assert reached == ["Skip to the results", "query", "language", "file", "JSON API"]
+        reached.append(shown.run("(e => e.id || e.className || e.textContent)(document.activeElement)"))
+    assert reached == ["Skip to the results", "query", "language", "file", "picture", "file", "more", "JSON API"]
 
 
 def test_a_screen_reader_is_told_names_and_counts(shown):
@@ -224,7 +271,7 @@ def test_a_screen_reader_is_told_names_and_counts(shown):
         ("heading", "Image search"),
     } <= named
     names = shown.run(FILES)
-    assert {("image", names[0]), ("link", names[0]), ("button", f"More like {names[0]}")} <= named
+    assert {("link", f"Open {names[0]}"), ("button", f"More like {names[0]}")} <= named
     assert shown.run("document.getElementById('status').getAttribute('aria-live')") == "polite"
     unnamed = [role for role, name in named if role in ("button", "link", "image", "combobox", "textbox") and not name]
     assert unnamed == []
@@ -282,7 +329,8 @@ def test_errors_of_the_server_are_shown(page, server, tmp_path):
     choose(page, "de")
     page.type("Hund")
     page.wait_for("problem.textContent === 'The server does not answer. Is it still running?'")
-    assert page.run(FILES) == [] and not page.run("results.hasAttribute('aria-busy')")
+    assert page.run(FILES) == [] and page.run("!trouble.hidden && retry.offsetHeight > 0")
+    assert not page.run("results.hasAttribute('aria-busy')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,5 +1,7 @@
 // The page of `babelens serve`: asks the JSON API of the server that it comes from, and no other one.
 
+import { say, sayAll } from "./strings.js";
+
 const PAGE = 24; // results that are asked for at a time
 const PAUSE = 200; // milliseconds without a key, after which a query is asked
 const REMEMBERED = "babelens-language";
@@ -27,7 +29,7 @@ function nameOf(tag) {
 
 function isStated(tag) {
   const primary = (each) => each.toLowerCase().split(/[-_]/)[0];
-  return !info.takes_any_language || info.languages.map(primary).includes(primary(tag));
+  return !info.needs_language || !info.takes_any_language || info.languages.map(primary).includes(primary(tag));
 }
 
 function fillLanguages() {
@@ -42,14 +44,69 @@ function fillLanguages() {
     made.append(...tags.map(option));
     if (tags.length) language.append(made);
   };
-  group("Languages of the model", info.languages);
+  group(say("model"), info.languages);
   if (info.takes_any_language) {
     const mine = [...new Set(navigator.languages ?? [])].filter((tag) => !info.languages.includes(tag));
-    group("Languages of this browser", mine);
-    language.append(new Option("Another language …", OTHER));
+    group(say("browser"), mine);
+    language.append(new Option(say("another"), OTHER));
   }
-  if (!info.needs_language) language.options[0].text = "Any language";
-  if (info.languages.length === 1 && !info.takes_any_language) language.value = info.languages[0];
+  if (!info.needs_language) language.options[0].text = say("any");
+  const alone = info.languages.length === 1 && !info.takes_any_language;
+  if (alone) language.value = info.languages[0];
+  // Where texts do not depend on a language that is stated, or there is no choice, nobody is asked.
+  element("language-field").hidden = alone || !info.needs_language;
+}
+
+// The language to begin with: of the address, chosen before, of the server, or the first of the browser that the model states.
+function firstLanguage(given) {
+  let kept = null;
+  try {
+    kept = localStorage.getItem(REMEMBERED);
+  } catch {
+    // a browser may keep nothing
+  }
+  const stated = (tag) => tag && (info.takes_any_language || info.languages.includes(tag));
+  return given ?? (stated(kept) ? kept : null) ?? info.default_language;
+}
+
+// The languages that are written as the query is, those of the browser first: what is offered where none is chosen.
+function likelyLanguages(text) {
+  const scriptOf = (tag) => {
+    try {
+      return new Intl.Locale(tag).maximize().script;
+    } catch {
+      return "";
+    }
+  };
+  const is = (script) => {
+    const names = { Hans: "Han", Hant: "Han", Jpan: "Han", Kore: "Hangul" };
+    try {
+      return new RegExp(`\\p{Script=${names[script] ?? script}}`, "u").test(text);
+    } catch {
+      return false;
+    }
+  };
+  const mine = (navigator.languages ?? []).map((tag) => tag.split("-")[0]);
+  const rank = (tag) => (mine.includes(tag.split("-")[0]) ? 0 : 1);
+  const known = info.languages.length ? info.languages : [...new Set(mine)];
+  return known.filter((tag) => is(scriptOf(tag))).sort((a, b) => rank(a) - rank(b)).slice(0, 8);
+}
+
+function offerLanguages(text) {
+  const box = element("choices");
+  box.replaceChildren(...likelyLanguages(text).map((tag) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.lang = tag;
+    made.textContent = nameOf(tag);
+    made.addEventListener("click", () => {
+      chooseLanguage(tag);
+      query.focus();
+      askText();
+    });
+    return made;
+  }));
+  box.hidden = !box.children.length;
 }
 
 function chooseLanguage(tag) {
@@ -78,17 +135,18 @@ async function answer(address, options = {}) {
     response = await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Is it still running?");
+    throw new Error(say("gone"));
   }
   const content = await response.json().catch(() => null);
-  if (!response.ok) throw new Error(content?.error ?? `The server answered with status ${response.status}.`);
+  if (!response.ok) throw new Error(content?.error ?? say("status", { n: response.status }));
   return content;
 }
 
 function request(search, top) {
+  if (search.kind === "browse") return [`api/images?top=${top}`, {}];
   if (search.kind === "image") {
     const form = new FormData();
-    form.append("file", search.file, search.file.name || "pasted image");
+    form.append("file", search.file, search.file.name || say("pasted"));
     return [`api/search-by-image?top=${top}`, { method: "POST", body: form }];
   }
   if (search.kind === "similar") return [`api/similar/${encodeURIComponent(search.id)}?top=${top}`, {}];
@@ -104,7 +162,9 @@ async function ask(search, top = PAGE) {
   asked = search;
   results.setAttribute("aria-busy", "true");
   showProblem("");
-  status.textContent = "Searching …";
+  element("choices").hidden = true;
+  status.textContent = search.kind === "browse" ? "" : say("searching");
+  if (!results.children.length) showPlaces();
   remember(search);
   showExample(search);
   try {
@@ -124,12 +184,13 @@ async function ask(search, top = PAGE) {
 function askText() {
   const q = query.value.trim(), tag = chosenLanguage();
   if (!q) {
-    if (asked?.kind === "text" || !asked) stop();
+    if (asked?.kind === "text" || !asked) browse();
     return;
   }
   if (!tag && (info.needs_language || language.value === OTHER)) {
-    stop();
-    status.textContent = "Choose the language of the description: it is never guessed.";
+    if (asked?.kind !== "browse") browse();
+    status.textContent = say("which");
+    offerLanguages(q);
     return;
   }
   ask({ kind: "text", q, language: tag });
@@ -143,9 +204,9 @@ function askSoon(event) {
 
 function askImage(file) {
   if (!info) return; // the server has not answered, which the page says
-  if (!file.type.startsWith("image/")) return refuse("This file is not an image.");
+  if (!file.type.startsWith("image/")) return refuse(say("noImage"));
   if (file.size > info.upload_bytes) {
-    return refuse(`The image is too large: ${Math.floor(info.upload_bytes / 2 ** 20)} MiB are allowed.`);
+    return refuse(say("tooLarge", { n: Math.floor(info.upload_bytes / 2 ** 20) }));
   }
   query.value = "";
   ask({ kind: "image", file });
@@ -159,52 +220,73 @@ function refuse(sentence) {
 // ---- Showing ----
 
 function show(found, search, top) {
-  results.replaceChildren(...found.map(card));
+  const scores = found.map((image) => image.score ?? 0);
+  const scale = [Math.min(...scores), Math.max(...scores)];
+  results.replaceChildren(...found.map((image, index) => card(image, index, scale)));
   makeReachable(0);
-  const count = found.length === 1 ? "1 image" : `${found.length} images`;
-  const of = { text: () => `“${search.q}”`, image: () => "the image", similar: () => search.file }[search.kind]();
-  status.textContent = found.length ? `${count} for ${of}, best first` : `No image for ${of}`;
+  if (search.kind !== "browse") {
+    const of = { text: () => `“${search.q}”`, image: () => say("theImage"), similar: () => search.file }[search.kind]();
+    status.textContent = say(["none", "one"][found.length] ?? "many", { of, n: found.length });
+  }
   if (search.language && !isStated(search.language)) {
-    status.textContent += `. The model does not state that it reads ${nameOf(search.language)}: the results may mean nothing.`;
+    status.textContent += `. ${say("unstated", { language: nameOf(search.language) })}`;
   }
   status.dir = "auto";
   const most = Math.min(info.top, search.kind === "similar" ? info.images - 1 : info.images);
   element("more").hidden = found.length < top || top >= most;
 }
 
-function card(image, index) {
+// Grey squares where images will be, until the first answer.
+function showPlaces() {
+  results.replaceChildren(...Array.from({ length: Math.min(12, info.images) }, () => {
+    const item = document.createElement("li");
+    item.className = "place";
+    return item;
+  }));
+}
+
+// A picture is a button for more like it. Its name, its score and a link to the file show on hover and focus.
+function card(image, index, [least, best]) {
   const item = document.createElement("li");
-  const link = document.createElement("a");
-  link.href = image.image;
-  link.target = "_blank";
-  link.rel = "noopener";
+  const like = document.createElement("button");
+  like.type = "button";
+  like.className = "picture";
+  like.title = say("like");
   const picture = document.createElement("img");
   picture.src = image.thumbnail;
-  picture.alt = image.file;
+  picture.alt = say("likeFile", { file: image.file });
   picture.loading = index < 12 ? "eager" : "lazy";
   picture.decoding = "async";
   picture.addEventListener("error", () => picture.removeAttribute("src"), { once: true });
-  link.append(picture);
-  const caption = document.createElement("div");
-  caption.className = "caption";
-  const file = document.createElement("span");
-  file.className = "file";
-  file.dir = "auto";
-  file.textContent = image.copies ? `${image.file} (${image.copies + 1} files)` : image.file;
-  const score = document.createElement("span");
-  score.className = "score";
-  score.textContent = `score ${image.score.toFixed(3)}`;
-  const more = document.createElement("button");
-  more.type = "button";
-  more.textContent = "More like this";
-  more.setAttribute("aria-label", `More like ${image.file}`);
-  more.addEventListener("click", () => {
+  like.append(picture);
+  like.addEventListener("click", () => {
     query.value = "";
     ask({ kind: "similar", id: image.id, file: image.file });
-    query.focus();
+    scrollTo({ top: 0 });
+    query.focus({ preventScroll: true });
   });
-  caption.append(file, score, more);
-  item.append(link, caption);
+  const caption = document.createElement("div");
+  caption.className = "caption";
+  const file = document.createElement("a");
+  file.className = "file";
+  file.dir = "auto";
+  file.href = image.image;
+  file.target = "_blank";
+  file.rel = "noopener";
+  file.setAttribute("aria-label", say("open", { file: image.file }));
+  file.textContent = image.copies ? say("copies", { file: image.file, n: image.copies + 1 }) : image.file;
+  caption.append(file);
+  if (image.score !== undefined) {
+    const bar = document.createElement("span");
+    bar.className = "score";
+    bar.setAttribute("role", "img");
+    bar.setAttribute("aria-label", say("score", { n: image.score.toFixed(3) }));
+    bar.title = say("score", { n: image.score.toFixed(3) });
+    // From the least that is shown, a fifth of the width, to the best, all of it.
+    bar.style.setProperty("--share", `${20 + (80 * (image.score - least)) / (best - least || 1)}%`);
+    item.append(bar);
+  }
+  item.append(like, caption);
   return item;
 }
 
@@ -214,10 +296,10 @@ function showExample(search) {
   picture.removeAttribute("src");
   box.hidden = search?.kind !== "image" && search?.kind !== "similar";
   if (box.hidden) return;
-  const name = search.kind === "image" ? search.file.name || "pasted image" : search.file;
+  const name = search.kind === "image" ? search.file.name || say("pasted") : search.file;
   picture.src = search.kind === "image" ? URL.createObjectURL(search.file) : `thumbnails/${encodeURIComponent(search.id)}`;
   picture.alt = name;
-  element("example-text").textContent = `Images like ${name}`;
+  element("example-text").textContent = say("images", { file: name });
 }
 
 function clearResults() {
@@ -228,7 +310,7 @@ function clearResults() {
 
 function showProblem(sentence) {
   problem.textContent = sentence;
-  problem.hidden = !sentence;
+  problem.hidden = element("trouble").hidden = !sentence;
   if (sentence) status.textContent = "";
 }
 
@@ -239,14 +321,21 @@ function stop() {
   running = asked = null;
   results.removeAttribute("aria-busy");
   clearResults();
+  element("choices").hidden = true;
   showProblem("");
   showExample(null);
   remember(null);
 }
 
+// Without a search, there are pictures of the folder to look at.
+function browse() {
+  stop();
+  if (info) ask({ kind: "browse" });
+}
+
 function clearAll() {
   query.value = "";
-  stop();
+  browse();
   query.focus();
 }
 
@@ -279,7 +368,7 @@ function focusResult(position) {
   const item = results.children[position];
   if (!item) return;
   makeReachable(position);
-  item.querySelector("a").focus();
+  item.querySelector("button").focus();
 }
 
 function columns() {
@@ -336,6 +425,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 element("clear").addEventListener("click", clearAll);
+element("retry").addEventListener("click", () => (info ? (query.value.trim() ? askText() : browse()) : start()));
+// The field of the tag reacts as one types, once what is typed can be a tag.
+other.addEventListener("input", () => {
+  clearTimeout(timer);
+  if (/^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$/.test(other.value.trim())) timer = setTimeout(askText, 2 * PAUSE);
+});
 element("more").addEventListener("click", async () => {
   const shown = results.children.length;
   await ask(asked, Math.min(info.top, shown + PAGE));
@@ -377,7 +472,9 @@ document.addEventListener("drop", (event) => {
 // ---- Start ----
 
 async function start() {
-  status.textContent = "Loading …";
+  sayAll();
+  showProblem("");
+  status.textContent = say("loading");
   try {
     info = await answer("api/info");
   } catch (error) {
@@ -385,23 +482,18 @@ async function start() {
     return;
   }
   status.textContent = "";
-  const count = info.images === 1 ? "1 image" : `${info.images.toLocaleString("en")} images`;
-  element("about").textContent = `${count}, searched with ${info.model}`;
+  document.title = element("title").textContent = info.title ?? say("title");
+  element("about").textContent = say("count", { n: info.images.toLocaleString(), model: info.model });
   query.maxLength = info.query_characters;
   fillLanguages();
   const given = new URLSearchParams(location.search);
-  let remembered = null;
-  try {
-    remembered = localStorage.getItem(REMEMBERED);
-  } catch {
-    // a browser may keep nothing
-  }
-  chooseLanguage(given.get("language") ?? remembered);
-  if (given.has("like")) ask({ kind: "similar", id: given.get("like"), file: "an image of the folder" });
+  chooseLanguage(firstLanguage(given.get("language")));
+  if (given.has("like")) ask({ kind: "similar", id: given.get("like"), file: say("anImage") });
   else if (given.has("q")) {
     query.value = given.get("q");
     askText();
   } else if (query.value) askText(); // typed while the page was loading
+  else browse();
   document.body.dataset.ready = "true";
 }
 
