@@ -21,7 +21,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, Mo
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
-from transformers import AutoProcessor
+from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration.errors import BabelensError, HubUnreachableError, PublishError, first_line
@@ -137,7 +137,7 @@ def _loading_problems(folder: Path) -> list[str]:
         config = load_config(folder)
         method = METHODS.get(config.model_type)
         models = {model.__name__: model for model in method.models} if method else {}
-        plain = dual_encoder_of(config.model_type) or METHODS[config.model_type].model
+        plain: Any = dual_encoder_of(config.model_type) or (method.model if method else AutoModel)
         load_model(models.get((config.architectures or [""])[0], plain), folder)
         load_processor(AutoProcessor, folder)
     except BabelensError as error:
@@ -168,7 +168,15 @@ def _is_local(place: str) -> bool:
 def _config_problems(folder: Path) -> list[str]:
     if not (folder / "config.json").is_file():
         return ["config.json is missing: save the model with save_pretrained"]
-    return _code_problems(folder, "config.json", _read_json(folder / "config.json"), needs=("AutoConfig", "AutoModel"))
+    config = _read_json(folder / "config.json")
+    needs = () if _is_stock(config) else ("AutoConfig", "AutoModel")
+    return _code_problems(folder, "config.json", config, needs=needs)
+
+
+def _is_stock(config: dict[str, Any]) -> bool:
+    """Whether a model is of a class that comes with transformers, so that its folder needs no code."""
+    kind = config.get("model_type", "")
+    return kind in CONFIG_MAPPING and CONFIG_MAPPING[kind].__module__.startswith("transformers.")
 
 
 def _sentence_problems(folder: Path) -> list[str]:
@@ -178,6 +186,7 @@ def _sentence_problems(folder: Path) -> list[str]:
     modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
     if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
         return [f"{MODULES_FILE} is not a list of modules with their types"]
+    # Others than the folder's own are imported from where they are installed.
     own = {name: name for name in (str(module["type"]) for module in modules) if name.count(".") == 1}
     return _code_problems(folder, MODULES_FILE, {"auto_map": own}, needs=())
 
@@ -209,7 +218,9 @@ def _processor_problems(folder: Path) -> list[str]:
     has_own_images = not hasattr(transformers, images.get("image_processor_type", ""))
     return [
         *problems,
-        *_code_problems(folder, "processor_config.json", processor, needs=("AutoProcessor",)),
+        *_code_problems(
+            folder, "processor_config.json", processor, needs=() if _is_stock(config) else ("AutoProcessor",)
+        ),
         *_code_problems(
             folder, "processor_config.json: image_processor", images, needs=("AutoImageProcessor",) * has_own_images
         ),

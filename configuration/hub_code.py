@@ -330,6 +330,11 @@ def listed_languages(config: Any) -> list[str]:
     return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
 
 
+def prompt_languages(config: Any) -> list[str]:
+    """Returns the languages that name prompts: those that a configuration lists, or else all of ISO 639-1."""
+    return listed_languages(config) or _TWO_LETTERS.split()
+
+
 def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKind) -> None:
     """Writes both files into a model's folder, which is created if needed.
 
@@ -342,7 +347,7 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKi
     is_own = type(model).__module__.partition(".")[0] == package
     module = "sentence_modules" if is_own else f"{package}.processing.sentence_modules"
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
-    prompts = {tag: tag for tag in listed_languages(model.config) or _TWO_LETTERS.split()}
+    prompts = {tag: tag for tag in prompt_languages(model.config)}
     settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}
     _write(Path(folder, SETTINGS_FILE), settings)
 

@@ -1,4 +1,4 @@
-"""`babelens export`: a dual encoder as ONNX graphs, for onnxruntime and browsers."""
+"""`babelens export`: a dual encoder as ONNX graphs, for onnxruntime and browsers, or as a stock model."""
 
 import json
 from dataclasses import asdict
@@ -14,6 +14,7 @@ from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..inference.onnx.export import Exported
+    from ..stock_folders import StockFolder
 
 
 class Precision(StrEnum):
@@ -32,7 +33,14 @@ def export(
             help="A new folder; or the folder of MODEL, which gets graphs beside its weights.", file_okay=False
         ),
     ],
-    format_: Annotated[Literal["onnx"], typer.Option("--format", help="The format of the graphs.")] = "onnx",
+    format_: Annotated[
+        Literal["onnx", "transformers"],
+        typer.Option(
+            "--format",
+            help="`onnx`: graphs. `transformers`: a folder with a class that comes with transformers, where one "
+            "computes the same; it loads without babelens, without `trust_remote_code` and without a language.",
+        ),
+    ] = "onnx",
     precision: Annotated[
         list[Precision] | None,
         typer.Option(
@@ -51,15 +59,25 @@ def export(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write both towers of a dual encoder as ONNX graphs, with the files that prepare their inputs.
+    """Write a dual encoder for other programs: as ONNX graphs, or as a stock model of transformers.
 
     `babelens export runs/mural --output mural-onnx --precision fp32 --precision int8`
+
+    `babelens export runs/mural --output mural-stock --format transformers`
 
     The graphs are run and compared with the model; the largest difference of any value of an embedding is shown, and
     nothing is written where it exceeds 0.0001 in float32. With `--data`, what a precision costs in recall is shown.
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
     too. An adapter is exported together with its base model.
+
+    A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
+    for its native language.
     """
+    if format_ == "transformers":
+        if given := [name for name, value in (("--precision", precision), ("--data", data)) if value]:
+            raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
+        _export_stock(model, output, trust_remote_code, as_json)
+        return
     if split is not None and data is None:
         raise typer.BadParameter("there is no data set whose split it could be: give --data", param_hint="--split")
     begin_work()
@@ -87,6 +105,32 @@ def export(
         _show(exported)
         if recalls:
             _show_recalls(recalls)
+
+
+def _export_stock(model: str, output: Path, trust_remote_code: bool, as_json: bool) -> None:
+    begin_work()
+
+    from ..stock_folders import export_stock
+
+    made = export_stock(model, output, trust_remote_code=trust_remote_code)
+    if as_json:
+        facts = asdict(made) | {"folder": str(made.folder)}
+        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+    else:
+        show_stock(made)
+
+
+def show_stock(made: "StockFolder") -> None:
+    """Says what a stock folder is, how close it is to its model, and what it lacks."""
+    differences = " and ".join(f"{value:.1e} ({name}s)" for name, value in made.difference.items())
+    console = plain_console()
+    console.print(
+        f"{made.folder}: {made.class_name} of transformers; largest difference {differences}", highlight=False
+    )
+    for each in made.lost:
+        console.print(f"It lacks {each}.", highlight=False)
+    if made.language is not None:
+        console.print(f"It reads {made.language} as the model does, and no other language.", highlight=False)
 
 
 def _show_recalls(recalls: dict[str, dict[str, dict[str, float]]]) -> None:

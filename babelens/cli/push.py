@@ -1,7 +1,7 @@
 """`babelens push`: the folder of a trained model becomes a repository on the Hugging Face Hub."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,6 +33,15 @@ def push(
             help="Publish a Space as well: a page, made with Gradio, to try the model in a browser.",
         ),
     ] = None,
+    format_: Annotated[
+        Literal["transformers"] | None,
+        typer.Option(
+            "--format",
+            help="Publish the model as a class that comes with transformers, which loads without code, as "
+            "`babelens export --format transformers` writes it.",
+            show_default="with its code",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check the folder and list the files to upload, without any network access."),
@@ -43,13 +52,27 @@ def push(
     The folder is checked first: the configuration, the weights, the processor, the code that lets others load the
     model without babelens, and the card with its metadata. Nothing is uploaded when a file is missing or damaged,
     when weights are not finite, or when a link leads out of the folder. Checkpoints, logs and pickles are never
-    uploaded.
+    uploaded. With `--format transformers`, the model is written as a stock model first, which needs no code.
 
     Log in once with `hf auth login`, or set HF_TOKEN.
     """
     begin_work()
 
-    publish(folder, repository, private=private, revision=revision, space=space, dry_run=dry_run)
+    chosen: dict[str, Any] = {"private": private, "revision": revision, "space": space, "dry_run": dry_run}
+    if format_ is None:
+        publish(folder, repository, **chosen)
+        return
+    if space is not None:
+        raise typer.BadParameter("a Space installs babelens; leave out --format", param_hint="--space")
+    from tempfile import TemporaryDirectory
+
+    from ..stock_folders import export_stock
+    from .export import show_stock
+
+    with TemporaryDirectory() as scratch:
+        made = export_stock(folder, Path(scratch, folder.resolve().name))
+        show_stock(made)
+        publish(made.folder, repository, **chosen)
 
 
 def publish(

@@ -1,0 +1,232 @@
+"""Stock folders: models as the classes that come with transformers, which load everywhere without code of their own.
+
+A folder of babelens carries its code, and asks whoever loads it for `trust_remote_code=True` and for the language of
+texts. Where a class of transformers computes the same (`modeling.stock_models`), `export_stock` writes the model as
+that class: hosted widgets, inference servers and clients of sentence-transformers read it as any other.
+"""
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, PreTrainedConfig, ProcessorMixin
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from .configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
+from .configuration.files import atomic_folder
+from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages
+from .configuration.pretrained import load_model, load_processor
+from .inference.embedder import Embedder
+from .inference.onnx.text_reading import TEXTS
+from .inference.text_only import TextEncoder
+from .model_cards.stock_cards import write_stock_card
+from .modeling.modeling_dual_encoder import as_output
+from .modeling.stock_models import StockModel, stock_model
+from .processing.text_inputs import counting_cut_texts
+
+# Largest difference of a value of an embedding of unit length.
+LARGEST_DIFFERENCE = 1e-5
+_SENTENCE_FILE = "sentence_bert_config.json"
+_IMAGES = 5
+# Names of special tokens, at which classes may look by their ids.
+_TEXTS = tuple(text for text in TEXTS if "<|" not in text)
+_LOST_WITH_IMAGES = (
+    "white behind transparent images, and the turning of photographs as their EXIF says (give it RGB images that "
+    "stand upright)"
+)
+
+
+@dataclass(frozen=True)
+class StockFolder:
+    """A stock folder that was written.
+
+    Args:
+        folder: the folder.
+        class_name: the class of transformers that it holds.
+        difference: the largest difference of any value of an embedding from the model's, of texts and of images.
+        lost: what the model has and the folder lacks, a phrase each.
+        language: the only language that it reads as the model does; None if it reads all of them.
+    """
+
+    folder: Path
+    class_name: str
+    difference: dict[str, float]
+    lost: tuple[str, ...]
+    language: str | None
+
+
+def export_stock(source: str | Path, output: str | Path, **loading: Any) -> StockFolder:
+    """Writes a model as a stock folder of transformers, and compares the embeddings of both before it is there.
+
+    The folder has weights, processor and the files of sentence-transformers, so that `SentenceTransformer(folder)`
+    loads it too, and the card of the model, if it has one, with the examples as they are written for the folder.
+
+    Args:
+        source: the model: a folder, or a repository on the Hub; of an adapter, its base model is written.
+        output: a new folder.
+        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+
+    Returns:
+        What was written, and what it lacks.
+
+    Raises:
+        ArgumentError: if the folder exists.
+        ModelFolderError: if there is no such model, or a file of it is missing or damaged.
+        ModelKindError: if no class of transformers computes what the model computes, or none of its processors
+            prepares texts and images as the model's does.
+        ModelMismatchError: if the embeddings differ by more than 1e-5.
+
+    Examples:
+        >>> export_stock("runs/mural", "mural-stock")
+        StockFolder(folder=…, class_name='AlignModel', difference={'text': 1.2e-07, 'image': 0.0}, lost=(…), …)
+    """
+    output = Path(output)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ArgumentError(f"{output} exists: name a new folder")
+    embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
+    if isinstance(embedder.model, TextEncoder):
+        raise ModelKindError(f"{source} is an encoder of texts alone, and a stock folder of its own already")
+    made = stock_model(embedder.model.eval())
+    processor, images_lost = _stock_processor(embedder.processor, made.model.config)
+    lost = (*made.lost, *images_lost)
+    class_name = type(made.model).__name__
+    if output.is_dir():
+        output.rmdir()
+    with atomic_folder(output) as folder:
+        made.model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+        languages = prompt_languages(embedder.model.config) if made.language is None else [made.language]
+        _write_sentence_files(folder, made, languages)
+        difference = _difference(embedder, folder, made.language)
+        if Path(source).is_dir():
+            write_stock_card(folder, Path(source), class_name=class_name, lost=lost, language=made.language)
+    return StockFolder(output, class_name, difference, lost, made.language)
+
+
+# ---- The processor ----
+
+
+def _stock_processor(processor: Any, config: PreTrainedConfig) -> tuple[ProcessorMixin, tuple[str, ...]]:
+    """The processor of transformers for a stock model, and what it lacks.
+
+    Raises:
+        ModelKindError: if it cannot prepare texts as the given one does.
+    """
+    if prompt := getattr(processor, "text_prompt", ""):
+        raise ModelKindError(
+            f"a processor of transformers puts no prompt before texts, and this model reads them after {prompt!r}"
+        )
+    lost: tuple[str, ...] = ()
+    images = processor.image_processor
+    if not type(images).__module__.startswith("transformers."):
+        images, lost = _stock_images(images), (_LOST_WITH_IMAGES,)
+    tokenizer = copy.deepcopy(processor.tokenizer)
+    if length := getattr(processor, "max_text_length", None):
+        tokenizer.model_max_length = length
+    if is_padded(config):  # SigLIP was trained without a mask
+        tokenizer.model_input_names = ["input_ids"]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
+    stock: Any = PROCESSOR_MAPPING[type(config)]
+    return stock(images, tokenizer), lost
+
+
+def _stock_images(images: Any) -> CLIPImageProcessorPil:
+    """CLIP's image processor with the settings of MURAL's, which has the same steps in the same order."""
+    names = ("size", "crop_size", "image_mean", "image_std", "resample", "rescale_factor")
+    switches = ("do_resize", "do_center_crop", "do_rescale", "do_normalize")
+    settings = images.to_dict()
+    return CLIPImageProcessorPil(**{name: settings[name] for name in (*names, *switches) if name in settings})
+
+
+# ---- The files of sentence-transformers ----
+
+
+def _write_sentence_files(folder: Path, made: StockModel, languages: Iterable[str]) -> None:
+    """Writes the files by which sentence-transformers runs its own modules on the folder.
+
+    A prompt is named by each language, and is empty: calls that name the language work as with the model itself."""
+    package = "sentence_transformers.base.modules"
+    modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
+    listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
+    _write(folder / MODULES_FILE, listed)
+    methods = {"text": "get_text_features", "image": "get_image_features"}
+    own: dict[str, Any] = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {
+            name: {"method": method, "method_output_name": "pooler_output"} for name, method in methods.items()
+        },
+        "module_output_name": "sentence_embedding",
+    }
+    if is_padded(made.model.config):
+        own["processing_kwargs"] = {"text": {"padding": "max_length"}}
+    _write(folder / _SENTENCE_FILE, own)
+    name = "sentence_embedding"
+    (folder / "1_Normalize").mkdir()
+    _write(folder / "1_Normalize" / "config.json", {"module_input_name": name, "module_output_name": name})
+    prompts = {"query": "", "document": ""} | dict.fromkeys(languages, "")
+    settings = {"model_type": "SentenceTransformer", "prompts": prompts, "default_prompt_name": None}
+    _write(folder / SETTINGS_FILE, settings | {"similarity_fn_name": "cosine"})
+
+
+def is_padded(config: PreTrainedConfig) -> bool:
+    """Whether a stock model reads texts that are padded to the full length, as SigLIP was trained."""
+    return "siglip" in config.model_type
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+# ---- The comparison ----
+
+
+def _difference(embedder: Embedder, folder: Path, language: str | None) -> dict[str, float]:
+    """The largest differences of the embeddings of a stock folder, loaded as anybody loads it, from a model's.
+
+    Raises:
+        ModelMismatchError: if one is larger than `LARGEST_DIFFERENCE`.
+    """
+    model: Any = load_model(AutoModel, folder).eval()
+    processor = load_processor(AutoProcessor, folder, backend="pil")
+    texts, images = list(_TEXTS), _drawn_images()
+    tags = language or next(iter(listed_languages(embedder.model.config)), "en")
+    cut = {"padding": "max_length" if is_padded(model.config) else True, "truncation": True}
+    with counting_cut_texts():
+        read = embedder.process_texts(texts, [tags] * len(texts))
+    seen = embedder.processor(images=images, return_tensors="pt")
+    with torch.no_grad():
+        own = {"text": embedder.model.get_text_features(**read), "image": embedder.model.get_image_features(**seen)}
+        of_texts = model.get_text_features(**processor(text=texts, **cut, return_tensors="pt"))
+        of_images = model.get_image_features(**processor(images=images, return_tensors="pt"))
+    expected = {name: _unit(as_output(value).pooler_output) for name, value in own.items()}
+    found = {"text": _unit(of_texts.pooler_output), "image": _unit(of_images.pooler_output)}
+    differences = {name: float(np.abs(found[name] - value).max()) for name, value in expected.items()}
+    for name, value in differences.items():
+        if not value <= LARGEST_DIFFERENCE:
+            raise ModelMismatchError(
+                f"as {type(model).__name__}, the model would embed {name}s otherwise: a value differs by {value:.1g}, "
+                f"more than {LARGEST_DIFFERENCE:g}; nothing was written"
+            )
+    return differences
+
+
+def _unit(features: torch.Tensor) -> np.ndarray:
+    normalized: np.ndarray = nn.functional.normalize(features, dim=-1).numpy()
+    return normalized
+
+
+def _drawn_images() -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(_IMAGES):
+        height, width = rng.integers(40, 400, 2)
+        ramp = np.linspace(rng.uniform(0, 200, 3), rng.uniform(0, 200, 3), width)[None]
+        drawn.append(Image.fromarray((ramp + rng.uniform(0, 50, (height, width, 3))).astype(np.uint8)))
+    return drawn
