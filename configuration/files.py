@@ -136,6 +136,6 @@ def check_finished(folder: str | Path) -> None:
         if (folder / name).is_dir():
             raise ModelFolderError(
                 f"{folder} was being saved when its process was killed, and cannot be loaded as it is. Its files were "
-                f"written whole, to {folder / name}: the command that saved it, with --resume, moves them to their "
-                "places"
+                f"written whole, to {folder / name}: the command that saved it, run again (with --resume, if it "
+                "has that), moves them to their places"
             )

@@ -8,9 +8,11 @@ names the problem and the file.
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import httpx2
@@ -19,10 +21,11 @@ import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, BaseImageProcessor, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import (
     BabelensError,
@@ -41,7 +44,11 @@ _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_file
 _WHERE |= {"subfolder", "token", "trust_remote_code"}
 # Every repository of a model, an adapter or a processor has at least one of these.
 _SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
+OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json")
+_OF_IMAGES = ("processor_config.json", "preprocessor_config.json")
+READERS = (*OF_TOKENIZERS, *_OF_IMAGES)
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
+_LONGEST_REASON = 200  # characters
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +117,7 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
     Arguments and errors are those of `load_config`; it is an error, too, if the tokenizer has no vocabulary.
     """
     source, loading = str(source), located(source, **loading)
-    with explained(source, loading):
+    with explained(source, loading, files=READERS):
         loaded = auto_class.from_pretrained(source, **_where(loading))
     tokenizer = getattr(loaded, "tokenizer", loaded)
     if isinstance(tokenizer, PreTrainedTokenizerBase) and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
@@ -120,6 +127,27 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
             f"{source} has no vocabulary: the files of its tokenizer, such as tokenizer.json, are missing"
         )
     return loaded
+
+
+def check_reading(processor: Any, source: str | Path) -> None:
+    """Checks that the parts of a processor read a text and an image, as settings of a wrong kind let them not.
+
+    Raises:
+        ModelFolderError: if one does not; the message names the files that may be damaged.
+    """
+
+    def read_text(tokenizer: PreTrainedTokenizerBase) -> None:
+        tokenizer(["a", "a a"], truncation=True, padding=True, verbose=False)
+
+    for part in list(vars(processor).values()):
+        if isinstance(part, PreTrainedTokenizerBase):
+            read, files = partial(read_text, part), OF_TOKENIZERS
+        elif isinstance(part, BaseImageProcessor):
+            read, files = partial(part, Image.new("RGB", (64, 64))), _OF_IMAGES
+        else:
+            continue
+        with explained(str(source), {}, files=files):
+            read()
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:
@@ -154,7 +182,9 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def explained(source: str, loading: dict[str, Any], *, weights: bool = False) -> Iterator[None]:
+def explained(
+    source: str, loading: Mapping[str, Any], *, weights: bool = False, files: Sequence[str] = ()
+) -> Iterator[None]:
     """Turns any error while a source is read into one `ModelFolderError` that names the file.
 
     A damaged file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers.
@@ -163,6 +193,7 @@ def explained(source: str, loading: dict[str, Any], *, weights: bool = False) ->
         source: folder or repository that is read.
         loading: the arguments it is read with.
         weights: whether weights are read, and not only settings.
+        files: the names of the files that are read, to be got again if nothing else is known.
     """
     try:
         yield
@@ -171,7 +202,7 @@ def explained(source: str, loading: dict[str, Any], *, weights: bool = False) ->
     except BaseException as error:
         if not is_of_a_file(error):
             raise
-        raise _explanation(source, error, loading, weights) from error
+        raise _explanation(source, error, loading, weights, files) from error
 
 
 # ---- Where a source is ----
@@ -208,7 +239,7 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
     return None
 
 
-def _cached(repository: str, loading: dict[str, Any]) -> Path | None:
+def _cached(repository: str, loading: Mapping[str, Any]) -> Path | None:
     """Returns the folder to which files of a repository were downloaded before, or `None`."""
     where = {name: loading.get(name) for name in ("cache_dir", "revision")}
     for name in _SETTINGS:
@@ -221,7 +252,9 @@ def _cached(repository: str, loading: dict[str, Any]) -> Path | None:
 # ---- What went wrong ----
 
 
-def _explanation(source: str, error: BaseException, loading: dict[str, Any], weights: bool) -> BabelensError:
+def _explanation(
+    source: str, error: BaseException, loading: Mapping[str, Any], weights: bool, files: Sequence[str]
+) -> BabelensError:
     message = str(error)
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
     if "trust_remote_code=True" in message:
@@ -246,7 +279,10 @@ def _explanation(source: str, error: BaseException, loading: dict[str, Any], wei
                 if pickles
                 else f"{source} has no weights: no model.safetensors"
             )
-    return ModelFolderError(f"{source} cannot be loaded: {first_line(error)}")
+    reason = shorten(first_line(error), _LONGEST_REASON, placeholder=" …")
+    present = [name for name in files if folder is not None and (folder / name).is_file()]
+    again = f" ({type(error).__name__}); get {' and '.join(present)} again, or save them again" if present else ""
+    return ModelFolderError(f"{source} cannot be loaded: {reason}{again}")
 
 
 def _together(problems: list[str]) -> str:
@@ -300,11 +336,23 @@ def _check_weights(
 _LFS_POINTER = b"version https://git-lfs"
 _INDEX = "*.safetensors.index.json"
 _MAPPINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
+# What `tokenizer_config.json` may have under these keys.
+_TOKEN = (str, dict, type(None))
+_KINDS: dict[str, tuple[type, ...]] = {
+    **{f"{name}_token": _TOKEN for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")},
+    "added_tokens_decoder": (dict,),
+    "additional_special_tokens": (list, type(None)),
+    "extra_special_tokens": (list, dict, type(None)),
+    "model_input_names": (list, type(None)),
+    "model_max_length": (int, float, type(None)),
+    "tokenizer_class": (str, type(None)),
+}
 
 
 def damaged_files(folder: Path) -> list[str]:
     """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
-    problems = [problem for path in sorted(folder.glob("*.json")) if (problem := _damaged_json(path))]
+    settings = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/tokenizer*.json"))]
+    problems = [problem for path in settings if (problem := _damaged_json(path))]
     problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
     return problems + misplaced_shards(folder)
 
@@ -364,6 +412,11 @@ def _damaged_json(path: Path) -> str | None:
             return f"{path} is not a tokenizer ({error})"
     elif path.name in _MAPPINGS and not isinstance(content, dict):
         return f"{path} holds no settings: they must be a JSON object"
+    elif path.name == "tokenizer_config.json":
+        wrong = [name for name, kinds in _KINDS.items() if name in content and not isinstance(content[name], kinds)]
+        if wrong:
+            given = ", ".join(f"{name} = {shorten(json.dumps(content[name]), 40)}" for name in wrong)
+            return f"{path} has values of a wrong kind ({given}); get it again, or save the tokenizer again"
     return None
 
 

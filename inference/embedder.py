@@ -9,7 +9,7 @@ are encoded with text encoders too, such as E5 and LaBSE, which see no images (`
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeGuard, cast
 
@@ -20,17 +20,20 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ArgumentError, ImageError, ModelKindError, NonFiniteError
+from ..configuration.errors import ArgumentError, BabelensError, ImageError, ModelKindError, NonFiniteError, first_line
 from ..configuration.languages import language_for_each
 from ..configuration.strict_config import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
+from ..processing.processing_dual_encoder import longest_text
+from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
 from .linear_layers import fast_linear_layers
 from .loading import load_encoder
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
+from .stated_languages import languages_of, says_multilingual, warn_of_scripts
 from .text_only import TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
@@ -94,6 +97,7 @@ class Embedder:
         self.model: Any = model
         self.processor = processor
         self.batch_size = batch_size
+        self._source = ""  # where the model was loaded from
         self.draft = _side_of_drafts(processor) if draft_jpegs else None
         self._takes_language = takes_language(processor)
         # As SigLIP was trained.
@@ -147,10 +151,13 @@ class Embedder:
                     "backend='onnx' runs on the processor, at a precision that was chosen at the export"
                 )
             graphs, reads = load_onnx(folder_or_repo, **loading)
-            return cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs)
-        model, processor = load_encoder(folder_or_repo, **loading)
-        settings: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "draft_jpegs": draft_jpegs}
-        return cls(model, processor, device=device or default_device(), **settings)
+            loaded = cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs)
+        else:
+            model, processor = load_encoder(folder_or_repo, **loading)
+            settings: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "draft_jpegs": draft_jpegs}
+            loaded = cls(model, processor, device=device or default_device(), **settings)
+        loaded._source = str(folder_or_repo)
+        return loaded
 
     def encode_text(
         self,
@@ -164,7 +171,8 @@ class Embedder:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
         Args:
-            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
+            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log. It
+                is logged once for each script, too, that texts have and none of the languages that the model states.
             language: the BCP-47 tag of all texts, or a list with one tag for each text. It may be left out where the
                 embeddings do not depend on it, and for a model of one language; a model that was extended from a
                 native language then reads texts in that one, which is logged once.
@@ -184,6 +192,8 @@ class Embedder:
         head = head_of_task(self.model, task)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
+        if self._stated_languages is not None:
+            warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
         with counting_cut_texts() as cut:
             tokenized = self._tokenized(texts, languages)
             # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch
@@ -200,7 +210,7 @@ class Embedder:
                 return as_output(self.model.get_text_features(**inputs.to(self.model.device), **head)).pooler_output
 
             if not self._takes_language:  # transformers' processors do not report the texts that they cut
-                limit = self.processor.tokenizer.model_max_length
+                limit = self._longest_text
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
                 note_cut_texts(too_long, f"{limit} tokens")
             embeddings = self._encode(
@@ -208,6 +218,17 @@ class Embedder:
             )
         cut.warn(texts)
         return embeddings
+
+    @cached_property
+    def _stated_languages(self) -> list[str] | None:
+        """The languages that the model states; None where texts in any script may be meant: a model that reads
+        languages that it was not taught, says that it is multilingual, or is being trained."""
+        if getattr(self.processor, "any_language", False):
+            return None
+        if not self._source and getattr(self.processor, "languages", None) is None:
+            return None
+        stated, _ = languages_of(self.processor, self._source)
+        return None if self._source and says_multilingual(self._source) else stated
 
     def encode_image(
         self,
@@ -313,7 +334,15 @@ class Embedder:
         return self.model.device.type == "cpu"
 
     def _pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        return as_output(self.model.get_image_features(**inputs)).pooler_output
+        try:
+            return as_output(self.model.get_image_features(**inputs)).pooler_output
+        except BabelensError:
+            raise
+        except ValueError as error:  # what towers say of images of another size than theirs
+            raise ModelKindError(
+                f"{type(self.model).__name__} does not read the images that its processor prepares: "
+                f"{first_line(error)}; get processor_config.json (preprocessor_config.json) again"
+            ) from error
 
     def _encode(
         self,
@@ -353,7 +382,22 @@ class Embedder:
             return self.processor(text=texts, language=languages, return_tensors="pt")
         # transformers' processors leave padding to the caller.
         padding = "max_length" if self._is_padded_to_full_length else True
-        return self.processor(text=texts, padding=padding, truncation=True, return_tensors="pt")
+        return self.processor(text=texts, padding=padding, **self._cut, return_tensors="pt")
+
+    @cached_property
+    def _longest_text(self) -> int:
+        """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
+        tower has positions, and no more than its tokenizer and its processor state."""
+        config = self.model.config
+        longest = longest_text(getattr(config, "text_config", config), self.processor.tokenizer)
+        return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
+
+    @cached_property
+    def _cut(self) -> dict[str, Any]:
+        """How texts are cut. A processor of babelens knows the length."""
+        if self._takes_language or self._longest_text >= LARGEST_LENGTH:  # no length is stated
+            return {"truncation": True}
+        return {"truncation": True, "max_length": self._longest_text}
 
     def _tokenized(self, texts: list[str], languages: list[str]) -> dict[str, list[list[int]]] | None:
         """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
@@ -364,7 +408,7 @@ class Embedder:
         for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
             part = slice(start, start + _TOKENIZED_AT_ONCE)
             language = {"language": languages[part]} if self._takes_language else {}
-            for name, rows in self.processor(text=texts[part], **language, padding=False, truncation=True).items():
+            for name, rows in self.processor(text=texts[part], **language, padding=False, **self._cut).items():
                 tokenized.setdefault(name, []).extend(rows)
         return tokenized
 

@@ -14,7 +14,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelFolderError, ModelKindError
 from ..configuration.files import check_finished
-from ..configuration.pretrained import explained, load_config, load_model, load_processor, located
+from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
 from .text_only import TextEncoder, is_text_encoder, load_text_only
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
@@ -83,6 +83,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     # Where a folder has no processor, transformers loads the tokenizer instead.
     if hasattr(model, "get_image_features") and not hasattr(processor, "image_processor"):
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
+    check_reading(processor, source)
     return model, processor
 
 

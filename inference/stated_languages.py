@@ -1,18 +1,22 @@
-"""The languages that a model states: by its processor, or on its card.
+"""The languages that a model states, by its processor or on its card, and warnings of texts in others.
 
 A model of one vocabulary computes an embedding of a text in any language, also in one that it never saw; only its card
 says which these are.
 """
 
 import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+import regex
 from huggingface_hub import ModelCard
 from transformers.utils import cached_file
 
 from ..configuration.errors import BabelensError, LanguageTagError
-from ..configuration.languages import normalize_languages
+from ..configuration.languages import language_and_script, normalize_languages
 from ..processing.text_inputs import UNDETERMINED
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,11 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
     except LanguageTagError as error:
         logger.warning("the card of %s names a language that is none: %s", model, error)
         return [], True
+
+
+def says_multilingual(model: str) -> bool:
+    """Whether the card of a model says so, in the place of languages or beside them."""
+    return _ANY in _card_languages(model)
 
 
 def _card_languages(model: str) -> list[str]:
@@ -66,16 +75,65 @@ def warn_of_language(language: str, stated: list[str], takes_any: bool, model: s
     """
     primary = [tag.partition("-")[0] for tag in stated]
     if takes_any and language != UNDETERMINED and language.partition("-")[0] not in primary:
+        _told_languages.add((model, language))
         _warn(language, ", ".join(stated), model)
+
+
+def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> None:
+    """Logs once for each model and script that texts are written in letters of no language that the model states.
+
+    A model that states no language is taken for one of the Latin script. Languages of which `warn_of_language` has
+    warned count as stated.
+
+    Args:
+        texts: the texts; those count of which most letters are foreign.
+        stated: the languages of the model, as of `languages_of`.
+        model: the folder or the name of the model.
+    """
+    told = [language for name, language in _told_languages if name == model]
+    foreign = _foreign_letters(frozenset([*(stated or ["en"]), *told]))
+    for text in texts if foreign is not None else ():
+        if text.isascii() and foreign.search("a") is None:
+            continue
+        found = foreign.findall(text)
+        if 2 * len(found) <= len(_LETTER.findall(text)) or not found:
+            continue
+        script = Counter(unicodedata.name(letter, "UNKNOWN").split()[0] for letter in found).most_common(1)[0][0]
+        if (model, script) not in _told_scripts:
+            _told_scripts.add((model, script))
+            _warn(_IN_WORDS.get(script, f"{script.title()} letters"), ", ".join(stated), model)
+
+
+# Of which a warning was logged: a model with a language, and a model with a script.
+_told_languages: set[tuple[str, str]] = set()
+_told_scripts: set[tuple[str, str]] = set()
+_LETTER = regex.compile(r"\p{L}")
+_IN_WORDS = {"CJK": "Chinese characters"}
+# Scripts of languages that are several of Unicode's.
+_JOINT = {"Hans": ["Hani"], "Hant": ["Hani"], "Jpan": ["Hani", "Hira", "Kana"], "Kore": ["Hang", "Hani"]}
+
+
+@cache
+def _foreign_letters(languages: frozenset[str]) -> "regex.Pattern[str] | None":
+    """What finds letters that none of these languages is written in; None where the script of one is not known."""
+    scripts = {script for tag in languages for script in _scripts_of(tag)} | {"Zyyy", "Zinh"}  # which several share
+    known = "".join(rf"\p{{Script={name}}}" for name in sorted(scripts))
+    try:
+        return regex.compile(rf"[\p{{L}}--[{known}]]", regex.V1)
+    except regex.error:
+        return None
+
+
+def _scripts_of(tag: str) -> list[str]:
+    script = language_and_script(tag)[1]
+    return _JOINT.get(script, [script])
 
 
 @cache
 def _warn(language: str, stated: str, model: str) -> None:
     if stated:
-        logger.warning(
-            "%s states that it reads %s, and not %s: results for it may mean nothing", model, stated, language
-        )
-    elif _ANY not in _card_languages(model):
+        logger.warning("%s states that it reads %s, and not %s: results may mean nothing", model, stated, language)
+    elif not says_multilingual(model):
         logger.warning(
             "%s states no languages: whether it reads %s is not known, and results may mean nothing", model, language
         )

@@ -44,6 +44,8 @@ class RidgeProcessor(PerLanguageProcessor):
             `pad_to_max_length` of `MlaProcessor`.
         text_prompt: what stands before every text that the text encoder reads.
         any_language: whether a text in a language that is not among these is read as one without a language.
+        has_text_encoder: whether a text encoder reads texts beside their characters; by default, whether there is an
+            `encoder_tokenizer`. A saved processor has one in any case.
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -65,12 +67,14 @@ class RidgeProcessor(PerLanguageProcessor):
         pad_native: bool = False,
         text_prompt: str = "",
         any_language: bool = False,
+        has_text_encoder: bool | None = None,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
         self.languages = normalize_languages(list(languages))
         self.max_text_length, self.max_native_length, self.pad_native = max_text_length, max_native_length, pad_native
         self.text_prompt, self.any_language = text_prompt, any_language
+        self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
 
     @classmethod
     def for_native(
@@ -158,9 +162,14 @@ class RidgeProcessor(PerLanguageProcessor):
             for row, given in zip(native, read["input_ids"], strict=True):
                 tokens[row] = given
         if other := [row for row, index in enumerate(ids) if index]:
-            prompted = [self.text_prompt + texts[row] for row in other]
+            mine = [texts[row] for row in other]
+            prompted = [self.text_prompt + text for text in mine]
             read = self.encoder_tokenizer(prompted, truncation=layout.cut, max_length=layout.end, verbose=False)
-            note_cut_texts(overlong(prompted, read), f"{layout.max_length} tokens")
+            if self.has_text_encoder:
+                note_cut_texts(overlong(mine, read), f"{layout.max_length} tokens")
+            else:  # their characters are all that the model reads
+                cut = [text for text in mine if len(as_characters(text)) > MOST_CHARACTERS]
+                note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
             for row, given in zip(other, read["input_ids"], strict=True):
                 tokens[row] = given
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]

@@ -2,17 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from huggingface_hub.dataclasses import validate_typed_dict
 from huggingface_hub.errors import StrictDataclassError
-from transformers import BatchFeature, ProcessorMixin
+from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs, VideosKwargs
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from ..configuration.errors import ArgumentError, InputError, MissingLanguageError, did_you_mean
+from ..configuration.errors import (
+    ArgumentError,
+    InputError,
+    MissingLanguageError,
+    ModelFolderError,
+    did_you_mean,
+    first_line,
+)
 from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import language_for_each
+from ..configuration.pretrained import OF_TOKENIZERS, READERS, check_reading, explained
 from .images import as_images
 from .text_inputs import as_texts
 
@@ -27,6 +36,33 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     text_names: ClassVar[frozenset[str]]
     # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
     one_tokenizer: ClassVar[bool] = False
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **loading: Any) -> Self:
+        """Loads as transformers does.
+
+        Raises:
+            ModelFolderError: if a file is damaged; the message names it.
+        """
+        with explained(str(pretrained_model_name_or_path), loading, files=READERS):
+            loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **loading)
+        check_reading(loaded, pretrained_model_name_or_path)
+        return loaded
+
+    @classmethod
+    def _load_tokenizer_from_pretrained(
+        cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
+    ) -> Any:
+        """transformers takes the first tokenizer in the place of another that is damaged or missing."""
+        folder = str(source)
+        if sub_processor_type != "tokenizer":
+            subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
+            if Path(source).is_dir():
+                folder = str(Path(source, subfolder))
+                if not Path(folder).is_dir():
+                    raise ModelFolderError(f"{folder}, which has one of the tokenizers, is missing: get it again")
+        with explained(folder, loading, files=OF_TOKENIZERS):
+            return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @property
     def needs_language(self) -> bool:
@@ -105,7 +141,7 @@ def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
         return BatchFeature(dict(inputs), tensor_type=return_tensors)
     except ValueError as error:
         raise InputError(
-            f"these inputs cannot become tensors: texts of different lengths need padding=True ({error})"
+            f"these inputs cannot become tensors: texts of different lengths need padding=True ({first_line(error)})"
         ) from error
 
 

@@ -232,7 +232,7 @@ def finish_saving(folder: str | Path) -> bool:
         raise SaveError(
             error.errno,
             f"could not save to {folder}: the files were written, and lie in {left}, but cannot be moved to their "
-            f"places ({error}). When that is mended, the same command with --resume does the rest",
+            f"places ({error}). When that is mended, the same command (with --resume, if it has that) does the rest",
         ) from error
     return True
 

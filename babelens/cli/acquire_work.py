@@ -142,9 +142,16 @@ def acquire_solved(choices: dict[str, Any], *, as_json: bool) -> None:
         language = run.languages[0]
         title = f"{len(run.pairs[language][0]):,} translations, such as"
         _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
+    command = shlex.join(["babelens", *sys.argv[1:]])
     with locked(run.output):
+        if run.completes(command):
+            console.print("An earlier run was ended while it moved its files into place; they are there now.")
+            console.print(f"Model and card: {run.output}")
+            if as_json:
+                typer.echo(json.dumps({"model": str(run.output), "held_out": None}))
+            return
         results = run.run()
-        run.save(command=shlex.join(["babelens", *sys.argv[1:]]))
+        run.save(command=command)
     if as_json:
         held_out = {tag: result.to_dict() for tag, result in results.items()}
         typer.echo(json.dumps({"model": str(run.output), "held_out": held_out}))

@@ -59,6 +59,24 @@ def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_
     assert "| uk | 20 |" in card and str(tmp_path) not in card and str(table) not in card
 
 
+def test_a_run_that_was_killed_while_files_moved_is_completed(base, table, tmp_path, capsys):
+    """By the same command; another one is refused, as for any folder with a model."""
+
+    assert acquire(base, table, tmp_path / "one") == 0
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "one").glob("*.*")}
+    for moved in (0, len(whole) // 2, len(whole)):
+        left = tmp_path / "one" / ".moving"
+        left.mkdir()
+        for name in sorted(whole, key=lambda name: name == "config.json")[moved:]:
+            (tmp_path / "one" / name).rename(left / name)
+        assert acquire(base, table, tmp_path / "one", language="uk" if moved == 0 else "mi") == (
+            1 if moved == 0 else 0
+        )
+        assert {path.name: path.read_bytes() for path in (tmp_path / "one").glob("*.*")} == whole
+    assert "moved its files into place" in capsys.readouterr().out
+    assert acquire(base, table, tmp_path / "one") == 1
+
+
 def test_all_languages_of_a_table(base, table, tmp_path, capsys):
     assert acquire(base, table, tmp_path / "all", language="all") == 0
     assert AutoModel.from_pretrained(tmp_path / "all").config.languages == ["mi", "uk"]

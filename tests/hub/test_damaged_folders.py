@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_native import saved, tiny_bert, tiny_clip
-from transformers import AutoModel
+from transformers import AutoModel, AutoProcessor
 
-from babelens import CrossEncoder, Embedder, MlaModel
+from babelens import CrossEncoder, Embedder, MlaModel, MlaProcessor
 from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
 from babelens.configuration.pretrained import load_config, load_model
 from babelens.inference.backbones import load_backbone
@@ -118,6 +118,18 @@ FAULTS = {
         change_json("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
         "tokenizer.json is not a tokenizer",
     ),
+    "a length in words": (change_json("tokenizer_config.json", model_max_length="x"), "kind .*model_max_length"),
+    "a negative length": (change_json("tokenizer_config.json", model_max_length=-3), "tokenizer_config.json and tok"),
+    "a list for a token": (change_json("tokenizer_config.json", eos_token=["a"]), "tokenizer_config.json has values"),
+    "no settings of a tokenizer": (write("tokenizer_config.json", b"{}"), "padding token"),
+    "tokens in a list": (change_json("tokenizer_config.json", added_tokens_decoder=[1]), "tokenizer_config.json has"),
+    "truncated tokenizer settings": (truncate("tokenizer_config.json"), "tokenizer_config.json is truncated"),
+    "a list for a crop": (
+        change_json(
+            "processor_config.json", image_processor={"image_processor_type": "CLIPImageProcessor", "size": []}
+        ),
+        "processor_config.json again",
+    ),
     "truncated processor": (truncate("processor_config.json"), "processor_config.json is truncated or damaged"),
     "truncated config": (truncate("config.json"), r"/config.json is truncated or damaged"),
     "a list for a config": (write("config.json", b"[]"), "config.json holds no settings"),
@@ -148,6 +160,28 @@ def test_a_damaged_folder_is_one_sentence(fault, folder, caplog):
     shown = str(caught.value).replace(str(folder), "clip")
     assert "\n" not in shown and len(shown) < 500
     assert "LOAD REPORT" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "multilingual_tokenizer/tokenizer.json"])
+def test_a_processor_alone_names_the_damaged_file(name, tmp_path):
+    """By `AutoProcessor`, as by the class, whose code is in every saved folder."""
+    native, tokenizer = tiny_clip(), tiny_bert()[1]
+    MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["de"]).save_pretrained(tmp_path)
+    assert AutoProcessor.from_pretrained(tmp_path)(text="a", language="de")["input_ids"]
+    sound = (tmp_path / name).read_text()
+    for content in (sound[:-50], "[]", sound.replace('"[SEP]"', "7").replace('"<|endoftext|>"', "[]")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ModelFolderError, match=name) as caught:
+            AutoProcessor.from_pretrained(tmp_path)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    (tmp_path / name).unlink()
+    if "/" in name:  # the native model's tokenizer would read other languages
+        (tmp_path / name).with_name("tokenizer_config.json").unlink()
+        with pytest.raises(ModelFolderError, match="multilingual_tokenizer holds no"):
+            AutoProcessor.from_pretrained(tmp_path)
+        (tmp_path / name).parent.rmdir()
+        with pytest.raises(ModelFolderError, match=r"multilingual_tokenizer, .* is missing"):
+            AutoProcessor.from_pretrained(tmp_path)
 
 
 def test_a_sound_folder_is_loaded_to_the_same_bits(sound):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_dual_encoders import KINDS
 from transformers import (
     AlignConfig,
     AlignModel,
@@ -21,6 +22,7 @@ from transformers import (
 from babelens.configuration.errors import ImageError, InputError, LanguageTagError, ModelKindError, NonFiniteError
 from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
+from babelens.modeling.modeling_dual_encoder import as_output
 from babelens.processing.images import open_image
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
@@ -226,6 +228,26 @@ def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
         Embedder(*parts).encode_text(texts[:1], language="de")
         assert not caplog.records
     assert "longer than the specified maximum" not in capfd.readouterr().err  # transformers' own, of a count
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("clip", 40), ("align", 64), ("altclip", 40), ("chinese_clip", 40), ("siglip2", 64)]
+)
+@pytest.mark.parametrize("stated", [512, int(1e30)])
+def test_texts_are_cut_where_the_tower_ends_or_the_processor_says(kind, limit, stated, caplog):
+    """Also with a tokenizer that states more, or nothing."""
+    model, processor = KINDS[kind]()
+    processor.tokenizer.model_max_length = stated
+    text = "a red circle " * 100
+    embedder = Embedder(model, processor)
+    found = embedder.encode_text([text, "a dot"])
+    assert f"1 of 2 texts are longer than the {limit} tokens" in caplog.text
+    settings = {"padding": "max_length" if "siglip" in kind else True, "truncation": True, "max_length": limit}
+    inputs = processor(text=[text, "a dot"], return_tensors="pt", **settings)
+    assert inputs["input_ids"].shape[1] == limit
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(as_output(model.get_text_features(**inputs)).pooler_output, dim=-1)
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
 
 
 def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):

@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 import torch
 from contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoProcessor
 
 from babelens.configuration.errors import UnknownLanguageError
+from babelens.inference.embedder import Embedder
 from babelens.modeling.character_ngrams import hashed_ngrams, ngram_weights
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
 
@@ -28,6 +29,16 @@ class TestCharacters(ConfigContract, ProcessorContract, PublishingContract):
         long = processor(text=["ein Hund " * 100, "ein Hund"], language="de", return_tensors="pt")
         assert long["character_ids"].shape == (2, MOST_CHARACTERS) and long["character_ids"][0].all()
 
+    def test_nothing_is_said_to_be_cut_that_is_read_whole(self, model, processor, tmp_path, caplog):
+        """Characters are read whole where the tokens, which nothing reads, would be too many."""
+        processor.max_text_length = 8
+        processor.save_pretrained(tmp_path)
+        for reads in (processor, AutoProcessor.from_pretrained(tmp_path)):
+            Embedder(model, reads).encode_text(["ein Hund im Gras, ganz genau", "ein Hund"], language="de")
+            assert "were cut" not in caplog.text
+        Embedder(model, processor).encode_text(["ein Hund", "ein Hund " * 100], language="de")
+        assert "1 of 2 texts are longer than the 512 characters" in caplog.text
+
 
 class TestEncoder(ProcessorContract, PublishingContract):
     """With a text encoder."""
@@ -35,6 +46,12 @@ class TestEncoder(ProcessorContract, PublishingContract):
     factory = "make_ridge"
     options = {"encoder": True}
     pipeline_languages = ["und"] * len(LANGUAGES)
+
+    def test_texts_that_are_cut_are_counted(self, model, processor, caplog):
+        """Also behind a prompt."""
+        processor.max_text_length, processor.text_prompt = 8, "query: "
+        Embedder(model, processor).encode_text(["ein Hund im Gras, ganz genau", "a"], language="de")
+        assert "1 of 2 texts are longer than the 8 tokens" in caplog.text
 
 
 TEXTS = ["he kurī, he kurī!", "一只灰狗", "ⅷ Çà  x", "a", ""]

@@ -1,0 +1,44 @@
+"""Queries in a language or a script that a model does not state are answered with a word."""
+
+import pytest
+from tiny_native import saved, tiny_bert, tiny_clip
+
+from babelens import Embedder, MlaModel, MlaProcessor
+from babelens.inference.stated_languages import languages_of, warn_of_language
+
+
+@pytest.mark.parametrize(
+    ("card", "silent", "warned"),
+    [
+        (None, ["a red car", "α = 2 things", "🚗 €5", "iPhone 12 车"], {"赤い車": "Chinese", "червоний": "Cyrillic"}),
+        ("ja\n- uk", ["赤い車コーヒー", "червоний"], {"a red car": "Latin letters", "차": "Hangul"}),
+        ("multilingual\n- de", ["червоний", "a red car"], {}),
+    ],
+)
+def test_a_query_in_a_script_that_the_model_does_not_state_is_told_once(card, silent, warned, tmp_path, caplog):
+    folder = saved(tiny_clip(), tmp_path / "clip")
+    if card:
+        (folder / "README.md").write_text(f"---\nlanguage:\n- {card}\n---\n# A model\n")
+    embedder = Embedder.from_pretrained(folder)
+    caplog.clear()
+    embedder.encode_text(silent)
+    assert not caplog.messages
+    for text, script in warned.items():
+        embedder.encode_text([text])
+        embedder.encode_text([f"{text} {text}"])
+        assert len(caplog.messages) == 1 and script in caplog.text and "may mean nothing" in caplog.text
+        caplog.clear()
+    # A warning of the language says the same.
+    warn_of_language("el", *languages_of(embedder.processor, str(folder)), str(folder))
+    caplog.clear()
+    embedder.encode_text("κόκκινο", language="el")
+    assert not caplog.messages
+
+
+def test_a_processor_that_states_its_languages_states_their_scripts(tmp_path, caplog):
+    native, tokenizer = tiny_clip(), tiny_bert()[1]
+    reads = MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["de"])
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
+    model = MlaModel.from_native(native[0], languages=["de"], acquirer_size=4, **sizes)
+    Embedder(model, reads).encode_text(["ein Häuschen", "日本"], language="de")
+    assert "states that it reads en, de, and not Chinese characters" in caplog.text
