@@ -121,7 +121,7 @@ FAULTS = {
     "a length in words": (change_json("tokenizer_config.json", model_max_length="x"), "kind .*model_max_length"),
     "a negative length": (change_json("tokenizer_config.json", model_max_length=-3), "tokenizer_config.json and tok"),
     "a list for a token": (change_json("tokenizer_config.json", eos_token=["a"]), "tokenizer_config.json has values"),
-    "no settings of a tokenizer": (write("tokenizer_config.json", b"{}"), "padding token"),
+    "no padding token": (change_json("tokenizer_config.json", pad_token=None), "padding token"),
     "tokens in a list": (change_json("tokenizer_config.json", added_tokens_decoder=[1]), "tokenizer_config.json has"),
     "truncated tokenizer settings": (truncate("tokenizer_config.json"), "tokenizer_config.json is truncated"),
     "a list for a crop": (
