@@ -92,7 +92,9 @@ def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> 
     """
     told = [language for name, language in _told_languages if name == model]
     foreign = _foreign_letters(frozenset([*(stated or ["en"]), *told]))
-    for text in texts if foreign is not None else ():
+    if foreign is None:
+        return
+    for text in texts:
         if text.isascii() and foreign.search("a") is None:
             continue
         found = foreign.findall(text)
