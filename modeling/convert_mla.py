@@ -115,10 +115,19 @@ def clip_from_openai(
         >>> clip = clip_from_openai(torch.jit.load("RN50.pt", map_location="cpu").state_dict())
         >>> model = MlaModel.from_native(clip, languages=["de", "fr"])
     """
-    named = {name.replace(".base_layer", ""): value for name, value in _all_renamed(weights).items()}
+    named = clip_names(weights)
     model = AutoModel.from_config(_native_config(weights, text_heads, vision_heads, end_token_id))
     _load(model, named, "a checkpoint")
     return model.eval()
+
+
+def clip_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights of a CLIP under the names that they have in `CLIPModel`.
+
+    Raises:
+        ValueError: for a name that is not one of OpenAI's CLIP.
+    """
+    return {name.replace(".base_layer", ""): value for name, value in _all_renamed(weights).items()}
 
 
 def _load(model: PreTrainedModel, named: dict[str, Tensor], what: str) -> None:
@@ -177,21 +186,21 @@ def _native_config(
         "vocab_size": vocab_size,
         "hidden_size": text_width,
         "intermediate_size": 4 * text_width,
-        "num_hidden_layers": _count(weights, r"transformer\.resblocks\.(\d+)\."),
+        "num_hidden_layers": layer_count(weights, r"transformer\.resblocks\.(\d+)\."),
         "num_attention_heads": text_heads or text_width // 64,
         "max_position_embeddings": len(weights["positional_embedding"]),
         "eos_token_id": vocab_size - 1 if end_token_id is None else end_token_id,
     }
     if _OF_RESNETS in weights:
         return VisionTextDualEncoderConfig.from_vision_text_configs(
-            _resnet_config(weights, vision_heads), CLIPTextConfig(**text), projection_dim=projection_dim
+            resnet_config(weights, vision_heads), CLIPTextConfig(**text), projection_dim=projection_dim
         )
     vision_width, channels, patch_size, _ = weights["visual.conv1.weight"].shape
     patches = len(weights["visual.positional_embedding"]) - 1
     vision = {
         "hidden_size": vision_width,
         "intermediate_size": 4 * vision_width,
-        "num_hidden_layers": _count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
+        "num_hidden_layers": layer_count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
         "num_attention_heads": vision_heads or vision_width // 64,
         "num_channels": channels,
         "patch_size": patch_size,
@@ -200,12 +209,13 @@ def _native_config(
     return CLIPConfig(text_config=text, vision_config=vision, projection_dim=projection_dim)
 
 
-def _resnet_config(weights: dict[str, Tensor], heads: int | None) -> ClipResNetConfig:
+def resnet_config(weights: dict[str, Tensor], heads: int | None) -> ClipResNetConfig:
+    """Returns the configuration of the ResNet of a CLIP; `heads` is as `vision_heads` of `clip_from_openai`."""
     hidden_size, pooling_width = weights[_OF_RESNETS].shape
     positions = len(weights["visual.attnpool.positional_embedding"]) - 1
     return ClipResNetConfig(
         width=pooling_width // REDUCTION,
-        depths=[_count(weights, rf"visual\.layer{stage}\.(\d+)\.") for stage in range(1, 5)],
+        depths=[layer_count(weights, rf"visual\.layer{stage}\.(\d+)\.") for stage in range(1, 5)],
         hidden_size=hidden_size,
         num_attention_heads=heads or pooling_width // 64,
         image_size=REDUCTION * round(positions**0.5),
@@ -229,5 +239,6 @@ def _config(weights: dict[str, Tensor], native: PreTrainedConfig, sep_token_id: 
     )
 
 
-def _count(weights: dict[str, Tensor], pattern: str) -> int:
+def layer_count(weights: dict[str, Tensor], pattern: str) -> int:
+    """Returns the number of layers, whose indices the pattern finds at the beginning of names."""
     return 1 + max(int(match[1]) for name in weights if (match := re.match(pattern, name)))

@@ -1,7 +1,15 @@
 """ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper's is LaBSE's), with texts
 of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
-from .processing_dual_encoder import DualEncoderProcessor, VisionTextProcessorConversion
+from typing import Any
+
+from ..configuration.errors import InputError, UnknownLanguageError
+from ..configuration.languages import did_you_mean_language, language_and_script, language_for_each
+from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor, VisionTextProcessorConversion
+from .processing_text_image import TextLayout
+from .text_inputs import as_texts, default_language, note_cut_texts, overlong
+
+_OF_ROWS = ("padding", "return_tensors", "pad_to_multiple_of", "return_attention_mask")
 
 
 class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
@@ -10,6 +18,9 @@ class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
     Args:
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as LaBSE's, or one that `train_wordpiece` returns.
+        text_prompt, max_text_length, pad_to_max_length: as in `MuralProcessor`.
+        language_codes: for a tokenizer that puts the language before a text, as NLLB's does: its code of each
+            language, by BCP-47 tags (`{"de": "deu_Latn"}`). Texts without a language are then in the tokenizer's own.
 
     Examples:
         >>> processor = EtclProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
@@ -17,6 +28,67 @@ class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        text_prompt: str = "",
+        max_text_length: int = MAX_TEXT_TOKENS,
+        pad_to_max_length: bool = False,
+        language_codes: dict[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(image_processor, tokenizer, text_prompt, max_text_length, pad_to_max_length, **more)
+        self.language_codes = language_codes
+
+    @property
+    def one_tokenizer(self) -> bool:  # type: ignore[override]
+        """Whether the inputs of a text do not depend on its language."""
+        return not self.language_codes
+
+    @property
+    def native_language(self) -> str | None:
+        """The language of texts that come without one, where it matters."""
+        own = getattr(self.tokenizer, "src_lang", None)
+        return next((tag for tag, code in sorted((self.language_codes or {}).items()) if code == own), None)
+
+    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
+        if not self.language_codes:
+            return super()._encoded(text, language, settings)
+        texts = as_texts(text)
+        languages = language_for_each(language or default_language(self), len(texts))
+        own, alone = self.tokenizer.src_lang, {name: settings[name] for name in settings if name not in _OF_ROWS}
+        rows: list[list[int]] = [[]] * len(texts)
+        try:
+            for tag in dict.fromkeys(languages):
+                places = [place for place, each in enumerate(languages) if each == tag]
+                part = [texts[place] for place in places]
+                self.tokenizer.src_lang = self._code(tag)
+                encoded = self.tokenizer([self.text_prompt + each for each in part], **{"verbose": False} | alone)
+                note_cut_texts(overlong(part, encoded), f"{settings['max_length']} tokens")
+                for place, row in zip(places, encoded["input_ids"], strict=True):
+                    rows[place] = row
+        except UnknownLanguageError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
+        finally:
+            self.tokenizer.src_lang = own
+        layout = TextLayout.of(settings)
+        return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
+
+    def _code(self, language: str) -> str:
+        codes = self.language_codes or {}
+        try:
+            tags = [language, "-".join(language_and_script(language))]
+        except ImportError:  # the data of languages comes with the package alone
+            tags = [language, language.partition("-")[0]]
+        found = next((codes[tag] for tag in tags if tag in codes), None)
+        if found is None:
+            near = did_you_mean_language(language, codes)
+            raise UnknownLanguageError(f"this model's tokenizer has no code for {language!r}{near}")
+        return found
 
 
 __all__ = ["EtclProcessor"]

@@ -1,6 +1,5 @@
 """`babelens convert`: checkpoints of other code, as folders that `AutoModel` loads."""
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +66,7 @@ def clip(checkpoint: Checkpoint, output: Output, tokenizer: Tokenizer = _CLIP) -
 
     from ..configuration.pretrained import load_processor
     from ..modeling.convert_mla import clip_from_openai
+    from ..modeling.foreign_weights import read_weights
 
     weights, native_tokenizer = read_weights(checkpoint), load_processor(AutoTokenizer, tokenizer)
     model = _converted(checkpoint, clip_from_openai, weights, end_token_id=native_tokenizer.eos_token_id)
@@ -74,7 +74,47 @@ def clip(checkpoint: Checkpoint, output: Output, tokenizer: Tokenizer = _CLIP) -
     _write(model, _clip_processor(model.config, native_tokenizer), output)
 
 
-_KEYS = ("state_dict", "model_state_dict", "model")  # under which training code keeps the weights
+@convert.command("open_clip")
+def open_clip(
+    architecture: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARCH",
+            help="A name of open_clip's, such as ViT-B-16-SigLIP2, or a JSON file with its settings, such as the "
+            "open_clip_config.json of a repository.",
+        ),
+    ],
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The weights: `….safetensors`, `….pt` or `….bin`.", exists=True, dir_okay=False
+        ),
+    ],
+    output: Output,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="The tokenizer, a folder or Hub id; by default the one that ARCH names, or CLIP's."),
+    ] = None,
+    text_model: Annotated[
+        str | None,
+        typer.Option(
+            help="A folder or Hub id whose config.json describes the text encoder, where it is one of transformers; "
+            "by default the one that ARCH names."
+        ),
+    ] = None,
+) -> None:
+    """Convert a checkpoint of open_clip: CLIP, SigLIP, SigLIP 2, XLM-R, mT5 and NLLB CLIPs, ResNets, ConvNeXts.
+
+    `babelens convert open_clip ViT-B-16-SigLIP2 open_clip_model.safetensors --output siglip2`
+
+    The model has the same embeddings as in open_clip. Where transformers has no classes for an architecture, such as
+    EVA, CoCa or MobileCLIP, the reason is said. A file of weights holds no code, or is refused.
+    """
+    begin_work()
+
+    from ..open_clip import from_open_clip
+
+    _write(*from_open_clip(architecture, checkpoint, tokenizer=tokenizer, text_model=text_model), output)
 
 
 def convert_mla(checkpoint: Path, output: Path, tokenizer: str, multilingual_tokenizer: str) -> None:
@@ -83,6 +123,7 @@ def convert_mla(checkpoint: Path, output: Path, tokenizer: str, multilingual_tok
 
     from ..configuration.pretrained import load_processor
     from ..modeling.convert_mla import mla_from_openai
+    from ..modeling.foreign_weights import read_weights
     from ..processing.processing_mla import MlaProcessor, closing_token_id
 
     weights = read_weights(checkpoint)
@@ -96,51 +137,6 @@ def convert_mla(checkpoint: Path, output: Path, tokenizer: str, multilingual_tok
     _check_size(checkpoint, tokenizer, len(native_tokenizer), model.config.base_config.text_config.vocab_size)
     languages = {"native_language": model.config.native_language, "languages": model.config.languages}
     _write(model, MlaProcessor.for_native(model.config.base_config, native, multilingual, **languages), output)
-
-
-def read_weights(file: Path) -> "dict[str, Tensor]":
-    """The state dict of a checkpoint, in float32: of a saved dictionary, also one within it (`state_dict`), or of
-    OpenAI's TorchScript archives.
-
-    Raises:
-        ModelFolderError: for a file that holds no weights.
-    """
-    import torch
-    from torch import Tensor
-
-    from ..configuration.errors import first_line
-
-    try:
-        held: Any = _archived(file) if _is_archive(file) else torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # unpickling other bytes can raise anything
-        reason = first_line(error)
-        raise ModelFolderError(f"{file} is no checkpoint of weights alone: {reason}") from error
-    for key in _KEYS:
-        if isinstance(held, dict) and isinstance(held.get(key), dict):
-            held = held[key]
-    if not isinstance(held, dict) or not any(isinstance(value, Tensor) for value in held.values()):
-        raise ModelFolderError(f"{file} holds no weights by their names")
-    tensors = {name.removeprefix("module."): value for name, value in held.items() if isinstance(value, Tensor)}
-    return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
-
-
-def _is_archive(file: Path) -> bool:
-    """Whether a file is a TorchScript archive, which has a member for its constants."""
-    import zipfile
-
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-def _archived(file: Path) -> "dict[str, Tensor]":
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the format, which OpenAI's files have
-        weights: dict[str, Tensor] = torch.jit.load(str(file), map_location="cpu").state_dict()
-    return weights
 
 
 def _converted(file: Path, convert: Any, weights: "dict[str, Tensor]", **options: Any) -> Any:
