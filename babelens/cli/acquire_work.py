@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import typer
@@ -27,6 +28,7 @@ from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try
 from ..workflows.student_acquisition import StudentAcquisition
 from ..workflows.training import CHECKPOINTS
 from .console import plain_console
+from .next_steps import next_commands, show_next
 
 
 def acquire_language(
@@ -103,6 +105,8 @@ def acquire_language(
     for name, path in files.items():
         if path:
             console.print(f"{name.capitalize()}: {path}")
+    if where := files["model"] or files["adapter"]:
+        show_next(console, next_commands(Path(where), next(iter(trained), None)))
 
 
 def _training(choices: dict[str, Any], way: Way) -> Acquisition | StudentAcquisition:
@@ -163,12 +167,12 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     """A table of all languages, what is wrong with some, and what to do next."""
     title = "Share of texts that find their own translation, each solved without it, in percent"
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
-    for name in ("language", "sentences", "first", "first ten", "95 % interval", "by chance", "untaught"):
-        table.add_column(name, justify="left" if name == "language" else "right")
+    for name in ("language", "sentences", "first", "first ten", "95 % interval", "chance", "untaught"):
+        table.add_column(name, justify="left" if name == "language" else "right", no_wrap=name == "95 % interval")
     for tag, found in results.items():
         first, ten, chance = (f"{number:.1f}" for number in (found.r1, found.r10, found.chance))
         untaught = "–" if found.zero_shot is None else f"{found.zero_shot:.1f}"
-        interval = f"{found.r10_low:.1f} to {found.r10_high:.1f}"
+        interval = f"{found.r10_low:.1f}–{found.r10_high:.1f}"
         table.add_row(tag, f"{found.pairs:,}", first, ten, interval, chance, untaught)
     console.print(table)
     if run.texts is not None:
@@ -197,7 +201,7 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     if run.teacher is not None:
         console.print(f"It embeds texts, into the space of {run.base}; what made that embeds the rest as before.")
         return
-    console.print(f'Next: babelens search {run.output} "…" --language {run.languages[0]} --images FOLDER')
+    show_next(console, next_commands(run.output, run.languages[0]))
 
 
 def print_advice(choices: dict[str, Any], *, way: Way, as_json: bool) -> None:

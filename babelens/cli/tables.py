@@ -33,6 +33,8 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
     elif report:
         print_emoji_report(report, console)
         console.print(f"Gallery of queries: {evaluation / 'gallery.png'}")
+    if (validated := evaluation / "validation.json").is_file():
+        print_recalls("validation data", json.loads(validated.read_text(encoding="utf-8")))
     if task is None:
         _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
     console.print(f"Model and card: {run.output}")

@@ -13,6 +13,7 @@ import typer
 
 from ..configuration.errors import RecipeError
 from .console import plain_console
+from .next_steps import next_commands, show_next
 from .options import AsJson, Report, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 
@@ -119,7 +120,11 @@ def train_recipe(
     if as_json:
         typer.echo(json.dumps(trained.report))
     else:
-        print_run(run, trained.report, plain_console())
+        console = plain_console()
+        print_run(run, trained.report, console)
+        languages = [*run.data.image_languages, *run.data.pair_languages]
+        searches = run.recipe.method != "rc3"  # which reads an image and a text together
+        show_next(console, next_commands(run.output, next(iter(languages), None), searches=searches))
 
 
 def train_seeds(

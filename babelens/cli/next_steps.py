@@ -1,0 +1,36 @@
+"""What to do with a model that was just trained: three commands, which `train` and `acquire` end with."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def next_commands(model: Path, language: str | None, *, searches: bool = True) -> list[tuple[str, str]]:
+    """The commands, and what each is for.
+
+    Args:
+        model: the folder of the model.
+        language: a language that it reads.
+        searches: whether it is a dual encoder, which searches images.
+    """
+    folder = shlex.quote(str(model))
+    push = (f"babelens push {folder} NAME/{shlex.quote(model.name)} --dry-run", "checks what would be published")
+    if not searches:
+        return [(f"babelens info {folder}", "its size, beside the paper's"), push]
+    stated = f" --language {language}" if language else ""
+    return [
+        (f'babelens search {folder} "…"{stated} --images photos', "finds images of a folder"),
+        (f"babelens serve {folder} --images photos", "a page to search them"),
+        push,
+    ]
+
+
+def show_next(console: "Console", commands: list[tuple[str, str]]) -> None:
+    """Prints the commands, each on a line of its own that can be copied, below what it is for."""
+    console.print("Next:")
+    for command, purpose in commands:
+        console.print(f"  # {purpose}", highlight=False)
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
