@@ -73,6 +73,10 @@ class MlaBaseConfig(HubCodeMixin, StrictConfig):
         super().__post_init__(**kwargs)
         check_projection_dim(self, width)
 
+    def validate_token_ids(self) -> None:
+        """Does nothing: the ids of padding, beginning and end, which transformers' trainer writes, are those of the
+        native tokenizer, and `vocab_size` is of the vocabulary of learned languages. transformers would warn."""
+
     @property
     def projection_dim(self) -> int:
         """Width of the shared space, which the native model determines."""

@@ -66,3 +66,11 @@ def test_the_native_model_is_given_as_a_configuration_or_as_its_settings():
 def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
     with pytest.raises((ValueError, StrictDataclassError), match=complaint):
         MlaConfig(**settings)
+
+
+def test_ids_of_the_native_tokenizer_may_lie_beyond_the_learned_vocabulary(monkeypatch):
+    """Trainers write them; transformers warned of them each time."""
+    said = []
+    monkeypatch.setattr("transformers.configuration_utils.logger.warning_once", said.append)
+    MlaConfig(vocab_size=122, sep_token_id=3, pad_token_id=49407, eos_token_id=49407).to_dict()
+    assert not said

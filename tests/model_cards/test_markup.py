@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import markdown
 import pytest
+from browser import browser
 from huggingface_hub import ModelCard
 from PIL import Image
 
@@ -95,6 +96,24 @@ def test_a_card(text, tmp_path):
     card = checked(tmp_path)
     assert [problem for problem in card_problems(tmp_path) if "widget" not in problem] == []
     assert card.data.model_name == text.replace("/", "")
+
+
+@pytest.mark.live
+def test_no_code_of_a_card_runs_in_a_browser(tmp_path):
+    hostile = [text.replace("alert(1)", "console.error('run')") for text in HOSTILE]
+    pages = []
+    for number, text in enumerate(hostile):
+        folder = tmp_path / str(number)
+        write_card(folder, facts_with(text))
+        card = ModelCard((folder / "README.md").read_text()).text.replace("examples/a.png", "0/examples/a.png")
+        pages.append(markdown.markdown(card, extensions=["tables", "fenced_code"]))
+    (tmp_path / "cards.html").write_text("<!doctype html><meta charset=utf-8>" + "<hr>".join(pages), encoding="utf-8")
+    with browser(tmp_path / "browser") as page:
+        page.open(tmp_path / "cards.html")
+        page.run("document.querySelectorAll('a').forEach(link => link.href.startsWith('javascript') && link.click())")
+        assert page.problems == []
+        assert page.run("document.images.length") == len(hostile)
+        assert page.run("document.body.innerText.includes('console.error')")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

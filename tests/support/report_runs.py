@@ -14,7 +14,7 @@ from babelens.model_cards.facts import DataSource, TrainingRun
 from babelens.workflows.reporting import write_evaluation
 
 QUERIES = {
-    "en": "a red car </script><script>console.error('read as code')</script>",
+    "en": "a red car </script><script>console.error('read as code')</script> <img src=x onerror=console.error('run')>",
     "ar": "الساعة الثامنة مساء",
     "hi": "क्षत्रिय चूहेदानी में",
     "he": "מכונית אדומה",
@@ -23,6 +23,7 @@ QUERIES = {
     "sw": "gari jekundu la zamani sana linalosimama nyumbani",
 }
 N_IMAGES = 40
+EVIL = "<img src=x onerror=console.error('run')>"
 
 
 def ranks_of(seed, index):
@@ -50,7 +51,7 @@ def gallery():
 def card(name):
     run = TrainingRun(
         command=f"babelens train recipe.yaml --output {'long/' * 30}{name} <b>",
-        hyperparameters={"learning_rate": 0.001, "per_device_train_batch_size": 64},
+        hyperparameters={EVIL: EVIL, "learning_rate": 0.001, "per_device_train_batch_size": 64},
         steps=40,
         seconds=90.0,
         loss=1.25,
@@ -58,7 +59,11 @@ def card(name):
         versions="babelens 1, torch 2",
     )
     data = DataSource(
-        name="Photos & more", license="CC-BY-4.0", role="images", attribution="Ann", url="javascript:x()"
+        name=f"Photos & more {EVIL}",
+        license="CC-BY-4.0",
+        role=f"images {EVIL}",
+        attribution=f"Ann {EVIL}",
+        url="javascript:x()",
     )
     return {
         "model_name": name,
@@ -70,7 +75,7 @@ def card(name):
         "license": "cc-by-4.0",
         "license_name": None,
         "training_data": [dataclasses.asdict(data)],
-        "base_models": [dataclasses.asdict(BaseModel(name="clip", license="cc-by-nc-4.0"))],
+        "base_models": [dataclasses.asdict(BaseModel(name=f"clip {EVIL}", license="cc-by-nc-4.0"))],
         "run": dataclasses.asdict(run),
     }
 
