@@ -102,7 +102,7 @@ def line_chart(title: str, lines: Sequence[tuple[str, Points]]) -> LineChart:
         f"{'; '.join(parts)}.",
         drawn,
         [(x_of(x), f"{x:,.0f}") for x in x_ticks],
-        [(y_of(y), number(y)) for y in y_ticks],
+        [(y_of(y), label) for y, label in zip(y_ticks, tick_labels(y_ticks), strict=True)],
     )
 
 
@@ -113,6 +113,15 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude * count >= span * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(index * step, 12) for index in range(first, max(last, first + 1) + 1)]
+
+
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """Labels of ticks, with as many digits as tell them apart: `6.41`, `6.42`, and not `6.4` twice."""
+    labels = [number(value) for value in values]
+    if len({*labels}) == len(labels):
+        return labels
+    written = ([f"{value:,.{decimals}f}" for value in values] for decimals in range(13))  # `ticks` rounds to twelve
+    return next((each for each in written if len({*each}) == len(each)), labels)
 
 
 def number(value: float) -> str:

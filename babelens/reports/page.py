@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import jinja2
@@ -77,6 +78,7 @@ def report_page(sources: Sources) -> str:
             card=card,
             tests=tests,
             main=main,
+            headline=fmean(bar.value for bar in main.bars.values()) if main and main.bars else None,
             galleries=[gallery for evaluation, _ in found if (gallery := _gallery(evaluation))],
             fonts=_fonts([evaluation for evaluation, _ in found]),
             font_credit=CREDIT,

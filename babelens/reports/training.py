@@ -18,11 +18,13 @@ _UNSHOWN = ("epoch", "step", "train_", "total_flos", "eval_runtime", "eval_sampl
 
 @dataclass(frozen=True)
 class Stage:
-    """The curves of a stage; `more` are those that few readers ask for."""
+    """The curves of a stage; `more` are those that few readers ask for, and `single` says what was logged once, which
+    makes no curve."""
 
     title: str
     charts: list[LineChart]
     more: list[LineChart]
+    single: list[str]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def stages(runs: Sequence[Run]) -> list[Stage]:
     """The curves of each stage that has a log."""
     names = dict.fromkeys(log["stage"] for run in runs for log in run.logs)
     found = (_stage(name, {run.name: _log_of(run, name) for run in runs}) for name in names)
-    return [stage for stage in found if stage.charts]
+    return [stage for stage in found if stage.charts or stage.single]
 
 
 def _stage(name: str, logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Stage:
@@ -62,7 +64,14 @@ def _stage(name: str, logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Stage:
     }
     charts = {title: _chart(title, each, logs) for title, each in titled.items()}
     more = [_chart(key.replace("_", " ").capitalize(), [key], logs) for key in rest]
-    return Stage(name, [chart for chart in charts.values() if chart.lines], [chart for chart in more if chart.lines])
+    drawn = [chart for chart in charts.values() if _is_curve(chart)]
+    single = [line.points[0][2] for chart in (*charts.values(), *more) if not _is_curve(chart) for line in chart.lines]
+    return Stage(name, drawn, [chart for chart in more if _is_curve(chart)], single)
+
+
+def _is_curve(chart: LineChart) -> bool:
+    """Whether a line of the chart leads from one step to another."""
+    return any(len(line.points) > 1 for line in chart.lines)
 
 
 def _chart(title: str, keys: Sequence[str], logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> LineChart:

@@ -14,7 +14,7 @@ from report_runs import QUERIES, write_run
 from babelens.configuration.errors import ComparisonError
 from babelens.evaluation.comparison import image_contributions
 from babelens.evaluation.query_ranks import read_ranks
-from babelens.reports.charts import line_chart, number, ticks
+from babelens.reports.charts import line_chart, number, tick_labels, ticks
 from babelens.reports.page import report_page, write_report
 from babelens.reports.results import language_facts, test_sets as sets_of
 from babelens.reports.sources import read_sources
@@ -140,7 +140,7 @@ def test_facts_of_the_run(page):
 def test_curves_of_seeds_and_of_one_run(seeds):
     of_seeds, of_one = (Page(report_page(read_sources(path))) for path in (seeds, seeds / "seed-1"))
     assert "seed-1 is " in " ".join(of_seeds.texts) and "mean recall en is 21 at step 20" in " ".join(of_one.texts)
-    assert "More of what was logged" in of_one.texts
+    assert "Logged once: " in " ".join(of_one.texts)
 
 
 def test_a_run_of_an_earlier_version(seeds, tmp_path):
@@ -203,6 +203,12 @@ def test_what_is_no_run_or_is_damaged(seeds, tmp_path):
         (run / "evaluation" / name).write_text('{"rows": [{}]')
         with pytest.raises(ComparisonError, match=rf"{name} (is damaged|cannot be read)"):
             write_report(run)
+
+
+def test_labels_of_ticks_tell_them_apart():
+    assert tick_labels(ticks(6.4012, 6.4049)) == ["6.401", "6.402", "6.403", "6.404", "6.405"]
+    assert tick_labels([0.0, 20.0, 40.0]) == ["0", "20", "40"]
+    assert tick_labels(ticks(12_340.1, 12_340.4)) == ["12,340.1", "12,340.2", "12,340.3", "12,340.4"]
 
 
 def test_ticks_are_round_and_hold_the_range():
