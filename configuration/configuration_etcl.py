@@ -30,7 +30,7 @@ class EtclConfig(TwoTowerConfig):
         triplet_text_temperature: Fixed temperature for the two texts of a triplet; `None` uses the learned one, as in
             the equations (section 3.1).
         text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.3).
-        label_smoothing: Probability that every loss spreads evenly over all candidates (section 3.3).
+        label_smoothing: Probability that every softmax spreads evenly over all candidates (section 3.3).
 
     Raises:
         ValueError: if a key is unknown, or a value is impossible.

@@ -9,8 +9,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from .hub_code import HubCodeMixin
-from .strict_config import StrictConfig
+from .configuration_two_tower import DualEncoderConfig
 
 # The first ids of every vocabulary of characters; known characters follow from `SPECIAL_IDS` on.
 PADDING_ID, UNKNOWN_ID = 0, 1
@@ -18,8 +17,10 @@ SPECIAL_IDS = 2
 
 
 @strict
-class LiweConfig(HubCodeMixin, StrictConfig):
+class LiweConfig(DualEncoderConfig):
     """Configuration of a `LiweModel`.
+
+    The arguments of `DualEncoderConfig` are accepted too.
 
     Args:
         vocab_size: Number of character ids for all languages, including padding and the unknown character.
@@ -79,6 +80,7 @@ class LiweConfig(HubCodeMixin, StrictConfig):
         if isinstance(self.vision_config, dict):
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
+        self.check_widths()
 
 
 __all__ = ["LiweConfig"]

@@ -11,10 +11,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from .configuration_clip_resnet import ClipResNetConfig
 from .configuration_etcl import EtclConfig
 from .configuration_mural import MuralConfig
-from .configuration_two_tower import check_projection_dim, feature_width
-from .hub_code import HubCodeMixin
+from .configuration_two_tower import DualEncoderConfig, check_projection_dim, feature_width
 from .languages import normalize_language
-from .strict_config import StrictConfig
 
 # The native model may be a MURAL, an ETCL, or a CLIP with a ResNet, which transformers does not have. Where babelens
 # is not installed, the copies of their code beside this file register them.
@@ -24,8 +22,10 @@ for _own in (MuralConfig, EtclConfig, ClipResNetConfig):
 
 
 @strict
-class MlaBaseConfig(HubCodeMixin, StrictConfig):
+class MlaBaseConfig(DualEncoderConfig):
     """Configuration of a frozen dual encoder, called the native model, and of the languages that are learned.
+
+    The arguments of `DualEncoderConfig` are accepted too.
 
     Args:
         base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
@@ -36,8 +36,8 @@ class MlaBaseConfig(HubCodeMixin, StrictConfig):
         acquirer_size: Width of the hidden layer of `mlp` acquirers.
         text_text_objective: Loss between a text and its native translation: `mse` between features that are not
             normalized (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
-        image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3) or `mse` (table
-            3).
+        image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
+            3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's own temperature and bias.
         logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
 
     Raises:
@@ -55,7 +55,7 @@ class MlaBaseConfig(HubCodeMixin, StrictConfig):
     acquirer: Literal["mlp", "linear"] = "mlp"
     acquirer_size: int = 256
     text_text_objective: Literal["mse", "nce"] = "mse"
-    image_text_objective: Literal["nce", "mse"] = "nce"
+    image_text_objective: Literal["nce", "mse", "sigmoid"] = "nce"
     logit_scale: float | int = 100.0
 
     def __post_init__(self, **kwargs: object) -> None:
@@ -72,6 +72,7 @@ class MlaBaseConfig(HubCodeMixin, StrictConfig):
         width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
         check_projection_dim(self, width)
+        self.check_widths()
 
     def validate_token_ids(self) -> None:
         """Does nothing: the ids of padding, beginning and end, which transformers' trainer writes, are those of the

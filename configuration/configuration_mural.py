@@ -69,6 +69,10 @@ class MuralConfig(TwoTowerConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be positive: it divides the cosines")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing={self.label_smoothing} must be a probability below 1")
+        if self.label_smoothing and self.image_text_loss == "sigmoid":
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing} is for the softmax: with image_text_loss='sigmoid' it is 0"
+            )
         super().__post_init__(**kwargs)
 
 

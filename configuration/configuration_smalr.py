@@ -16,9 +16,8 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from .hub_code import HubCodeMixin
+from .configuration_two_tower import DualEncoderConfig
 from .languages import normalize_languages
-from .strict_config import StrictConfig
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
@@ -28,8 +27,11 @@ SPECIAL_IDS = 3
 
 
 @strict
-class SmalrConfig(HubCodeMixin, StrictConfig):
+class SmalrConfig(DualEncoderConfig):
     """Configuration of a `SmalrModel`.
+
+    The arguments of `DualEncoderConfig` are accepted too; `matryoshka_dims` apply to images and whole sentences, and
+    not to the embeddings of words, which no search compares.
 
     Args:
         languages: BCP-47 tags of the languages, in the order of their ids.
@@ -148,6 +150,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
         if isinstance(self.vision_config, dict):
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
+        self.check_widths()
 
     @property
     def specific_sizes(self) -> list[int]:

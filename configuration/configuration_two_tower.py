@@ -98,8 +98,50 @@ DEFAULT_PROJECTION_DIM = 512
 
 
 @strict
-class TwoTowerConfig(HubCodeMixin, StrictConfig):
+class DualEncoderConfig(HubCodeMixin, StrictConfig):
+    """Configuration that all dual encoders share: the widths at which their embeddings are compared.
+
+    Subclasses call `check_widths` when the width of their shared space is known.
+
+    Args:
+        matryoshka_dims: Numbers of dimensions, each less than the width of the shared space. Training then compares
+            embeddings, and their first numbers up to each of these, so that they can be cut to them (Kusupati et al.
+            2022, Matryoshka representation learning): the loss is the mean over all widths.
+        truncate_dim: Number of dimensions that `Embedder`, sentence-transformers and exported graphs keep of every
+            embedding; by default all. The model itself computes all of them.
+
+    Raises:
+        ValueError: if a key is unknown, or a width is impossible.
+    """
+
+    matryoshka_dims: list[int] | tuple[int, ...] = ()
+    truncate_dim: int | None = None
+
+    def check_widths(self) -> None:
+        """Checks the numbers of dimensions, and sorts those of training.
+
+        Raises:
+            ValueError: if one of them is impossible.
+        """
+        self.matryoshka_dims = sorted({*self.matryoshka_dims}, reverse=True)
+        for width in self.matryoshka_dims:
+            if not 1 <= width < self.projection_dim:
+                raise ValueError(
+                    f"matryoshka_dims={self.matryoshka_dims}: {width} must be at least 1, and less than the "
+                    f"{self.projection_dim} dimensions of the embeddings"
+                )
+        if self.truncate_dim is not None and not 1 <= self.truncate_dim <= self.projection_dim:
+            raise ValueError(
+                f"truncate_dim={self.truncate_dim} must be at least 1, and at most the {self.projection_dim} "
+                "dimensions of the embeddings"
+            )
+
+
+@strict
+class TwoTowerConfig(DualEncoderConfig):
     """Configuration of a dual encoder of two towers.
+
+    The arguments of `DualEncoderConfig` are accepted too.
 
     Args:
         text_config: Configuration of the text tower, any transformers text encoder, as an object or as a dictionary. A
@@ -127,6 +169,11 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
             before its head; in a hidden layer of texts, that of texts applies once more.
         freeze: Towers that are frozen whenever the model is made or loaded, of `["image", "text"]`: they are not
             trained, and stay in evaluation mode. `["image"]` locks the image tower (Zhai et al. 2022, LiT).
+        image_text_loss: Loss of images with their texts: `softmax` over the cosines of a batch, as in the papers, or
+            `sigmoid`, by which each pair is told from the others by itself (Zhai et al. 2023, SigLIP). Translations
+            are compared by the softmax in any case.
+        logit_bias_init_value: Initial value of the learned bias that `sigmoid` adds to the logits. SigLIP's initial
+            temperature is `temperature_init_value=0.1`.
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
 
     Raises:
@@ -148,6 +195,8 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
     text_dropout: float | int = 0.0
     image_dropout: float | int = 0.0
     freeze: list[str] | tuple[str, ...] = ()
+    image_text_loss: Literal["softmax", "sigmoid"] = "softmax"
+    logit_bias_init_value: float | int = -10.0
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs: object) -> None:
@@ -165,6 +214,7 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
         else:
             self.projection_dim = image_width(self.vision_config)
             check_projection_dim(self, given, hint=": image_head=True projects images to any width")
+        self.check_widths()
 
 
 # ---- How a text encoder wants its texts to be pooled, as the files of sentence-transformers state it ----

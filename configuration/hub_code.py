@@ -349,6 +349,8 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKi
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
     prompts = {tag: tag for tag in prompt_languages(model.config)}
     settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}
+    if getattr(model.config, "truncate_dim", None) is not None:
+        settings["truncate_dim"] = model.config.truncate_dim
     _write(Path(folder, SETTINGS_FILE), settings)
 
 

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PIECE = 1 << 20  # bytes that are read at a time
-# Keys of configurations, processors and tokenizers without influence on what a model computes: where it came from, and
-# what loads it. The type of the weights is told with the weights.
+# Keys of configurations, processors and tokenizers without influence on what a model computes: where it came from,
+# what loads it, by which loss it was trained, and how many dimensions of its embeddings are kept, which whoever keeps
+# them records. The type of the weights is told with the weights.
 _WITHOUT_INFLUENCE = frozenset(
     """
     _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures auto_map
-    base_model_name_or_path custom_pipelines dtype embedding inference_mode is_local local_files_only name_or_path
-    processor_class revision tokenizer_file torch_dtype transformers_version
+    base_model_name_or_path custom_pipelines dtype embedding image_text_loss inference_mode is_local local_files_only
+    logit_bias_init_value matryoshka_dims name_or_path processor_class revision tokenizer_file torch_dtype
+    transformers_version truncate_dim
     """.split()  # noqa: SIM905
 )
 _CHANGE_WITH_CALLS = ("padding", "truncation")  # in tokenizer.json

@@ -30,7 +30,7 @@ from ..processing.processing_dual_encoder import longest_text
 from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
 from .linear_layers import fast_linear_layers
-from .loading import load_encoder
+from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
 from .stated_languages import languages_of, says_multilingual, warn_of_scripts
@@ -62,6 +62,8 @@ class Embedder:
         draft_jpegs: decode JPEG files that are much larger than what the model reads at a half, a quarter or an
             eighth of their size, with at least twice as many pixels on each side as the model reads. Photographs of
             a camera are prepared in a third of the time; their embeddings change in the third digit.
+        truncate_dim: number of the first dimensions of every embedding that are kept, for models that were trained
+            with `matryoshka_dims`; by default all.
 
     Attributes:
         draft: the sides that are kept of such a file, in pixels (`open_image`); None without `draft_jpegs`.
@@ -83,7 +85,10 @@ class Embedder:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         draft_jpegs: bool = False,
+        truncate_dim: int | None = None,
     ) -> None:
+        if truncate_dim is not None and truncate_dim < 1:
+            raise ArgumentError(f"truncate_dim={truncate_dim} must be at least 1")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         of_images: Any = getattr(model, "get_image_features", None)
@@ -98,6 +103,7 @@ class Embedder:
         self.processor = processor
         self.batch_size = batch_size
         self._source = ""  # where the model was loaded from
+        self.truncate_dim = truncate_dim
         self.draft = _side_of_drafts(processor) if draft_jpegs else None
         self._takes_language = takes_language(processor)
         # As SigLIP was trained.
@@ -118,6 +124,7 @@ class Embedder:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         draft_jpegs: bool = False,
+        truncate_dim: int | None = None,
         backend: Literal["torch", "onnx"] = "torch",
         **loading: Any,
     ) -> Self:
@@ -128,6 +135,8 @@ class Embedder:
             batch_size: as in `Embedder`.
             device: where to run; by default the accelerator when there is one, else the CPU.
             dtype, draft_jpegs: as in `Embedder`.
+            truncate_dim: as in `Embedder`; by default that of the model's configuration, or of the settings of
+                sentence-transformers in its folder.
             backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
@@ -140,7 +149,8 @@ class Embedder:
                 is damaged; an `OSError`.
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
             ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
-            ArgumentError: for another backend; for a device or a type with `onnx`, which has neither.
+            ArgumentError: for another backend; for a device or a type with `onnx`, which has neither; for a
+                `truncate_dim` below 1.
             MissingExtraError: for `onnx` without `babelens[onnx]`.
         """
         if backend not in ("torch", "onnx"):
@@ -151,10 +161,14 @@ class Embedder:
                     "backend='onnx' runs on the processor, at a precision that was chosen at the export"
                 )
             graphs, reads = load_onnx(folder_or_repo, **loading)
-            loaded = cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs)
+            truncate_dim = stated_truncation(folder_or_repo, graphs.config) if truncate_dim is None else truncate_dim
+            loaded = cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs, truncate_dim=truncate_dim)
         else:
             model, processor = load_encoder(folder_or_repo, **loading)
+            if truncate_dim is None:
+                truncate_dim = stated_truncation(folder_or_repo, model.config)
             settings: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "draft_jpegs": draft_jpegs}
+            settings["truncate_dim"] = truncate_dim
             loaded = cls(model, processor, device=device or default_device(), **settings)
         loaded._source = str(folder_or_repo)
         return loaded
@@ -359,6 +373,13 @@ class Embedder:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
                 features = encode(positions).float()
+                if self.truncate_dim is not None:
+                    if self.truncate_dim > features.shape[1]:
+                        raise ArgumentError(
+                            f"truncate_dim={self.truncate_dim}: the embeddings of this {type(self.model).__name__} "
+                            f"have {features.shape[1]} dimensions"
+                        )
+                    features = features[:, : self.truncate_dim]
                 if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
                     raise NonFiniteError(
                         f"{describe(positions[bad[0]])}: {type(self.model).__name__} computes an embedding of it with "
@@ -437,6 +458,12 @@ def _side_of_drafts(processor: Any) -> int | None:
     size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
     sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
     return max((2 * side for side in sides if side), default=None)
+
+
+def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
+    """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
+    cut = torch.from_numpy(embeddings[:, :width])
+    return nn.functional.normalize(cut, dim=-1).numpy()
 
 
 def default_device() -> torch.device | None:

@@ -87,7 +87,8 @@ class ImageIndex:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         if cache is None:
             return cls._encoded(embedder, states, {}, skip_bad_images, show_progress)
-        store = ImageStore(cache, image_fingerprint(embedder.model, embedder.processor), folder, embedder.draft)
+        identity = image_fingerprint(embedder.model, embedder.processor)
+        store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
         with store.in_turn():
             known = store.load()
             index = cls._encoded(embedder, states, known, skip_bad_images, show_progress)

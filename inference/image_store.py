@@ -34,11 +34,15 @@ class ImageStore:
         fingerprint: that of the model (`image_fingerprint`).
         folder: the folder of images.
         draft: the sides that are kept of large JPEG files (`Embedder.draft`), on which their embeddings depend.
+        truncate_dim: the dimensions that are kept of embeddings, or None for all.
     """
 
-    def __init__(self, cache: Path, fingerprint: str, folder: Path, draft: int | None) -> None:
+    def __init__(
+        self, cache: Path, fingerprint: str, folder: Path, draft: int | None, truncate_dim: int | None = None
+    ) -> None:
         of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
-        self.file = cache / f"{fingerprint}-{of_folder}{'' if draft is None else f'-{draft}'}.npz"
+        self.file = cache / f"{fingerprint}-{of_folder}{'' if draft is None else f'-{draft}'}"
+        self.file = self.file.with_name(f"{self.file.name}{'' if truncate_dim is None else f'-dim{truncate_dim}'}.npz")
 
     def load(self) -> dict[str, np.ndarray]:
         """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""

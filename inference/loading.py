@@ -14,6 +14,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelFolderError, ModelKindError
 from ..configuration.files import check_finished
+from ..configuration.hub_code import SETTINGS_FILE
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
 from .text_only import TextEncoder, is_text_encoder, load_text_only
 
@@ -85,6 +86,19 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
     check_reading(processor, source)
     return model, processor
+
+
+def stated_truncation(folder_or_repo: str | Path, config: Any) -> int | None:
+    """The number of dimensions of embeddings that are kept, as a model's configuration states it, or the settings of
+    sentence-transformers in its folder; None for all."""
+    stated = getattr(config, "truncate_dim", None)
+    settings = Path(folder_or_repo, SETTINGS_FILE)
+    if stated is None and settings.is_file():
+        try:
+            stated = json.loads(settings.read_text("utf-8")).get("truncate_dim")
+        except ValueError as error:
+            raise ModelFolderError(f"{folder_or_repo}: {SETTINGS_FILE} is damaged: {error}") from error
+    return stated
 
 
 def _of_adapters(loading: dict[str, Any]) -> dict[str, Any]:

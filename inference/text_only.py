@@ -156,6 +156,8 @@ def load_text_only(
         max_text_length=min(longest, settings.get("max_seq_length") or longest),
         pad_to_max_length="siglip" in config.model_type,
     )
+    if getattr(encoder.config, "truncate_dim", None) is None and prompts.get("truncate_dim"):
+        encoder.config.truncate_dim = prompts["truncate_dim"]
     return TextEncoder(encoder, pooling, layers), processor
 
 

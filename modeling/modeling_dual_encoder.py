@@ -7,6 +7,7 @@ Trainers call the same function on embeddings that were gathered from many chunk
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ class DualEncoderOutput(ModelOutput):
         paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
         temperature ([]): the learned temperature, at least 0.01. It is part of the graph, so that a loss can be
             computed outside of a wrapped model.
+        logit_bias ([]): what is added to the logits, if the loss of images and texts reads it (`sigmoid_loss`); it is
+            part of the graph, too.
 
     The towers' outputs hold the states at all positions. With `return_logits=False`, which saves memory in the
     training of large batches, they are left out unless hidden states or attentions are asked for.
@@ -50,12 +53,16 @@ class DualEncoderOutput(ModelOutput):
     vision_model_output: BaseModelOutputWithPooling | None = None
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
+    logit_bias: Tensor | None = None
 
     def to_tuple(self) -> tuple[Any, ...]:
         return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
+# The fields of outputs that hold vectors of the shared space.
+_SIDES = ("text", "image", "paired_text", "masked_text")
+_EMBEDDINGS = [f"{side}_{kind}" for side in _SIDES for kind in ("embeds", "features")]
 
 
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
@@ -100,6 +107,24 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """
         raise NotImplementedError
 
+    def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
+        """Computes a loss of embeddings, and of their first dimensions up to each of the configuration's
+        `matryoshka_dims`, and returns the mean.
+
+        Args:
+            loss: maps an output to a loss []; it normalizes the embeddings that it compares.
+            output: the embeddings.
+
+        Returns:
+            The loss [].
+        """
+        widths = self.config.matryoshka_dims
+        if not widths:
+            return loss(output)
+        present = {name: value for name in _EMBEDDINGS if (value := output.get(name)) is not None}
+        cut = [replace(output, **{name: value[:, :width] for name, value in present.items()}) for width in widths]
+        return torch.stack([loss(each) for each in (output, *cut)]).mean()
+
     def bound_temperature(self) -> None:
         """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
 
@@ -122,7 +147,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """What is added to the logits: 0, except for SigLIP."""
+        """What is added to the logits: 0, except for SigLIP and models that are trained with its loss."""
         return 0.0
 
     def with_logits_and_loss(
@@ -236,15 +261,17 @@ def at_least(value: Tensor, bound: float) -> Tensor:
 
 
 class LearnedTemperature(nn.Module):
-    """A temperature that is trained.
+    """A temperature that is trained, and with it, for `sigmoid_loss`, a bias of the logits.
 
     Args:
         initial: initial temperature.
+        bias: initial bias; by default, there is none.
     """
 
-    def __init__(self, initial: float) -> None:
+    def __init__(self, initial: float, bias: float | None = None) -> None:
         super().__init__()
         self.temperature = nn.Parameter(torch.tensor(float(initial)))
+        self.bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self) -> Tensor:
         """Returns the bounded temperature [], by which cosines are divided, as a new tensor in the graph."""

@@ -6,6 +6,7 @@ It starts from a MURAL with one linear layer on the text side for all tasks, whi
 """
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
-from ..configuration.configuration_two_tower import TwoTowerConfig
+from ..configuration.configuration_two_tower import DualEncoderConfig, TwoTowerConfig
 from ..configuration.errors import ModelKindError
 from ..configuration.strict_config import IMAGE_TEXT
 from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
@@ -23,7 +24,8 @@ from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
 # The keys that an ETCL model takes over from a MURAL, as both have them.
-_OF_TWO_TOWERS = [field.name for field in fields(TwoTowerConfig) if field.name in TwoTowerConfig.__annotations__]
+_SHARED = TwoTowerConfig.__annotations__ | DualEncoderConfig.__annotations__
+_OF_TWO_TOWERS = [field.name for field in fields(TwoTowerConfig) if field.name in _SHARED]
 
 
 class EtclModel(TwoTowerModel):
@@ -67,7 +69,11 @@ class EtclModel(TwoTowerModel):
         model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace(head, "text_projection"): value for name, value in source.state_dict().items()}
-        model.load_state_dict({name: value for name, value in weights.items() if not name.startswith("text_heads")})
+        own = model.state_dict()
+        weights = {name: value for name, value in weights.items() if not name.startswith("text_heads")}
+        if options.get("image_text_loss") is not None:  # the bias of SigLIP's loss is new, or not needed any more
+            weights = {name: weights.get(name, value) for name, value in own.items()}
+        model.load_state_dict(weights)
         return model.train(source.training)
 
     @can_return_tuple
@@ -111,19 +117,28 @@ class EtclModel(TwoTowerModel):
         Raises:
             ValueError: if the output has no texts, or neither images nor translations.
         """
+        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
+
+    def _objective(self, output: DualEncoderOutput, *, positives: Tensor | None, tile_size: int | None) -> Tensor:
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (images is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         config = self.config
         options = {"positives": positives, "tile_size": tile_size, "label_smoothing": config.label_smoothing}
         if translations is None:
-            return symmetric_contrastive_loss(images, texts, output.temperature, **options)
-        options["margin"] = config.text_text_margin
+            return self.image_text_loss(output, texts, **options)
+        margin = {"margin": config.text_text_margin}
         if images is None:
             temperature = config.text_text_temperature or output.temperature
-            return symmetric_contrastive_loss(texts, translations, temperature, **options)
-        options["text_text_temperature"] = config.triplet_text_temperature
-        return triple_contrastive_loss(images, texts, translations, output.temperature, **options)
+            return symmetric_contrastive_loss(texts, translations, temperature, **margin, **options)
+        fixed = config.triplet_text_temperature
+        if output.logit_bias is None:
+            return triple_contrastive_loss(
+                images, texts, translations, output.temperature, text_text_temperature=fixed, **margin, **options
+            )
+        of_texts = symmetric_contrastive_loss(texts, translations, fixed or output.temperature, **margin, **options)
+        of_images = [self.image_text_loss(output, each, **options) for each in (texts, translations)]
+        return (of_images[0] + of_texts + of_images[1]) / 3
 
 
 __all__ = ["EtclModel"]

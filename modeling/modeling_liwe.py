@@ -12,6 +12,7 @@ Two things are not specified by the code. Here, padded words take no part in the
 of a text is the mean of the last states of both directions, each of which has read the whole text.
 """
 
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -157,6 +158,9 @@ class LiweModel(WordDualEncoderModel):
             step: the training step, with which the loss turns from all negatives to the hardest ones, at a rate for
                 images and texts and a rate for texts in two languages.
         """
+        return self.mean_over_widths(partial(self._objective, step=step), output)
+
+    def _objective(self, output: Any, *, step: TrainingStep) -> Tensor:
         image_labels, text_labels = self.labels(output)
         languages = [output.language_ids == language for language in output.language_ids.unique()]
         texts = [(output.text_embeds[mine], text_labels[mine]) for mine in languages]

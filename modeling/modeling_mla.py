@@ -175,6 +175,8 @@ class MlaModel(MlaPreTrainedModel):
             for parameter in self.acquirer_parameters():
                 parameter.requires_grad_(False)
             self.temperature_parameter.requires_grad_(temperature)
+            if self.config.image_text_objective == "sigmoid" and isinstance(self.logit_bias, nn.Parameter):
+                self.logit_bias.requires_grad_(temperature)
         if part != "native":
             for parameter in self.acquirer_parameters(languages):
                 parameter.requires_grad_(True)

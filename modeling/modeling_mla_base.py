@@ -8,6 +8,7 @@ are the targets of other texts; subclasses define how those other texts are embe
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Literal, Self
 
@@ -26,8 +27,9 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_clip_resnet import ClipResNetConfig
 from ..configuration.configuration_two_tower import text_positions
+from ..configuration.errors import ModelKindError
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
-from .losses.contrastive import symmetric_contrastive_loss
+from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_clip_resnet import ClipResNetModel
 from .modeling_common import Call, asks_for_states, encode_by_length, is_exporting, tower_keywords
 from .modeling_dual_encoder import (
@@ -245,6 +247,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             vision_model_output=with_states(images),
             paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
             temperature=self._temperature(),
+            logit_bias=self._bias_of_loss(),
             text_features=text_features,
             image_features=image_features,
             paired_text_features=paired_text_features,
@@ -303,6 +306,25 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
         return at_least(native.temperature, MIN_TEMPERATURE)
 
+    def _bias_of_loss(self) -> Tensor | None:
+        """Returns what the native model adds to its logits, [], for an objective that reads it."""
+        bias = self.logit_bias
+        if self.config.image_text_objective != "sigmoid" or not isinstance(bias, Tensor):
+            return None
+        return bias.clone().reshape(())
+
+    def check_objectives(self) -> None:
+        """Checks that the native model has what the objectives of the configuration read.
+
+        Raises:
+            ModelKindError: if its logits have no bias, and images and texts are compared by the sigmoid.
+        """
+        if self.config.image_text_objective == "sigmoid" and not isinstance(self.logit_bias, Tensor):
+            raise ModelKindError(
+                "image_text_objective='sigmoid' needs a native model whose logits have a bias, such as SigLIP; those "
+                f"of {self.native_model.config.model_type!r} have none: choose 'nce'"
+            )
+
     @torch.no_grad()
     def bound_temperature(self) -> None:
         native = self.native_model
@@ -322,8 +344,13 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         Arguments are those of `DualEncoderPreTrainedModel`.
 
         Raises:
+            ModelKindError: as in `check_objectives`.
             ValueError: if the output has no texts, or neither images nor native translations.
         """
+        self.check_objectives()
+        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
+
+    def _objective(self, output: Any, *, positives: Tensor | None, tile_size: int | None) -> Tensor:
         pairs = [
             (output.paired_text_features, output.paired_text_embeds, self.config.text_text_objective),
             (output.image_features, output.image_embeds, self.config.image_text_objective),
@@ -333,10 +360,13 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             raise ValueError("a loss needs texts and their images or native translations")
         temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale
         options = {"positives": positives, "tile_size": tile_size}
-        losses = [
-            nn.functional.mse_loss(output.text_features.float(), features.float())
-            if objective == "mse"
-            else symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
-            for features, embeds, objective in given
-        ]
+
+        def loss(features: Tensor, embeds: Tensor, objective: str) -> Tensor:
+            if objective == "mse":
+                return nn.functional.mse_loss(output.text_features.float(), features.float())
+            if objective == "sigmoid":
+                return sigmoid_loss(embeds, output.text_embeds, output.temperature, output.logit_bias, **options)
+            return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
+
+        losses = [loss(*each) for each in given]
         return torch.stack(losses).sum() if len(losses) > 1 else losses[0]

@@ -5,6 +5,7 @@ MURAL has an image tower and a text tower. The text tower's state at [CLS] goes 
 for matching images with texts and one for matching translations (section 3.1).
 """
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -155,6 +156,9 @@ class MuralModel(TwoTowerModel):
         Raises:
             ValueError: if the output has no texts, or neither images nor translations.
         """
+        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
+
+    def _objective(self, output: DualEncoderOutput, *, positives: Tensor | None, tile_size: int | None) -> Tensor:
         if output.text_embeds is None or (output.image_embeds is None and output.paired_text_embeds is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         options = {"positives": positives, "tile_size": tile_size}
@@ -162,8 +166,7 @@ class MuralModel(TwoTowerModel):
             left, right = output.text_embeds, output.paired_text_embeds
             options["margin"] = self.config.text_text_margin
             return symmetric_contrastive_loss(left, right, self.config.text_text_temperature, **options)
-        options["label_smoothing"] = self.config.label_smoothing
-        return symmetric_contrastive_loss(output.image_embeds, output.text_embeds, output.temperature, **options)
+        return self.image_text_loss(output, output.text_embeds, label_smoothing=self.config.label_smoothing, **options)
 
 
 __all__ = ["MuralModel"]

@@ -273,17 +273,25 @@ class SmalrModel(WordDualEncoderModel):
         if output.image_embeds is None and output.text_embeds is not None and positives is not None:
             return self._word_alignment(output, positives.reshape(-1))
         image_labels, labels = self.labels(output)
-        texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
+        texts, languages = output.text_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
-        multimodal = self._multimodal(images, texts, image_labels, grid)
+        multimodal = self.mean_over_widths(
+            lambda cut: self._multimodal(cut.image_embeds, cut.text_embeds, image_labels, grid), output
+        )
         mask = neighborhood = adversarial = texts.new_zeros(())
         if output.masked_text_embeds is not None:
-            multimodal = multimodal + self._multimodal(images, output.masked_text_embeds, image_labels, grid)
+            multimodal = multimodal + self.mean_over_widths(
+                lambda cut: self._multimodal(cut.image_embeds, cut.masked_text_embeds, image_labels, grid), output
+            )
             mask = self._mask_loss(output, grid)
         if self.config.neighborhood_weight:
             # With an encoder for each language, the words of two languages need not share a space.
-            for embeds in [texts] if self.config.language_branches else [output.sentence_embeds, texts]:
-                neighborhood = neighborhood + neighborhood_loss(embeds, labels, languages, **self._constraints)
+            if not self.config.language_branches:
+                sentences = output.sentence_embeds
+                neighborhood = neighborhood + neighborhood_loss(sentences, labels, languages, **self._constraints)
+            neighborhood = neighborhood + self.mean_over_widths(
+                lambda cut: neighborhood_loss(cut.text_embeds, labels, languages, **self._constraints), output
+            )
         if self.config.adversarial_weight:
             adversarial = adversarial_language_loss(
                 output.sentence_embeds,

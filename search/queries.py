@@ -51,6 +51,7 @@ def search_index(
     Examples:
         >>> search_index(index, embedder, ["ein rotes Auto", "une voiture rouge"], language=["de", "fr"])
     """
+    from ..inference.embedder import first_dimensions
     from ..inference.fingerprint import image_fingerprint
 
     if not texts and not len(images):
@@ -62,7 +63,12 @@ def search_index(
     )
     parts = [embedder.encode_text(texts, language=language)] if texts else []
     parts += [embedder.encode_image(images)] if len(images) else []
-    return search_merged(index, np.concatenate(parts), merge=merge, top=top, where=where, settings=settings)
+    queries = np.concatenate(parts)
+    if (
+        queries.shape[1] > index.info.dimension
+    ):  # its embeddings were cut (`truncate_dim`), and are those of this model
+        queries = first_dimensions(queries, index.info.dimension)
+    return search_merged(index, queries, merge=merge, top=top, where=where, settings=settings)
 
 
 def search_merged(

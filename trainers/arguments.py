@@ -230,7 +230,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
             "written to the configuration."
         },
     )
-    image_text_objective: Literal["mse", "nce"] | None = field(
+    image_text_objective: Literal["mse", "nce", "sigmoid"] | None = field(
         default=None,
         metadata={
             "help": "Objective of language exposure; default: that of the model's configuration. A value is written "
@@ -267,9 +267,13 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
                 "train_temperature: with trainable='acquirers', the temperature is that of the frozen native model; "
                 "it is for 'native' and 'all'"
             )
-        for name in ("text_text_objective", "image_text_objective"):
-            if getattr(self, name) not in (None, "mse", "nce"):
-                raise ValueError(f"{name}={getattr(self, name)!r} must be 'mse' or 'nce'")
+        for name, objectives in {
+            "text_text_objective": ("mse", "nce"),
+            "image_text_objective": ("mse", "nce", "sigmoid"),
+        }.items():
+            if getattr(self, name) not in (None, *objectives):
+                known = ", ".join(map(repr, objectives))
+                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {known}")
         super().__post_init__()
 
 

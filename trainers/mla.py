@@ -86,10 +86,11 @@ class MlaTrainer(ContrastiveTrainer):
             raise TrainingSetupError(
                 "nothing is to be trained: the model has acquired no language; add_language makes room for one"
             )
-        model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
         for name in ("text_text_objective", "image_text_objective"):
             if getattr(args, name) is not None:
                 setattr(model.config, name, getattr(args, name))
+        model.check_objectives()
+        model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
         self._native = Embedder(
             model.native_model,
             self.processing_class.native,

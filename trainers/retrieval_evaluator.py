@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
+from torch import Tensor
 from transformers import EvalPrediction
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.languages import normalize_languages
 from ..data.corpus.corpus import languages_of
-from ..modeling.losses.contrastive import symmetric_contrastive_loss
+from ..modeling.losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from .base import over_languages
 
@@ -51,8 +53,10 @@ class RetrievalEvaluator:
 
         Returns:
             `mean_recall` in percent, and what `compute_metrics` returns: each the mean over the languages, followed by
-            the value of each language, such as `mean_recall_de`; and `loss`, the mean over languages and batches of
-            the contrastive loss between captions and their images (MURAL, section 3.1: the sum of both directions).
+            the value of each language, such as `mean_recall_de`; `mean_recall_dim_64` for each width of the model's
+            `matryoshka_dims`; and `loss`, the mean over languages and batches of
+            the contrastive loss between captions and their images (MURAL, section 3.1: the sum of both directions), or
+            of SigLIP's sigmoid for a MURAL or an ETCL that is trained with it.
             It divides the cosines by the temperature of the model, or, for one that learns none, by CLIP's, 1/100.
 
         Raises:
@@ -68,12 +72,18 @@ class RetrievalEvaluator:
         temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
         by_metric: dict[str, dict[str, float]] = {}
         for language, prediction in predictions.items():
-            values = {"mean_recall": recalls[language]["mean_recall"]}
+            values = {name: value for name, value in recalls[language].items() if name.startswith("mean_recall")}
             if self.compute_metrics is not None:
                 values |= self.compute_metrics(prediction)
             for name, value in values.items():
                 by_metric.setdefault(name, {})[language] = value
-        metrics = {"loss": fmean(self._loss(prediction, temperature) for prediction in predictions.values())}
+        compare: Callable[..., Tensor] = symmetric_contrastive_loss
+        if getattr(model.config, "image_text_loss", "") == "sigmoid":
+            compare = partial(sigmoid_loss, bias=float(model.logit_bias))
+        losses = [
+            self._loss(prediction, partial(compare, temperature=temperature)) for prediction in predictions.values()
+        ]
+        metrics = {"loss": fmean(losses)}
         for name, of in by_metric.items():
             metrics |= over_languages(name, of)
         return metrics
@@ -84,27 +94,32 @@ class RetrievalEvaluator:
         """Returns the recalls of `evaluate_retrieval`, and the embeddings as `compute_metrics` takes them, both by
         language; arguments and errors as in a call."""
         # Imported here, so that a trainer can be read and imported without what evaluates its model.
+        from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
-        from ..inference.embedder import Embedder
+        from ..inference.embedder import Embedder, first_dimensions
 
         languages = evaluated_languages(processor, data, self.languages)
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
         embedder = Embedder(model, processor, batch_size=self.batch_size)
         recalls = evaluate_retrieval(embedder, data, languages, embeddings=embeddings)
+        for language, (texts, images, rows) in embeddings.items():
+            for width in getattr(model.config, "matryoshka_dims", None) or ():
+                cut = embedding_ranks(first_dimensions(images, width), first_dimensions(texts, width), rows)
+                recalls[language][f"mean_recall_dim_{width}"] = cut.recalls()["mean_recall"]
         return recalls, {
             language: EvalPrediction(predictions=(texts, images), label_ids=np.array([first for first, *_ in rows]))
             for language, (texts, images, rows) in embeddings.items()
         }
 
     @torch.no_grad()
-    def _loss(self, prediction: EvalPrediction, temperature: float) -> float:
+    def _loss(self, prediction: EvalPrediction, compare: Callable[..., Tensor]) -> float:
         texts, images = (torch.from_numpy(side) for side in prediction.predictions)
         labels = torch.from_numpy(prediction.label_ids)
         batches = math.ceil(len(texts) / self.batch_size)
         losses = []
         for start in range(batches):
             own = labels[start::batches]  # captions of one image follow each other: each goes to another batch
-            losses.append(symmetric_contrastive_loss(images[own], texts[start::batches], temperature, positives=own))
+            losses.append(compare(images[own], texts[start::batches], positives=own))
         return torch.stack(losses).mean().item()
 
 

@@ -10,7 +10,7 @@ from ..configuration.defaults import Precision
 from ..configuration.errors import CorpusError
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .options import BatchSize, Model, SkipBadImages, TextTask, TrustRemoteCode, WholeJpegs, split_tags
+from .options import BatchSize, Model, SkipBadImages, TextTask, TruncateDim, TrustRemoteCode, WholeJpegs, split_tags
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def embed(
     skip_bad_images: SkipBadImages = False,
     whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
+    truncate_dim: TruncateDim = None,
     precision: Annotated[
         Precision,
         typer.Option(
@@ -145,6 +146,8 @@ def embed(
     begin_work()
     from .models import load_embedder
 
+    loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": not whole_jpegs, "truncate_dim": truncate_dim}
+    loading["trust_remote_code"] = trust_remote_code
     if not output.suffix:
         job = EmbeddingJob(
             source=images or texts or "",
@@ -164,16 +167,12 @@ def embed(
             workers=workers,
             on_ray=engine == "ray",
             address=address,
-            batch_size=batch_size,
-            draft_jpegs=not whole_jpegs,
-            trust_remote_code=trust_remote_code,
+            **loading,
         )
         return
     if images and output.suffix == ".parquet":
         check_names(Path(images))
-    embedder = load_embedder(
-        model, batch_size=batch_size, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code
-    )
+    embedder = load_embedder(model, **loading)
     if images:
         embed_images(embedder, Path(images), output, precision=precision, skip_bad_images=skip_bad_images)
     elif texts:

@@ -21,6 +21,7 @@ from .options import (
     SourceOptions,
     Split,
     TopK,
+    TruncateDim,
     TrustRemoteCode,
     check_reranking,
     split_tags,
@@ -54,6 +55,7 @@ def captions(
     output: ResultsFile = None,
     report: Report = True,
     batch_size: BatchSize = 64,
+    truncate_dim: TruncateDim = None,
     consistency: Annotated[
         bool,
         typer.Option(
@@ -149,7 +151,7 @@ def captions(
         option = "--consistency-translator"
         translator = load_translator(consistency_translator, None, trust_remote_code, option)
     evaluate_captions(
-        load_retrieval_embedder(model, **code),
+        load_retrieval_embedder(model, truncate_dim=truncate_dim, **code),
         data,
         tags,
         translator=translator,

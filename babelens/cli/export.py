@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .console import plain_console
-from .options import AsJson, Model, Split, TrustRemoteCode
+from .options import AsJson, Model, Split, TruncateDim, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def export(
         ),
     ] = None,
     split: Split = None,
+    truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -90,10 +91,13 @@ def export(
 
     precisions = [each.value for each in precision or [Precision.fp32]]
     corpus = None if data is None else load_captions(data, split=split)  # before the export, which takes minutes
-    exported = export_onnx(model, output, precisions=precisions, trust_remote_code=trust_remote_code)
+    exported = export_onnx(
+        model, output, precisions=precisions, truncate_dim=truncate_dim, trust_remote_code=trust_remote_code
+    )
     recalls = {}
     if corpus is not None:
-        encoders = {"model": Embedder.from_pretrained(model, device="cpu", trust_remote_code=trust_remote_code)}
+        loading: dict[str, Any] = {"truncate_dim": truncate_dim, "trust_remote_code": trust_remote_code}
+        encoders = {"model": Embedder.from_pretrained(model, device="cpu", **loading)}
         for each in precisions:
             encoders[each] = Embedder.from_pretrained(output, backend="onnx", precision=each)
         languages = list(languages_of(corpus))

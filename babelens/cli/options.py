@@ -53,6 +53,14 @@ TrustRemoteCode = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 BatchSize = Annotated[int, typer.Option(help="Number of images or texts that are encoded at a time.", min=1)]
+TruncateDim = Annotated[
+    int | None,
+    typer.Option(
+        help="Keep only the first dimensions of every embedding, of a model that was trained with `matryoshka_dims`. "
+        "Without this option, as many as the model's configuration states, or all.",
+        min=1,
+    ),
+]
 SkipBadImages = Annotated[
     bool,
     typer.Option(

@@ -11,7 +11,10 @@ from .data import RecipeData
 from .loading import Workflow
 
 # What a model that training goes on from may change: its tasks, each with a head, and its losses.
-_OF_TASKS = ("tasks", "label_smoothing", "text_text_temperature", "text_text_margin")
+_OF_TASKS = (
+    *("tasks", "image_text_loss", "logit_bias_init_value", "label_smoothing"),
+    *("text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
+)
 
 
 class MuralData(RecipeData):

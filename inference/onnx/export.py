@@ -54,10 +54,11 @@ def export_onnx(
         source: the model or an adapter: a folder, or a repository on the Hub.
         output: a new folder; or the folder of the model itself, which gets graphs beside its weights.
         precisions: of `fp32`, `fp16` and `int8`.
-        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
+            compute the first dimensions of the embeddings alone.
 
     Raises:
-        ArgumentError: for an unknown precision.
+        ArgumentError: for an unknown precision, or more dimensions than the embeddings have.
         MissingExtraError: without `babelens[onnx]`.
         ModelFolderError: if there is no such model, or a file of it is missing or damaged.
         ModelKindError: if it is no dual encoder, or its graph would depend on values in its inputs.
@@ -104,6 +105,8 @@ def _load(source: str | Path, **loading: Any) -> Embedder:
         )
     if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
         embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call
+    if embedder.truncate_dim is not None:
+        embedder.model.config.truncate_dim = embedder.truncate_dim
     embedder.model.eval().requires_grad_(False)
     return embedder
 
@@ -124,6 +127,8 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> Gr
     config: Any = embedder.model.config
     with torch.no_grad():
         width = Tower(embedder.model, "text")(batches["text"][0]).shape[-1]
+    if width < (embedder.truncate_dim or 0):
+        raise ArgumentError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
     reading, why = _reading(embedder, graphs.parent, list(inputs["text"]))
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(

@@ -29,7 +29,8 @@ _NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 class Tower(nn.Module):
-    """One tower of a dual encoder as a module: it maps inputs by name to features [N, d], which are not normalized.
+    """One tower of a dual encoder as a module: it maps inputs by name to features [N, d], which are not normalized,
+    and are cut to the `truncate_dim` of the model's configuration.
 
     Args:
         model: the dual encoder.
@@ -42,7 +43,9 @@ class Tower(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Returns the features of texts or images, [N, d]."""
-        return as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
+        features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
+        width = getattr(self.model.config, "truncate_dim", None)
+        return features if width is None else features[:, :width]
 
 
 def free_dimensions(tower: str, inputs: Mapping[str, Tensor], *, fixed_length: bool) -> dict[str, list[str | None]]:

@@ -1,6 +1,6 @@
 """The losses, as pure functions of tensors: one module for each family.
 
-    contrastive     the softmax over the cosines of a batch: MURAL, ETCL, CLIP, ALIGN, MLA
+    contrastive     the softmax over the cosines of a batch: MURAL, ETCL, CLIP, ALIGN, MLA; and SigLIP's sigmoid
     interpolated    RC3's softmax over Euclidean distances, with negatives that are moved towards the anchor
     triplet         SMALR's triplets with the most violated margins
     smalr           what SMALR adds to align its languages
@@ -11,7 +11,7 @@ The names below are the public ones. Models import the modules, so that a publis
 own method alone; there `contrastive` is the file `losses_contrastive.py`.
 """
 
-from .contrastive import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
+from .contrastive import contrastive_loss, sigmoid_loss, symmetric_contrastive_loss, triple_contrastive_loss
 from .interpolated import interpolated_contrastive_loss, relevance_regularization
 from .triplet import top_violation_triplet_loss
 
@@ -19,6 +19,7 @@ __all__ = [
     "contrastive_loss",
     "interpolated_contrastive_loss",
     "relevance_regularization",
+    "sigmoid_loss",
     "symmetric_contrastive_loss",
     "top_violation_triplet_loss",
     "triple_contrastive_loss",

@@ -1,18 +1,17 @@
 """Contrastive losses over the cosines of a batch, as pure functions of embeddings.
 
 `contrastive_loss` is the in-batch softmax of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN;
-`triple_contrastive_loss` is ETCL's (equation 4). The logits are computed one tile at a time, and computed again in the
-backward pass instead of being kept. Values and gradients are exactly those of the whole matrix of logits, with
-O(N * tile) instead of O(N^2) memory.
+`triple_contrastive_loss` is ETCL's (equation 4); `sigmoid_loss` is SigLIP's (Zhai et al. 2023, section 3.2). The
+logits are computed one tile at a time, and are not kept for the backward pass. Values and gradients are exactly those
+of the whole matrix of logits, with O(N * tile) instead of O(N^2) memory.
 """
 
 from functools import reduce
-from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, softplus
 
 DEFAULT_TILE = 1024
 
@@ -57,13 +56,7 @@ def contrastive_loss(
         >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
         >>> (forward + backward).backward()
     """
-    if x.shape != y.shape or x.dim() != 2:
-        raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
-    if positives is not None:
-        _check_positives(positives, len(x))
-    tile_size = DEFAULT_TILE if tile_size is None else tile_size
-    if tile_size < 1:
-        raise ValueError(f"tile_size={tile_size} must be at least 1")
+    tile_size = _checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
     # Under autocast, the matrix product would run in half precision, which is too coarse for cosines that are divided
     # by a temperature of 0.01.
@@ -140,6 +133,63 @@ def triple_contrastive_loss(
     return (image_a + a_b + b_image) / 3
 
 
+def sigmoid_loss(
+    x: Tensor,
+    y: Tensor,
+    temperature: Tensor | float,
+    bias: Tensor | float,
+    *,
+    positives: Tensor | None = None,
+    tile_size: int | None = None,
+) -> Tensor:
+    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2): each of the N^2 pairs of a batch is judged by itself,
+    without a softmax over the others.
+
+    With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
+    `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. It is symmetric in `x` and `y`.
+
+    Args:
+        x, y, tile_size: as in `contrastive_loss`.
+        temperature: divides the cosines, 1/t' of the paper, which begins with 0.1; if it is a tensor that requires a
+            gradient, it receives one.
+        bias: is added to the logits, b of the paper, which begins with -10, because nearly all pairs are negatives;
+            like the temperature, it may be trained.
+        positives: pairs beside the diagonal that are correct too, as in `contrastive_loss`; they count neither as
+            positives nor as negatives.
+
+    Returns:
+        A scalar in float32 (float64 for float64 inputs).
+
+    Shape:
+        x, y: [N, d]; temperature, bias: []; positives: [N, N] bool, or [N] or [K, N] integer.
+
+    Raises:
+        ValueError: as in `contrastive_loss`.
+
+    Examples:
+        >>> sigmoid_loss(image_embeds, text_embeds, temperature=0.1, bias=-10.0).backward()
+    """
+    tile_size = _checked_tile_size(x, y, positives, tile_size)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        temperature, bias = (torch.as_tensor(value, dtype=dtype, device=x.device) for value in (temperature, bias))
+        x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit without its bias
+        y = normalize(y.to(dtype), dim=-1)
+        return _TiledSigmoid.apply(x, y, bias, positives, tile_size)
+
+
+def _checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
+    """Checks the arguments of a loss, and returns the number of rows and columns of its tiles."""
+    if x.shape != y.shape or x.dim() != 2:
+        raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
+    if positives is not None:
+        _check_positives(positives, len(x))
+    tile_size = DEFAULT_TILE if tile_size is None else tile_size
+    if tile_size < 1:
+        raise ValueError(f"tile_size={tile_size} must be at least 1")
+    return tile_size
+
+
 def _check_positives(positives: Tensor, count: int) -> None:
     if positives.dtype == torch.bool:
         fits = positives.shape == (count, count)
@@ -167,8 +217,7 @@ class _TiledSoftmax(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, tile_size: int, with_mean: bool
     ) -> tuple[Tensor, Tensor]:
         count = len(x)
-        starts = range(0, count, tile_size)
-        ctx.tiles = list(product([slice(start, min(start + tile_size, count)) for start in starts], repeat=2))
+        ctx.tiles = _tiles(count, tile_size)
         lse = x.new_full((2, count), -torch.inf)
         total, finite = x.new_zeros(2, count), x.new_full((2, count), count)
         for rows, columns in ctx.tiles:
@@ -211,6 +260,54 @@ class _TiledSoftmax(torch.autograd.Function):
                 if ctx.needs_input_grad[1]:
                     grad_y[columns].addmm_(grad.T, x[rows])
         return grad_x, grad_y, grad_right, None, None, None
+
+
+class _TiledSigmoid(torch.autograd.Function):
+    """Computes SigLIP's loss of `x @ y.T + bias`, [], one tile at a time, and its gradients in the same pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, bias: Tensor, positives: Tensor | None, tile_size: int) -> Tensor:
+        count = len(x)
+        loss, grad_bias = x.new_zeros(()), x.new_zeros(())
+        grad_x, grad_y = (torch.zeros_like(side) if ctx.needs_input_grad[k] else None for k, side in enumerate((x, y)))
+        for rows, columns in _tiles(count, tile_size):
+            logits = (x[rows] @ y[columns].T).add_(bias)
+            if positives is not None:
+                excluded = _same(positives, rows, columns)
+                if rows == columns:
+                    excluded.fill_diagonal_(False)
+                logits.masked_fill_(excluded, -torch.inf)  # no loss and no gradient
+            if rows == columns:
+                logits.diagonal().neg_()
+            # -log sigmoid(-l); from the threshold on it is l itself, with an error of exp(-l).
+            loss += softplus(logits, threshold=40).sum()
+            if not any(ctx.needs_input_grad[:3]):
+                continue
+            grad = logits.sigmoid_()
+            if rows == columns:
+                grad.diagonal().neg_()
+            grad_bias += grad.sum()
+            if grad_x is not None:
+                grad_x[rows].addmm_(grad, y[columns])
+            if grad_y is not None:
+                grad_y[columns].addmm_(grad.T, x[rows])
+        ctx.save_for_backward(grad_x, grad_y, grad_bias)
+        ctx.count = count
+        return loss / count
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # with create_graph=True
+            raise NotImplementedError("the sigmoid loss has a first derivative only, not one of create_graph=True")
+        scale = gradient / ctx.count
+        grads = [None if grad is None else grad * scale for grad in ctx.saved_tensors]
+        return *grads, None, None
+
+
+def _tiles(count: int, size: int) -> list[tuple[slice, slice]]:
+    """Returns the rows and columns of the tiles of a matrix [count, count]."""
+    parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+    return [(rows, columns) for rows in parts for columns in parts]
 
 
 def _tile(

@@ -107,10 +107,11 @@ def shapes_trainer(
     dropout: float = 0.1,
     shards: dict[str, int] | None = None,
     cache_dir: str | None = None,
+    keys: dict | None = None,
     **changes,
 ):
     """A trainer on the shapes: English and German have images, French has translations only. `text` adds to the text
-    tower's configuration, `shards` says which tasks have a stream of how many shards."""
+    tower's configuration, `keys` to the model's; `shards` says which tasks have a stream of how many shards."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
     settings = {
@@ -136,7 +137,7 @@ def shapes_trainer(
         **(text or {}),
     }
     towers = {"text_config": text_config, "vision_config": vision or VISION, "freeze": freeze}
-    model = MuralModel(MuralConfig(**towers, temperature_init_value=0.1))
+    model = MuralModel(MuralConfig(**towers, temperature_init_value=0.1, **keys or {}))
     data = {
         task: as_caption_corpus(corpus.to_iterable_dataset(num_shards=shards[task]))
         if task in (shards or {})

@@ -49,6 +49,18 @@ def test_processes_train_as_one_does(tmp_path, one_process, shares, settings):
             np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
+def test_processes_train_with_the_sigmoid_as_one_does(tmp_path):
+    """In chunks and tiles; the bias is learned, too."""
+    settings = TEN_STEPS | {"keys": {"image_text_loss": "sigmoid", "logit_bias_init_value": -1}, "loss_tile_size": 3}
+    (expected,) = together(1, train, tmp_path / "one", shares=[8], **settings)
+    assert abs(expected.weights["similarity.bias"] + 1) > 1e-3
+    for rank in together(2, train, tmp_path / "two", shares=[5, 3], embed_chunk_size=2, **settings):
+        for task, losses in expected.losses.items():
+            np.testing.assert_allclose(rank.losses[task], losses, rtol=1e-9, err_msg=task)
+        for name, value in expected.weights.items():
+            np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
 def test_every_row_gets_the_gradient_of_the_whole_batch():
     """Sizes that differ, one process without a row; equal labels lie in different processes."""
     shares = [3, 0, 6]

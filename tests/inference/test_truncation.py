@@ -1,0 +1,129 @@
+"""Embeddings cut to their first dimensions: by the embedder, by what a folder states, in graphs, in indexes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from babelens import Embedder
+from babelens.configuration.errors import ArgumentError
+from babelens.inference import ImageIndex
+from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+
+TEXTS = ["ein Hund", "eine Katze auf dem Dach"]
+
+
+def first(embeddings, width):
+    cut = embeddings[:, :width]
+    return cut / np.linalg.norm(cut, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def folder(make_mural, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    for part in make_mural():
+        part.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return Embedder.from_pretrained(folder).encode_text(TEXTS, language="de")
+
+
+@pytest.fixture
+def stating(make_mural, tmp_path):
+    """A folder whose configuration keeps six dimensions."""
+    model, processor = make_mural(truncate_dim=6)
+    model.save_pretrained(tmp_path / "stating")
+    processor.save_pretrained(tmp_path / "stating")
+    return tmp_path / "stating"
+
+
+def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
+    image = Image.new("RGB", (40, 40), "red")
+    for embedder in (Embedder.from_pretrained(folder, truncate_dim=6), Embedder.from_pretrained(stating)):
+        assert embedder.truncate_dim == 6
+        np.testing.assert_allclose(embedder.encode_text(TEXTS, language="de"), first(whole, 6), atol=1e-6)
+        assert embedder.encode_image(image).shape == (1, 6)
+    assert Embedder.from_pretrained(stating, truncate_dim=3).encode_text(TEXTS, language="de").shape == (2, 3)
+    with pytest.raises(ArgumentError, match="truncate_dim=999: the embeddings of this MuralModel have"):
+        Embedder.from_pretrained(folder, truncate_dim=999).encode_text(TEXTS, language="de")
+    with pytest.raises(ArgumentError, match="truncate_dim=0 must be at least 1"):
+        Embedder.from_pretrained(folder, truncate_dim=0)
+
+
+def test_sentence_transformers_keep_them_too(stating, whole):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    settings = json.loads((stating / "config_sentence_transformers.json").read_text())
+    assert settings["truncate_dim"] == 6
+    model = sentence_transformers.SentenceTransformer(str(stating), trust_remote_code=True, device="cpu")
+    found = model.encode(TEXTS, prompt_name="de", normalize_embeddings=True)
+    np.testing.assert_allclose(found, first(whole, 6), atol=1e-5)
+    assert model.get_embedding_dimension() == 6
+
+
+def test_the_settings_of_sentence_transformers_are_read(folder, whole, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    path = copy / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": 5}))
+    np.testing.assert_allclose(
+        Embedder.from_pretrained(copy).encode_text(TEXTS, language="de"), first(whole, 5), atol=1e-6
+    )
+
+
+def test_graphs_compute_them_alone(folder, whole, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from babelens.inference.onnx.export import export_onnx
+
+    exported = export_onnx(folder, tmp_path / "onnx", truncate_dim=6)
+    assert exported.settings.width == 6
+    found = Embedder.from_pretrained(tmp_path / "onnx", backend="onnx").encode_text(TEXTS, language="de")
+    np.testing.assert_allclose(found, first(whole, 6), atol=1e-4)
+
+
+def test_the_cache_of_images_knows_how_many(folder, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.new("RGB", (40, 40), "red").save(photos / "red.png")
+    for width in (None, 6, None, 6):
+        embedder = Embedder.from_pretrained(folder, truncate_dim=width)
+        index = ImageIndex.of_folder(embedder, photos, cache=tmp_path / "cache")
+        assert index.embeddings.shape[1] == (width or embedder.model.config.projection_dim)
+    assert len(list((tmp_path / "cache").glob("*.npz"))) == 2
+
+
+def test_an_index_cuts_its_queries(folder, tmp_path):
+    pytest.importorskip("lancedb")
+    from babelens.search.queries import search_index
+    from babelens.search.sources import images_source
+    from babelens.search.vector_index import build_index
+
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for color in ("red", "green", "blue"):
+        Image.new("RGB", (40, 40), color).save(photos / f"{color}.png")
+    short = Embedder.from_pretrained(folder, truncate_dim=6)
+    index = build_index(tmp_path / "index", images_source(short, str(folder), photos))
+    assert index.info.dimension == 6
+    by_all, by_short = (
+        search_index(index, embedder, TEXTS, language="de") for embedder in (Embedder.from_pretrained(folder), short)
+    )
+    assert [hit.id for hit in by_all] == [hit.id for hit in by_short]
+    np.testing.assert_allclose([hit.score for hit in by_all], [hit.score for hit in by_short], atol=1e-3)
+
+
+def test_every_width_is_evaluated(make_mural):
+    from tiny_training import shapes_corpus
+
+    model, processor = make_mural(matryoshka_dims=[4, 2])
+    corpus = shapes_corpus()
+    found = RetrievalEvaluator(languages=["de"])(model, processor, corpus)
+    from babelens.evaluation import evaluate_retrieval
+
+    for width in (4, 2):
+        cut = Embedder(model, processor, truncate_dim=width)
+        assert found[f"mean_recall_dim_{width}_de"] == evaluate_retrieval(cut, corpus, ["de"])["de"]["mean_recall"]
+    assert found["mean_recall"] == evaluate_retrieval(Embedder(model, processor), corpus, ["de"])["de"]["mean_recall"]

@@ -1,0 +1,139 @@
+"""SigLIP's loss against its formula in float64 and against transformers' own, and models that are trained with it."""
+
+import pytest
+import torch
+from loss_pairs import GROUPINGS, LABELS, ONE_WAY, TILES, embeddings, is_further_positive, peak_memory
+from tiny_native import tiny_siglip
+
+from babelens import EtclModel, MlaModel, MuralModel
+from babelens.configuration.errors import ModelKindError
+from babelens.modeling.losses import sigmoid_loss, symmetric_contrastive_loss
+
+
+def reference(x, y, temperature, bias, *, positives=None):
+    """The sum over all pairs, one by one (Zhai et al. 2023, section 3.2)."""
+    total = 0
+    for i in range(len(x)):
+        for j in range(len(y)):
+            cosine = (x[i] * y[j]).sum() / ((x[i] ** 2).sum().sqrt() * (y[j] ** 2).sum().sqrt())
+            if not is_further_positive(positives, i, j):
+                z = 1 if i == j else -1
+                total = total + torch.log1p(torch.exp(-z * (cosine / temperature + bias)))
+    return total / len(x)
+
+
+@pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY], ids=["none", "labels", "groupings", "mask"])
+@pytest.mark.parametrize(("temperature", "bias"), [(1.0, 0.0), (0.1, -10.0), (0.02, -3.0)])
+def test_values_and_gradients_are_those_of_the_formula(temperature, bias, positives):
+    scalars = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (temperature, bias)]
+    inputs = [*embeddings(), *scalars]
+    expected = reference(*inputs, positives=positives)
+    gradients = torch.autograd.grad(expected, inputs)
+    for tile_size in (None, *TILES):
+        found = sigmoid_loss(*inputs, positives=positives, tile_size=tile_size)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        for one, other in zip(torch.autograd.grad(3 * found, inputs), gradients, strict=True):
+            torch.testing.assert_close(one, 3 * other, rtol=1e-10, atol=1e-14)
+
+
+def test_it_is_the_loss_of_transformers():
+    native, processor = tiny_siglip()
+    texts = processor(text=["a", "b", "c"], padding="max_length", return_tensors="pt")
+    output = native(**texts, pixel_values=torch.randn(3, 3, 32, 32), return_loss=True)
+    found = sigmoid_loss(output.image_embeds, output.text_embeds, (-native.logit_scale).exp(), native.logit_bias)
+    torch.testing.assert_close(found, output.loss)
+
+
+def test_what_needs_no_gradient_gets_none():
+    x, y = embeddings()
+    sigmoid_loss(x, y.detach(), 0.1, -10.0).backward()
+    assert x.grad is not None and y.grad is None
+    with pytest.raises(NotImplementedError, match="create_graph=True"):
+        torch.autograd.grad(sigmoid_loss(x, y, 0.1, -10.0), x, create_graph=True)
+    with pytest.raises(ValueError, match="positives of 7 pairs"):
+        sigmoid_loss(x, y, 0.1, -10.0, positives=torch.arange(6))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_half_precision_and_autocast_are_compared_in_float32(dtype):
+    x, y = embeddings(dtype=dtype)
+    expected = sigmoid_loss(x.detach().float(), y.detach().float(), 0.05, -8.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = sigmoid_loss(x, y, 0.05, -8.0)
+        found.backward()
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    assert x.grad.dtype == dtype and x.grad.isfinite().all()
+
+
+def test_memory_grows_with_the_batch_not_with_its_square():
+    def dense(x, y, temperature):
+        logits = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T / temperature - 10
+        signs = 2 * torch.eye(len(x)) - 1
+        return [-torch.nn.functional.logsigmoid(signs * logits).sum() / len(x)]
+
+    def tiled(x, y, temperature, **options):
+        return [sigmoid_loss(x, y, temperature, -10.0, **options)]
+
+    assert peak_memory(tiled, 1024, tile_size=256) < 0.2 * peak_memory(dense, 1024)
+    small, large = (peak_memory(tiled, count, tile_size=64) for count in (512, 1024))
+    assert large < 2 * small
+
+
+# ---- Models ----
+
+
+@pytest.mark.parametrize("make", ["make_mural", "make_etcl"])
+def test_a_model_of_two_towers_learns_the_bias(request, make, tmp_path):
+    options = {"image_text_loss": "sigmoid", "logit_bias_init_value": -2, "label_smoothing": 0}
+    model, processor = request.getfixturevalue(make)(**options)
+    texts = processor(text=["ein Hund", "eine Katze"], language="de", return_tensors="pt")
+    output = model.eval()(**texts, pixel_values=torch.randn(2, 3, 32, 32), positives=torch.arange(2))
+    embeds = output.image_embeds, output.text_embeds
+    torch.testing.assert_close(output.loss, sigmoid_loss(*embeds, model.temperature, -2.0))
+    torch.testing.assert_close(output.logits_per_image, embeds[0] @ embeds[1].T / model.temperature - 2)
+    output.loss.backward()
+    assert model.similarity.bias.grad.abs() > 0 and model.temperature.grad.abs() > 0
+    with torch.no_grad():
+        model.similarity.bias.fill_(-3.5)
+    model.save_pretrained(tmp_path)
+    assert type(model).from_pretrained(tmp_path).logit_bias.item() == -3.5
+
+
+def test_a_softmax_model_goes_on_with_the_sigmoid_and_back(make_mural):
+    mural, _ = make_mural()
+    assert mural.logit_bias == 0.0 and "similarity.bias" not in mural.state_dict()
+    for made in (MuralModel.from_mural, EtclModel.from_mural):
+        other = made(mural, image_text_loss="sigmoid")
+        assert other.logit_bias.item() == -10
+    assert MuralModel.from_mural(MuralModel.from_mural(mural, image_text_loss="sigmoid"), image_text_loss="softmax")
+    assert EtclModel.from_mural(MuralModel.from_mural(mural, image_text_loss="sigmoid")).logit_bias.item() == -10
+    with pytest.raises(ValueError, match="is for the softmax"):
+        MuralModel.from_mural(mural, image_text_loss="sigmoid", label_smoothing=0.1)
+
+
+def test_etcl_compares_translations_by_the_softmax(make_etcl):
+    model, processor = make_etcl(image_text_loss="sigmoid", label_smoothing=0)
+    texts, others = (processor(text=[word] * 2, language="de", return_tensors="pt") for word in ("ein", "eine"))
+    paired = {f"paired_{name}": value for name, value in others.items()}
+    output = model.eval()(**texts, **paired, pixel_values=torch.randn(2, 3, 32, 32))
+    image, one, other = output.image_embeds, output.text_embeds, output.paired_text_embeds
+    expected = sum(sigmoid_loss(image, each, model.temperature, -10.0) for each in (one, other))
+    expected = expected + symmetric_contrastive_loss(
+        one, other, model.temperature, margin=model.config.text_text_margin
+    )
+    torch.testing.assert_close(model.contrastive_objective(output), expected / 3)
+
+
+def test_mla_reads_the_bias_of_its_native_model(make_mla):
+    native, processor = tiny_siglip()
+    options = {"languages": ["de"], "vocab_size": 40, "embedding_size": 8, "sep_token_id": 3, "acquirer_size": 4}
+    model = MlaModel.from_native(native, image_text_objective="sigmoid", **options)
+    texts = processor(text=["a", "b"], padding="max_length", return_tensors="pt")
+    output = model(**texts, pixel_values=torch.randn(2, 3, 32, 32), return_loss=True)
+    own = (-native.logit_scale).exp(), native.logit_bias
+    torch.testing.assert_close(output.loss, sigmoid_loss(output.image_embeds, output.text_embeds, *own))
+    model.set_trainable("native", temperature=False)
+    assert not model.logit_bias.requires_grad
+    clip, _ = make_mla(image_text_objective="sigmoid")
+    with pytest.raises(ModelKindError, match=r"a native model whose logits have a bias.*'clip'"):
+        clip.contrastive_objective(output)
