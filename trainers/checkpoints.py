@@ -113,7 +113,7 @@ def has_checkpoint(output_dir: str | Path) -> bool:
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest complete and undamaged checkpoint in `output_dir`; None if there is no complete checkpoint.
 
-    A warning names the damaged checkpoints that are skipped.
+    Warnings name the damaged checkpoints that are skipped.
 
     Raises:
         DamagedCheckpointError: if all complete checkpoints are damaged.
@@ -127,6 +127,8 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
             except DamagedCheckpointError as error:
                 logger.warning("%s; it is skipped", error)
                 damaged.append(error)
+        elif (path / MARKER).is_file():
+            logger.warning("%s was complete, and lacks files or has them in other sizes; it is skipped", path)
     if damaged:
         raise DamagedCheckpointError(
             f"{damaged[0]}. There is no other checkpoint to resume from: restore a copy of it, or delete it to start "

@@ -38,10 +38,12 @@ def test_none_where_there_is_none(tmp_path):
     assert newest_checkpoint(tmp_path / "missing") is None
 
 
-def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path):
+def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path, caplog):
     path = _checkpoint(tmp_path, 5)
     (path / "weights").write_text("w")
     assert not is_complete(path)
+    assert newest_checkpoint(tmp_path) is None
+    assert "checkpoint-5 was complete, and lacks files or has them in other sizes; it is skipped" in caplog.text
     (path / "weights").unlink()
     assert not is_complete(path)
 
