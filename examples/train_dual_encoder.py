@@ -106,6 +106,13 @@ class DataArguments:
     caption_language: str | None = field(
         default=None, metadata={"help": "Language of captions that are plain texts, such as 'en'."}
     )
+    image_column: str | None = field(default=None, metadata={"help": "Column of images, if it is not called 'image'."})
+    caption_column: str | None = field(
+        default=None, metadata={"help": "Column of captions, if it is not called 'caption', 'captions' or 'text'."}
+    )
+    language_column: str | None = field(
+        default=None, metadata={"help": "Column with the language of each row's captions."}
+    )
     max_train_samples: int | None = field(default=None, metadata={"help": "Train on so many images at most."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Evaluate on so many images at most."})
 
@@ -132,9 +139,16 @@ def parse_arguments() -> tuple[ModelArguments, DataArguments, ContrastiveTrainin
     return model_args, data_args, training_args
 
 
-def read_captions(source: str, split: str | None, language: str | None, limit: int | None) -> Dataset:
+def read_captions(source: str, split: str | None, data_args: DataArguments, limit: int | None) -> Dataset:
     """Reads images with captions, at most `limit` images."""
-    corpus = load_captions(source, split=split, language=language)
+    corpus = load_captions(
+        source,
+        split=split,
+        language=data_args.caption_language,
+        image_column=data_args.image_column,
+        caption_column=data_args.caption_column,
+        language_column=data_args.language_column,
+    )
     return corpus if limit is None else corpus.select(range(min(limit, len(corpus))))
 
 
@@ -200,13 +214,13 @@ def main() -> None:
         if training_args.do_train and data_args.captions:
             main_task = "triplet" if model_args.method == "etcl" else "image_text"
             corpora[main_task] = read_captions(
-                data_args.captions, data_args.train_split, data_args.caption_language, data_args.max_train_samples
+                data_args.captions, data_args.train_split, data_args, data_args.max_train_samples
             )
             if data_args.translations:
                 corpora["text_text"] = load_translations(data_args.translations)
         if data_args.eval_captions:
             eval_corpus = read_captions(
-                data_args.eval_captions, data_args.eval_split, data_args.caption_language, data_args.max_eval_samples
+                data_args.eval_captions, data_args.eval_split, data_args, data_args.max_eval_samples
             )
 
     # ---- Model, and what reads its inputs ----

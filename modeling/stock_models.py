@@ -131,9 +131,11 @@ def _converted(model: PreTrainedModel, parts: _Parts, lost: tuple[str, ...]) -> 
 
 
 def _lost_by_two_towers(model: Any) -> tuple[str, ...]:
-    if len(getattr(model, "text_heads", ())) > 1:
-        return ("the head that compares texts with texts (task text_text)",)
-    return ()
+    heads = len(getattr(model, "text_heads", ()))
+    lost = ["the head that compares texts with texts (task text_text)"] if heads > 1 else []
+    if model.similarity.bias is not None:
+        lost.append("the bias of its logits, which it learned with SigLIP's loss, and which changes no ranks")
+    return tuple(lost)
 
 
 def _lost_by_student(model: Any) -> tuple[str, ...]:

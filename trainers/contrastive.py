@@ -28,6 +28,7 @@ from ..data.batching.mixture import SizedView, TaskMixture
 from ..data.batching.streams import StreamMixture
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
+from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
@@ -49,7 +50,8 @@ class ContrastiveTrainer(BabelensTrainer):
         args: `ContrastiveTrainingArguments`, or the subclass of the method.
         processing_class: the processor of the model.
         train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
-            `babelens.data`). A corpus that is streamed needs `max_steps` in `args`.
+            `babelens.data`). A corpus that is streamed needs `max_steps` in `args`. A data set of images and texts,
+            such as one of the Hub, becomes a corpus; of texts without a language, `args.languages` names the one.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         cache_dir: the folder of the features of frozen towers; by default a folder in the Hugging Face datasets cache.
         model_init, evaluator: as in `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
@@ -78,6 +80,11 @@ class ContrastiveTrainer(BabelensTrainer):
         **kwargs: Any,
     ) -> None:
         self.cache_dir = cache_dir
+        languages = (args.eval_languages or args.languages) if args is not None else None
+        if isinstance(eval_dataset, dict):
+            eval_dataset = {name: as_given_corpus(data, languages) for name, data in eval_dataset.items()}
+        else:
+            eval_dataset = as_given_corpus(eval_dataset, languages)
         super().__init__(
             model,
             args,
@@ -184,7 +191,9 @@ class ContrastiveTrainer(BabelensTrainer):
         ordered = {task: given[task] for task in self.task_weights if task in given}
         views: dict[str, SizedView | StreamView] = {}
         for task, data in ordered.items():
-            selected = TaskData(data) if isinstance(data, Dataset | IterableDataset) else data
+            if isinstance(data, Dataset | IterableDataset):
+                data = TaskData(as_given_corpus(data, self.args.languages))
+            selected = data
             view = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
             views[task] = self.frozen_towers.with_features(view)
         return views

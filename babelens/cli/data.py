@@ -11,7 +11,18 @@ import typer
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from .console import plain_console
-from .options import PUBLISHED_TOO, AsJson, SkipBadImages, SourceOptions, Split, split_tags
+from .options import (
+    PUBLISHED_TOO,
+    AsJson,
+    CaptionColumn,
+    ImageColumn,
+    LanguageColumn,
+    SkipBadImages,
+    SourceOptions,
+    Split,
+    columns_as_options,
+    split_tags,
+)
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -37,6 +48,9 @@ def data(
         ),
     ] = None,
     split: Split = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
+    language_column: LanguageColumn = None,
     options: SourceOptions = None,
     skip_bad_images: SkipBadImages = False,
     sheet: Annotated[
@@ -81,7 +95,8 @@ def data(
     """Show what is in a data set: images, languages, splits, licenses, and images that cannot be read.
 
     SOURCE is read as `babelens train` reads it: an image or a caption that cannot be used is an error that names its
-    file and row.
+    file and row. A CSV file is one, too: of `image,text_pl,text_uk`, `babelens data products.csv --output products`
+    makes a data set.
 
     Without SOURCE the command shows the emoji benchmark: images by four vendors, with names in 120 languages. The
     first time, its pinned packages are fetched through npm and drawn, which takes about a minute. After that they
@@ -90,6 +105,7 @@ def data(
     language = normalize_language(language) if language else None
     if translate and not (source and output and targets):
         raise typer.BadParameter("it needs SOURCE, --output and --to", param_hint="--translate")
+    options = [*(options or []), *columns_as_options(image_column, caption_column, language_column)]
     if source is None and options:
         raise typer.BadParameter("the emoji benchmark is shown as it is; name a SOURCE", param_hint="--option")
     begin_work()

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share, each defined once."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,7 +8,7 @@ import typer
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model: a folder, or a name on the Hugging Face Hub.")]
 
-CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, or a data set on the Hub"
+CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub"
 PUBLISHED_TOO = (
     f"{CAPTIONED_IMAGES}; or a published data set, from its files as they are published, with --option: `multi30k`, "
     "`flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
@@ -21,6 +22,20 @@ SourceOptions = Annotated[
         "May be given several times.",
     ),
 ]
+ImageColumn = Annotated[
+    str | None, typer.Option(help="The column of images, if it is not called `image`.", metavar="COLUMN")
+]
+CaptionColumn = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The column of captions, if it is not called `caption`, `captions` or `text`; or a column for each "
+        "language, as in `--caption-column pl=title --caption-column uk=title_ukrainian`.",
+        metavar="COLUMN",
+    ),
+]
+LanguageColumn = Annotated[
+    str | None, typer.Option(help="The column with the language of each row's captions.", metavar="COLUMN")
+]
 
 Settings = Annotated[
     list[str] | None,
@@ -31,6 +46,21 @@ Settings = Annotated[
         metavar="KEY=VALUE",
     ),
 ]
+
+
+def columns_as_options(image: str | None, caption: list[str] | None, language: str | None) -> list[str]:
+    """The options of columns as those of a source, `NAME=VALUE` with values in YAML.
+
+    Raises:
+        typer.BadParameter: for several columns of captions of which one has no language.
+    """
+    given: dict[str, Any] = {"image_column": image, "language_column": language}
+    if caption:
+        pairs = [each.partition("=") for each in caption]
+        if len(pairs) > 1 and not all(found for _, found, _ in pairs):
+            raise typer.BadParameter("several columns are given as LANGUAGE=COLUMN", param_hint="--caption-column")
+        given["caption_column"] = {tag: name for tag, _, name in pairs} if pairs[0][1] else caption[0]
+    return [f"{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
 
 
 def settings_of(texts: list[str] | None) -> dict[str, str]:

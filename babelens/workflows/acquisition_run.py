@@ -11,11 +11,11 @@ import numpy as np
 from accelerate import PartialState
 from datasets import Dataset
 
-from ..configuration.errors import CorpusError
+from ..configuration.errors import ChangedRunError, CorpusError
 from ..configuration.output_lock import is_first_process
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
-from ..data.corpus.corpus import languages_of
+from ..data.corpus.corpus import ids_by_row, languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
 from ..data.readers.bitext import read_translations
@@ -155,7 +155,7 @@ class AcquisitionRun(AcquisitionChoices):
         if self.captions is not None:
             captions = load_captions(self.captions, languages=self.languages)
             self._check_count(self.captions, languages_of(captions))
-        self._compare_or_record(captions, is_broken_off)
+        captions = self._compare_or_record(captions, is_broken_off)
         steps = self.planned_steps
         trainer = self._train(TEXT_TEXT, train, max_steps=steps)
         if captions is not None:
@@ -165,14 +165,27 @@ class AcquisitionRun(AcquisitionChoices):
         self._precision = str(trainer.args.chosen_precision)
         return self.retrieval(held_out)
 
-    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> None:
-        """Compares a run that goes on with what it began with; keeps what a new one begins with."""
-        corpora = {"translations": self.corpus} | ({} if captions is None else {"captions": captions})
-        record = RunRecord(self.settings(), {name: corpus_digest(corpus) for name, corpus in corpora.items()})
+    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> Dataset | None:
+        """Compares a run that goes on with what it began with; keeps what a new one begins with. Returns the captions:
+        as an earlier version read them, if one began the run."""
+        record = self._record(captions)
+        folder = self.output / CHECKPOINTS
         if has_run:
-            record.check(self.output / CHECKPOINTS, may_change=_MAY_CHANGE.__contains__)
+            try:
+                record.check(folder, may_change=_MAY_CHANGE.__contains__)
+            except ChangedRunError:
+                if captions is None or self.captions is None:
+                    raise
+                with ids_by_row():
+                    captions = load_captions(self.captions, languages=self.languages)
+                self._record(captions).check(folder, may_change=_MAY_CHANGE.__contains__)
         elif PartialState().is_main_process:
-            record.write(self.output / CHECKPOINTS)
+            record.write(folder)
+        return captions
+
+    def _record(self, captions: Dataset | None) -> RunRecord:
+        corpora = {"translations": self.corpus} | ({} if captions is None else {"captions": captions})
+        return RunRecord(self.settings(), {name: corpus_digest(corpus) for name, corpus in corpora.items()})
 
     def _check_count(self, source: str, counts: Mapping[str, int]) -> None:
         for language in self.languages:

@@ -96,7 +96,12 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         return
     for caption in _listed(value):
         if isinstance(caption, dict) and caption.keys() == {"language", "text"}:
-            yield normalize_language(caption["language"]), caption["text"]
+            language = caption["language"]
+            if language is None and rules.language is None:
+                raise CorpusError(
+                    f"{shortened(caption['text'])} comes without a language; name it, as in language='en'"
+                )
+            yield rules.language or "" if language is None else normalize_language(language), caption["text"]
         elif rules.language is None:
             raise CorpusError(f"{shortened(caption)} comes without a language; name it, as in language='en'")
         else:

@@ -15,10 +15,13 @@ the examples that a task trains on.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +34,7 @@ from datasets.utils import tqdm
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 from .captions import Caption, CaptionRules, Place, normalize_rows
+from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns
 from .images import ImageRules, SkippedImage, readable, refuse_mostly_bad, warn_of_skipped
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
@@ -48,21 +52,23 @@ def as_caption_corpus(
     *,
     captions: CaptionRules | None = None,
     images: ImageRules | None = None,
+    columns: ColumnNames = NO_NAMES,
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
     """Turns a dataset into a caption corpus, with its columns in order, checked captions and canonical languages.
 
     Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; or, if
-    `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`. Without
-    a column `image_id`, every row is assumed to show something else, and its image_id is the index of the row. In a
-    stream, which several workers read, it is a digest of the image.
+    `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`; or from
+    columns that are named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a
+    row is a digest of its image file, or of its features: the same in a stream, and equal for equal files.
 
     Args:
         dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
         captions: the rules for captions.
         images: the rules by which every image is checked: now for a `Dataset`, and while it is read for a stream. With
             None, images are not checked, and a bad image causes an error when it is first read.
+        columns: what the columns are called, where they have other names.
         split: keep rows with this value in the column `split`.
         place: the name of the row with an index in error messages.
 
@@ -75,6 +81,8 @@ def as_caption_corpus(
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
+    _column_names(dataset)
+    dataset = in_corpus_columns(dataset, columns)
     names = _column_names(dataset)
     _refuse_other_types(dataset.features, place)
     if "image" in names:
@@ -125,6 +133,31 @@ def as_translation_corpus(
     return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
 
 
+def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
+    """What a trainer was given, with a data set of images and texts as a caption corpus; anything else as it is.
+
+    Args:
+        data: a dataset or a stream, whose columns are as `as_caption_corpus` reads them.
+        languages: the languages that are trained; if there is one, plain texts are in it.
+
+    Raises:
+        CorpusError: as `as_caption_corpus`.
+    """
+    if not isinstance(data, Dataset | IterableDataset) or not data.features:
+        return data
+    features = data.features
+    has_images = "features" in features or any(isinstance(feature, Image) for feature in features.values())
+    if not has_images or (features.get("captions") == CAPTIONS and "image_id" in features):
+        return data
+    language = normalize_language(languages[0]) if languages and len(languages) == 1 else None
+    try:
+        return as_caption_corpus(data, captions=CaptionRules(language=language))
+    except CorpusError as error:
+        if language is None and "without a language" in str(error):
+            raise CorpusError(f"{error}; a trainer takes it from its arguments, as in languages=['en']") from error
+        raise
+
+
 def image_id_of(value: Any, place: str) -> str:
     """The image_id of a row as text.
 
@@ -170,7 +203,7 @@ class _Normalizer:
     images: ImageRules | None
     split: str | None
     place: Place
-    number_rows: bool  # rows without an image_id are called by their number
+    number_rows: bool  # rows without an image_id get one
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
         if dataset.features.get("features", FEATURES) != FEATURES:
@@ -184,6 +217,8 @@ class _Normalizer:
         if not len(dataset):
             raise CorpusError("there are no rows")
         _refuse_broken_texts(dataset, self.place)
+        if self.number_rows and "image_id" not in dataset.column_names and not _BY_ROW.get():
+            dataset = dataset.add_column("image_id", _digests(dataset))
         rows: Sequence[int] = range(len(dataset))
         texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
         if not self._is_normal(texts):
@@ -303,11 +338,40 @@ class _Normalizer:
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
 
 
+# Whether rows without an image_id are called by their number, as in earlier versions.
+_BY_ROW: ContextVar[bool] = ContextVar("by_row", default=False)
+
+
+@contextmanager
+def ids_by_row(is_wanted: bool = True) -> Iterator[None]:
+    """A context in which datasets without a column `image_id` get the numbers of their rows as such, as in earlier
+    versions, so that a run that one of them began goes on with the same data."""
+    token = _BY_ROW.set(is_wanted)
+    try:
+        yield
+    finally:
+        _BY_ROW.reset(token)
+
+
+def _digests(dataset: Dataset) -> list[str]:
+    """The image_id of each row, by its image or its features."""
+    name = "image" if "image" in dataset.column_names else "features"
+    cells = dataset.select_columns(name)
+    if name == "image":
+        cells = cells.cast_column("image", Image(decode=False))
+    return [_digest(cell) for _, batch in _batches(cells) for cell in batch[name]]
+
+
 def _digest(cell: Any) -> str:
     """What a row without an image_id is called by its image, as {bytes, path}, or its features."""
     if not isinstance(cell, dict):
         return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
-    content = cell["bytes"] if cell["bytes"] is not None else (cell["path"] or "").encode()
+    content = cell["bytes"]
+    if content is None:
+        try:
+            content = Path(cell["path"] or "").read_bytes()
+        except (OSError, ValueError):  # an address, or a file that a check of images will name
+            content = (cell["path"] or "").encode()
     return blake2b(content, digest_size=8).hexdigest()
 
 
@@ -370,7 +434,7 @@ def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
     return dataset.column_names
 
 
-def captions_column(names: list[str], candidates: tuple[str, ...] = ("captions", "caption", "text")) -> str:
+def captions_column(names: list[str], candidates: tuple[str, ...] = CAPTION_COLUMNS) -> str:
     """Which of the columns has the captions: `captions` itself, or the only one of the other candidates."""
     found = [name for name in candidates if name in names]
     if "captions" not in found and len(found) != 1:

@@ -11,7 +11,7 @@ the file and the line; if the caller asks for skipping, they are left out with a
 import errno
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,8 +30,10 @@ from ...configuration.errors import BabelensError, CorpusError, LanguageTagError
 from ...configuration.files import errors_naming
 from ...configuration.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place, normalize_rows, shortened
+from .columns import NO_NAMES, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
 from .images import ImageRules, SkippedImage, path_inside
+from .tables import TABLES, is_table, table_of
 from .tar_shards import IMAGES, tar_shards, tar_stream
 from .text_files import line_of, read_json_lines
 from .translation_files import TRANSLATION_FILES, translation_file
@@ -53,6 +55,9 @@ def load_captions(
     language: str | None = None,
     name: str | None = None,
     split: str | None = None,
+    image_column: str | None = None,
+    caption_column: str | dict[str, str] | None = None,
+    language_column: str | None = None,
     streaming: bool = False,
     check_images: bool = True,
     on_bad_image: Literal["error", "skip"] = "error",
@@ -74,13 +79,21 @@ def load_captions(
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
             - a folder written by `save_to_disk`, or a folder of parquet files;
             - the id of a data set on the Hugging Face Hub;
-            - a `datasets.Dataset` or `IterableDataset`. If a data set has other column names, rename them first:
-              `load_captions(load_dataset(…).rename_columns({"img_id": "image_id"}), language="en")`.
+            - a CSV or TSV file with a header, whose delimiter and encoding are found (`data.corpus.tables`), such as
+              `image,text_pl,text_uk`; images are named relative to the file;
+            - a `datasets.Dataset` or `IterableDataset`.
+
+            Columns that are named by languages, alone (`pl`) or after `text_` or `caption_`, and WebDataset's
+            `jpg, txt, json` are found by their names (`data.corpus.columns`).
         languages: languages of the captions to keep; images without a caption in one of them are left out. By default
             all.
         language: the language of captions that are plain text (`caption`, `text` or `captions`); it is never guessed.
         name: the configuration of a Hub data set.
         split: the split to load, if the source has several.
+        image_column: the column of images, if it is not called `image`.
+        caption_column: the column of captions, if it is not called `captions`, `caption` or `text`; or several, by
+            their languages: `{"pl": "title", "uk": "title_ukrainian"}`.
+        language_column: the column with the language of each row's captions.
         streaming: whether to return an `IterableDataset`, which is read while it is used, instead of preparing the
             corpus on disk. Row indices in errors then count the rows that the process or the worker has read.
         check_images: whether to open every image now (in a stream: while it is read). Otherwise, a bad image causes an
@@ -110,16 +123,26 @@ def load_captions(
         max_characters=max_caption_characters,
     )
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
+    columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
         if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
-            dataset, place = _image_folder(Path(source), captions)
+            dataset, place = _image_folder(Path(source), captions, columns)
+            dataset, columns = _streamed(dataset) if streaming else dataset, NO_NAMES
+        elif isinstance(source, str | Path) and is_table(source, *TABLES):
+            dataset, place = table_of(Path(source), columns)
+            columns = replace(columns, image=None)  # it is called `image` now
             dataset = _streamed(dataset) if streaming else dataset
         elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
         else:
             dataset, split, place = _opened(source, name, split, streaming)
         return as_caption_corpus(
-            dataset, captions=captions, images=images if check_images else None, split=split, place=place
+            dataset,
+            captions=captions,
+            images=images if check_images else None,
+            columns=columns,
+            split=split,
+            place=place,
         )
 
 
@@ -129,6 +152,7 @@ def load_translations(
     languages: Languages = None,
     name: str | None = None,
     split: str | None = None,
+    caption_column: dict[str, str] | None = None,
     streaming: bool = False,
     on_incomplete: Literal["error", "skip"] = "error",
     max_caption_characters: int = 10_000,
@@ -139,8 +163,12 @@ def load_translations(
         source: a `.tsv` file with a header of language tags; a `.jsonl` file with a line such as
             `{"en": "a cat", "de": "eine Katze"}` for each row; or, as for `load_captions`, parquet files, a saved data
             set, a Hub id or a dataset, with a `datasets.Translation`, a column for each language, or `captions`. A
-            column `image_id` is kept.
+            column `image_id` is kept. Also a `.csv` file, whose delimiter and encoding are found, and the parallel
+            columns of sentence-transformers, `english` and `non_english` or `anchor` and `positive`: their languages
+            are those of `name` (`en-de`), or of `languages` in this order.
         languages: languages of the texts to keep; rows with fewer than two of them are left out. By default all.
+        caption_column: the columns of texts by their languages, `{"en": "source", "de": "target"}`, where their names
+            do not tell them; others are ignored.
         name, split, streaming: as for `load_captions`.
         on_incomplete: what to do with a row with a single text: raise an error, or leave it out with a warning that
             counts and names such rows. With three or more languages, a cell may be empty if two texts remain.
@@ -163,11 +191,22 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
     with _named(source):
-        if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
+        named = caption_column is not None
+        if isinstance(source, str | Path) and is_table(source, ".csv", *([".tsv"] if named else [])):
+            dataset, place = table_of(Path(source))
+            dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
+            dataset = _streamed(dataset) if streaming else dataset
+            return as_translation_corpus(dataset, captions=rules, split=split, place=place)
+        if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES and not named:
             if split is not None:
                 raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
             return as_translation_corpus(translation_file(Path(source), rules, streaming), captions=rules)
-        dataset, split, place = _opened(source, name, split, streaming)
+        if isinstance(source, str | Path) and Path(source).suffix == ".jsonl":
+            opened = datasets.load_dataset("json", data_files=str(source), split="train", streaming=streaming)
+            dataset, place = opened, partial("{} row {}".format, source)
+        else:
+            dataset, split, place = _opened(source, name, split, streaming)
+        dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
         return as_translation_corpus(dataset, captions=rules, split=split, place=place)
 
 
@@ -216,7 +255,9 @@ def _read(
     if path.suffix == ".parquet":  # a pattern, too
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
     if path.exists() and not path.is_dir():
-        raise CorpusError("a file of unknown kind; known are .parquet, and for translations .tsv and .jsonl")
+        raise CorpusError(
+            "a file of unknown kind; known are .parquet, .csv and .tsv, and for translations .tsv, .csv and .jsonl"
+        )
     if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
     endings = (
@@ -293,7 +334,7 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
 # ------------------------------------------------------------------------------------- images with a metadata.jsonl
 
 
-def _image_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
+def _image_folder(folder: Path, rules: CaptionRules, named: ColumnNames) -> tuple[Dataset, Place]:
     """The images named in the metadata.jsonl of a folder, with normalized captions, and the names of rows."""
     file = folder / METADATA
     numbered = list(read_json_lines(file))
@@ -301,6 +342,8 @@ def _image_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
         raise CorpusError(f"{file}: there are no rows")
     records = [record for _, record in numbered]
     place = partial(line_of, file, [line for line, _ in numbered])
+    if named != NO_NAMES:
+        records = [_renamed(record, named, place(row)) for row, record in enumerate(records)]
     for row, record in enumerate(records):
         if not isinstance(name := record.get("file_name"), str) or not name.strip():
             raise CorpusError(f"{place(row)}: no file_name")
@@ -320,6 +363,24 @@ def _image_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
     every_language = replace(rules, languages=None)
     columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
     return _in_columns(columns, place), place
+
+
+def _renamed(record: dict[str, Any], named: ColumnNames, place: str) -> dict[str, Any]:
+    """A line of a metadata.jsonl under the names of a corpus."""
+    try:
+        named.check([*record])
+    except CorpusError as error:
+        raise CorpusError(f"{place}: {error}") from error
+    record = dict(record)
+    if named.image is not None:
+        record["file_name"] = record.pop(named.image)
+    if isinstance(named.caption, Mapping):
+        record["captions"] = {tag: record.pop(name) for tag, name in named.caption.items()}
+    elif named.caption is not None or named.language is not None:
+        column = named.caption or captions_column([*record])
+        captions = record.pop(column)
+        record["captions"] = captions if named.language is None else {record.pop(named.language): captions}
+    return record
 
 
 def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:

@@ -1,0 +1,230 @@
+"""Columns under other names: named by the caller, by languages, by WebDataset and by sentence-transformers; tables."""
+
+import json
+from types import SimpleNamespace
+
+import datasets
+import pytest
+from datasets import Dataset
+from PIL import Image
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.errors import CorpusError, LanguageTagError
+from babelens.data import load_captions, load_translations
+from babelens.data.corpus.corpus import ids_by_row
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for number, color in enumerate(("red", "green", "blue")):
+        Image.new("RGB", (8, 8), color).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def column(photos, count=3):
+    return [str(photos / f"{number % 3}.png") for number in range(count)]
+
+
+def captions(corpus):
+    return [{caption["language"]: caption["text"] for caption in row["captions"]} for row in corpus]
+
+
+def both(dataset, **options):
+    """The corpus of a dataset, and of the same as a stream."""
+    return load_captions(dataset, **options), load_captions(dataset.to_iterable_dataset(), **options)
+
+
+# ---- Names ----
+
+
+def test_columns_are_named_by_the_caller(photos):
+    rows = {"photo": column(photos), "title": ["a", "b", "c"], "lang": ["en", "de", "en"], "text": ["x"] * 3}
+    data = Dataset.from_dict(rows)
+    named = {"image_column": "photo", "caption_column": "title", "language_column": "lang"}
+    for corpus in both(data, **named):
+        assert captions(corpus) == [{"en": "a"}, {"de": "b"}, {"en": "c"}]
+    whole, stream = both(data.remove_columns("lang"), image_column="photo", caption_column="title", language="fr")
+    assert captions(whole) == captions(stream) == [{"fr": "a"}, {"fr": "b"}, {"fr": "c"}]
+    with pytest.raises(CorpusError, match=r"image_column: there is no column 'photos'; did you mean 'photo'\?"):
+        load_captions(data, image_column="photos")
+    with pytest.raises(CorpusError, match="caption_column names the language of each column already"):
+        load_captions(data, image_column="photo", caption_column={"en": "title"}, language_column="lang")
+
+
+def test_columns_are_named_by_languages(photos):
+    rows = {"image": column(photos), "en": ["a", "b", "c"], "text_zh-hant": ["甲", None, ""], "id": ["1", "2", "3"]}
+    expected = [{"en": "a", "zh-Hant": "甲"}, {"en": "b"}, {"en": "c"}]
+    for corpus in both(Dataset.from_dict(rows)):
+        assert captions(corpus) == expected
+        assert {"id"} <= set(corpus.column_names)  # a name of rows, and not Indonesian
+    corpus = load_captions(Dataset.from_dict(rows), caption_column={"id": "id", "en": "en"})
+    assert captions(corpus)[0] == {"id": "1", "en": "a"}
+    with pytest.raises(CorpusError, match="the columns 'en' and 'text_EN' are both 'en'"):
+        load_captions(Dataset.from_dict({"image": column(photos), "en": ["a"] * 3, "text_EN": ["b"] * 3}))
+    with pytest.raises(LanguageTagError):
+        load_captions(Dataset.from_dict(rows), caption_column={"xx-nothing": "en"})
+
+
+def test_a_hub_data_set_of_images_and_texts(photos, tmp_path):
+    """In the parquet files of an imagefolder: the image as bytes and the name of its file."""
+    features = datasets.Features(image=datasets.Image(), caption=datasets.Value("string"))
+    cells = [{"bytes": (photos / f"{number}.png").read_bytes(), "path": f"{number}.png"} for number in (0, 1, 0)]
+    Dataset.from_dict({"image": cells, "caption": ["a", "b", "c"]}, features=features).to_parquet(
+        tmp_path / "0.parquet"
+    )
+    whole = load_captions(tmp_path / "0.parquet", language="en")
+    stream = load_captions(tmp_path / "0.parquet", language="en", streaming=True)
+    assert captions(whole) == captions(stream) == [{"en": "a"}, {"en": "b"}, {"en": "c"}]
+    ids = list(whole["image_id"])
+    assert ids == [row["image_id"] for row in stream]
+    assert ids[0] == ids[2] != ids[1]  # the same file, and another one
+    loose = load_captions(Dataset.from_dict({"image": column(photos), "caption": ["a"] * 3}), language="en")
+    assert list(loose["image_id"])[:2] == ids[:2]  # the same file as a path
+    with ids_by_row():
+        assert list(load_captions(tmp_path / "0.parquet", language="en")["image_id"]) == ["0", "1", "2"]
+
+
+def test_webdataset_as_datasets_reads_it(photos):
+    data = Dataset.from_dict({"jpg": column(photos), "txt": ["a", "b", "c"], "__key__": ["x/1", "x/2", "x/3"]})
+    data = data.cast_column("jpg", datasets.Image())
+    for corpus in both(data, language="en"):
+        assert captions(corpus) == [{"en": "a"}, {"en": "b"}, {"en": "c"}]
+        assert [row["image_id"] for row in corpus] == ["x/1", "x/2", "x/3"]
+    records = [{"captions": {"en": "a", "de": "b"}}, {"captions": {"en": "c", "de": None}}, {"captions": {"en": "d"}}]
+    data = data.add_column("json", [json.dumps(record) for record in records])
+    assert captions(load_captions(data)) == [{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d"}]
+
+
+def test_the_lines_of_a_metadata_file(photos):
+    lines = [{"picture": f"{number}.png", "words": text, "lang": "de"} for number, text in enumerate("abc")]
+    (photos / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    named = {"image_column": "picture", "caption_column": "words", "language_column": "lang"}
+    corpus = load_captions(photos, **named)
+    assert captions(corpus) == [{"de": "a"}, {"de": "b"}, {"de": "c"}]
+    assert list(corpus["image_id"]) == ["0.png", "1.png", "2.png"]
+
+
+# ---- Translations ----
+
+
+@pytest.mark.parametrize("columns", [("english", "non_english"), ("anchor", "positive")])
+def test_parallel_columns_of_sentence_transformers(columns):
+    data = Dataset.from_dict(dict(zip(columns, (["a", "b"], ["x", "y"]), strict=True)))
+    expected = [{"en": "a", "de": "x"}, {"en": "b", "de": "y"}]
+    assert captions(load_translations(data, name="en-de")) == expected
+    assert captions(load_translations(data, languages=["en", "de"])) == expected
+    assert captions(load_translations(data, caption_column={"de": columns[1], "en": columns[0]})) == expected
+    with pytest.raises(CorpusError, match="do not tell their languages: name them in this order"):
+        load_translations(data)
+
+
+# ---- Tables ----
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1251", "utf-16"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_a_table_of_captions_in_any_encoding(photos, encoding, delimiter):
+    uk = ["червоний стілець, новий", "зелений стіл; дерево", "блакитна ваза"]
+    pl = ["czerwone krzeslo", "zielony stol", 'niebieski "wazon"']
+    quoted = [f'"{text.replace(chr(34), chr(34) * 2)}"' for text in (*uk, *pl)]
+    lines = [delimiter.join(["image", "text_uk", "text_pl", "price"])]
+    lines += [
+        delimiter.join([f"{row}.png", quoted[row], quoted[row + 3], "1,5" if delimiter != "," else "2"])
+        for row in range(3)
+    ]
+    file = photos / "products.csv"
+    file.write_text("\r\n".join(lines) + "\r\n", encoding=encoding, newline="")
+    for streaming in (False, True):
+        corpus = load_captions(file, streaming=streaming)
+        assert captions(corpus) == [{"uk": uk[row], "pl": pl[row]} for row in range(3)]
+        assert [row["image_id"] for row in corpus] == ["0.png", "1.png", "2.png"]
+    named = load_captions(file, caption_column={"en": "text_pl"}, image_column="image")
+    assert captions(named)[0] == {"en": pl[0]}
+
+
+def test_a_table_of_translations(tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text("en;de;uk\na cat;eine Katze;\na dog;ein Hund;собака\n", encoding="utf-8")
+    assert captions(load_translations(file)) == [
+        {"en": "a cat", "de": "eine Katze"},
+        {"en": "a dog", "de": "ein Hund", "uk": "собака"},
+    ]
+    file.write_text("source,target,note\na cat,eine Katze,x\n")
+    found = load_translations(file, caption_column={"en": "source", "de": "target"})
+    assert captions(found) == [{"en": "a cat", "de": "eine Katze"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("image,en\n0.png\n", "line 2: 1 cells, where the header has 2 columns"),
+        ("image,en,en\n", "line 1: the column 'en' is there twice"),
+        ("image,en\n", "there are no rows below the header"),
+        ("image,en\n,a cat\n", "line 2: no image in the column 'image'"),
+        ("image,en\n../0.png,a cat\n", "line 2: '../0.png' leaves the folder"),
+        ("image,en\n9.png,a cat\n", "line 2: .*9.png"),
+        ('image,en\n0.png,"a cat\n', "unexpected end of data"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told_by_its_line(photos, text, complaint):
+    (photos / "data.csv").write_text(text)
+    with pytest.raises(CorpusError, match=complaint):
+        load_captions(photos / "data.csv")
+
+
+# ---- Who reads them ----
+
+
+def test_a_hub_data_set_goes_straight_into_a_trainer(photos, make_mural, tmp_path):
+    from babelens import ContrastiveTrainingArguments, MuralTrainer
+
+    data = Dataset.from_dict({"image": column(photos), "caption": ["a", "b", "c"]}).cast_column(
+        "image", datasets.Image()
+    )
+    model, processor = make_mural()
+    settings = {"output_dir": str(tmp_path / "run"), "use_cpu": True, "report_to": "none"}
+    args = ContrastiveTrainingArguments(**settings, languages=["pl"])
+    trainer = MuralTrainer(model, args, processing_class=processor, train_dataset=data, eval_dataset=data)
+    assert [row["language"] for row in trainer.tasks["image_text"]] == ["pl"] * 3
+    assert "mean_recall_pl" in trainer.measure(trainer.eval_dataset)
+    with pytest.raises(CorpusError, match=r"from its arguments, as in languages=\['en'\]"):
+        MuralTrainer(model, ContrastiveTrainingArguments(**settings), processing_class=processor, train_dataset=data)
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_its_ids(photos, tmp_path, monkeypatch):
+    """An earlier version called rows without an image_id by their number, of which the run's record has a digest."""
+    from babelens.configuration.errors import ChangedRunError
+    from babelens.workflows import base
+    from babelens.workflows.data import RecipeData
+    from babelens.workflows.recipe import DataSource
+
+    features = datasets.Features(image=datasets.Image(), text=datasets.Value("string"))
+    Dataset.from_dict({"image": column(photos), "text": list("abc")}, features=features).to_parquet(
+        tmp_path / "0.parquet"
+    )
+    source = DataSource(str(tmp_path / "0.parquet"), options={"language": "en"})
+    monkeypatch.setattr(base, "_settings", lambda recipe, streams: {})
+
+    def run():
+        recipe = SimpleNamespace(train={"image_text": source}, all_stages=[])
+        return SimpleNamespace(recipe=recipe, data=RecipeData(recipe), output=tmp_path / "run")
+
+    earlier = run()
+    earlier.data.number_rows()
+    base._record(earlier).write(tmp_path / "run" / base.CHECKPOINTS)
+    resumed = run()
+    base._compare(resumed)
+    assert list(resumed.data.corpora["image_text"]["image_id"]) == ["0", "1", "2"]
+    other = run()
+    monkeypatch.setattr(DataSource, "load", lambda self, **given: resumed.data.corpora["image_text"].select([0, 1]))
+    with pytest.raises(ChangedRunError):
+        base._compare(other)
+
+
+def test_the_command_maps_columns(photos, tmp_path):
+    (photos / "shop.csv").write_text("bild;titel;pl\n0.png;ein roter Stuhl;x\n1.png;ein Tisch;y\n", encoding="utf-8")
+    words = ["data", str(photos / "shop.csv"), "--image-column", "bild", "--caption-column", "de=titel"]
+    done = CliRunner().invoke(app, [*words, "--caption-column", "pl=pl", "--output", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert captions(load_captions(tmp_path / "out"))[0] == {"de": "ein roter Stuhl", "pl": "x"}
