@@ -1,6 +1,7 @@
 """An ordinary dataset becomes a caption corpus or a translation corpus, or is refused with the row."""
 
 import logging
+from hashlib import blake2b
 from io import BytesIO
 from typing import Any
 
@@ -32,6 +33,11 @@ def image_dataset(captions: list[Any], column: str = "captions", **columns: list
     images = [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
     dataset = Dataset.from_dict({column: captions, **columns, "image": images})
     return dataset.cast_column("image", Image())
+
+
+def named(seed: int) -> str:
+    """The image_id of an image."""
+    return blake2b(png(seed), digest_size=8).hexdigest()
 
 
 def caption(language: str, text: str) -> dict[str, str]:
@@ -131,14 +137,14 @@ class TestCaptionCorpus:
         assert corpus["captions"][1] == [caption("de", "ein Hund")]
         assert corpus.column_names == ["image", "image_id", "captions"]
 
-    def test_rows_without_an_image_id_are_called_by_their_number(self) -> None:
-        assert list(as_caption_corpus(image_dataset([{"en": "a"}, {"en": "b"}]))["image_id"]) == ["0", "1"]
+    def test_rows_without_an_image_id_are_called_by_their_image(self) -> None:
+        assert list(as_caption_corpus(image_dataset([{"en": "a"}, {"en": "b"}]))["image_id"]) == [named(0), named(1)]
 
     def test_only_the_languages_asked_for_are_kept_and_rows_that_have_one(self) -> None:
         dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
         corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
         assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
-        assert list(corpus["image_id"]) == ["0", "2"]
+        assert list(corpus["image_id"]) == [named(0), named(2)]
 
     def test_a_language_that_nobody_wrote_in_is_refused(self) -> None:
         dataset = image_dataset([{"en": ["a", "b"], "de": ["c"]}])
@@ -147,7 +153,7 @@ class TestCaptionCorpus:
 
     def test_only_the_split_asked_for_is_kept(self) -> None:
         dataset = image_dataset([{"en": "a"}, {"en": "b"}], split=["train", "test"])
-        assert list(as_caption_corpus(dataset, split="test")["image_id"]) == ["1"]
+        assert list(as_caption_corpus(dataset, split="test")["image_id"]) == [named(1)]
         with pytest.raises(CorpusError, match="no split 'dev'; there are test, train"):
             as_caption_corpus(dataset, split="dev")
 
@@ -232,7 +238,7 @@ class TestBadImages:
         with pytest.raises(CorpusError, match="0 of 2 images can be read"):
             as_caption_corpus(dataset, captions=corpus_rules, images=rules)
         reason = f"image of {len(png(1))} bytes: 8 x 8 pixels are more than the 63 allowed"
-        assert rules.skipped[0] == SkippedImage("row 1", "1", reason)
+        assert rules.skipped[0] == SkippedImage("row 1", named(1), reason)
 
     def test_a_row_without_an_image_is_refused(self) -> None:
         columns = {"image": [None], "captions": [{"en": "a"}]}
