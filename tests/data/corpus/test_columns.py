@@ -223,8 +223,8 @@ def test_a_run_of_an_earlier_version_goes_on_with_its_ids(photos, tmp_path, monk
 
 
 def test_the_command_maps_columns(photos, tmp_path):
-    (photos / "shop.csv").write_text("bild;titel;pl\n0.png;ein roter Stuhl;x\n1.png;ein Tisch;y\n", encoding="utf-8")
-    words = ["data", str(photos / "shop.csv"), "--image-column", "bild", "--caption-column", "de=titel"]
+    (photos / "shop.csv").write_text("bild;wort;pl\n0.png;ein roter Stuhl;x\n1.png;ein Tisch;y\n", encoding="utf-8")
+    words = ["data", str(photos / "shop.csv"), "--image-column", "bild", "--caption-column", "de=wort"]
     done = CliRunner().invoke(app, [*words, "--caption-column", "pl=pl", "--output", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     assert captions(load_captions(tmp_path / "out"))[0] == {"de": "ein roter Stuhl", "pl": "x"}
