@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import cached_file
 
 from ...configuration.errors import ModelFolderError
-from ...configuration.pretrained import explained, load_config, load_processor, located
+from ...configuration.pretrained import check_reading, explained, load_config, load_processor, located
 from .graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings, graph_file, not_exported, open_graph
 
 _OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
@@ -108,6 +108,7 @@ def load_onnx(
         sessions[tower] = open_graph(graph, torch.get_num_threads())
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
+    check_reading(processor, source)
     kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
     return kind(config, settings, sessions, files), processor
 
