@@ -14,19 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from datasets.utils.logging import tqdm
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
 from ..data.emoji.translations import NameTranslations, Pairs
-from ..inference.autocasting import autocasting
-from ..inference.embedder import Embedder, evaluation_mode
+from ..inference.embedder import Embedder
 from ..modeling.modeling_dual_encoder import normalize
+from ..modeling.modeling_mla_base import MlaPreTrainedModel
+from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.modeling_ridge import RidgeModel, centered
+from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
+from .encoder_features import EncoderFeatures
 from .frozen_features import frozen_tensor
-from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve
+from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve, solve_linear
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +57,9 @@ class _NativeModel:
 
     reads_any = True
 
-    def __init__(self, model: RidgeModel, processor: RidgeProcessor, batch_size: int) -> None:
+    def __init__(
+        self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
+    ) -> None:
         self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
         self._language = processor.native_language
 
@@ -152,7 +157,8 @@ def learn(
     deviations = _deviations(model, targets)
     named = names or {}
     groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
-    features = _encoder_features(model, processor, {**translations, **groups}, batch_size, precision, cache_dir)
+    reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
+    features = _encoder_features(model, processor, {**translations, **groups}, **reading)
     further = _names(model, processor, teacher, groups, features, cache_dir)
     samples = {language: in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
     untaught: dict[str, np.ndarray] = {}
@@ -210,11 +216,54 @@ def learn_unstated(
     _check_counts(own)
     targets, position = _native_targets(_NativeModel(model, processor, batch_size), own, cache_dir)
     _set_space(model, targets)
-    pooled = _encoder_features(model, processor, own, batch_size, precision, cache_dir)[UNDETERMINED]
+    reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
+    pooled = _encoder_features(model, processor, own, **reading)[UNDETERMINED]
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
     return {UNDETERMINED: _result(model, solved, len(texts), targets, rows[solved.tested])}
+
+
+@torch.no_grad()
+def solve_projection(
+    model: MlaStudentModel,
+    processor: MlaStudentProcessor,
+    translations: Mapping[str, Pairs],
+    *,
+    batch_size: int = 64,
+    precision: str = "float32",
+    cache_dir: str | None = None,
+) -> None:
+    """Sets the projection of a student, a linear layer, to the one that leads the features of its text encoder best to
+    where the native model puts the translations. Training goes on from there.
+
+    Args:
+        model: the student, whose projection has no hidden layer.
+        processor: its processor.
+        translations: by language, texts and the native translation of each. Of many, some are taken.
+        batch_size, precision, cache_dir: as those of `learn`.
+    """
+    each = max(_SHARED // len(translations), 1)
+    chosen: dict[str, Pairs] = {}
+    for language, (texts, natives) in translations.items():
+        rows = in_random_order(len(texts))[:each]
+        chosen[language] = [texts[row] for row in rows], [natives[row] for row in rows]
+    targets, position = _native_targets(_NativeModel(model, processor, batch_size), chosen, cache_dir)
+    features = EncoderFeatures(
+        model.text_model,
+        processor.tokenizer,
+        lambda ids, mask: model.tower_features.get_text_features(ids, mask).pooler_output,
+        model.config.text_pooling,
+        processor.text_prompt,
+        processor.max_text_length,
+        batch_size,
+        precision,
+        cache_dir,
+    ).of({language: texts for language, (texts, _) in chosen.items()})
+    wanted = targets[[position[native] for _, natives in chosen.values() for native in natives]]
+    weight, bias = solve_linear(model.text_head_input(torch.cat(list(features.values()))), wanted)
+    assert isinstance(model.projection, nn.Linear)
+    model.projection.load_state_dict({"weight": weight, "bias": bias})
 
 
 def _check_counts(translations: Mapping[str, Pairs]) -> None:
@@ -276,47 +325,21 @@ def _characters(processor: RidgeProcessor, texts: list[str]) -> Characters:
 
 
 def _encoder_features(
-    model: RidgeModel,
-    processor: RidgeProcessor,
-    translations: Mapping[Any, Pairs],
-    batch_size: int,
-    precision: str,
-    cache_dir: str | None,
+    model: RidgeModel, processor: RidgeProcessor, translations: Mapping[Any, Pairs], **reading: Any
 ) -> dict[Any, Tensor]:
-    """The features of the text encoder, by language [n, W]; empty without one. All texts are read in one pass, by
-    length, and kept on disk."""
+    """The features of the text encoder, by language [n, W]; empty without one."""
     if model.text_model is None:
         return {}
-    texts = [processor.text_prompt + text for of_language, _ in translations.values() for text in of_language]
-
-    def compute() -> Tensor:
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        features = torch.empty(len(texts), model.maps.encoder_mean.shape[1])
-        with evaluation_mode(model), autocasting(model.device, precision):
-            for start in tqdm(range(0, len(order), batch_size), "Reading texts", leave=False, disable=None):
-                rows = order[start : start + batch_size]
-                read = processor.encoder_tokenizer(
-                    [texts[row] for row in rows],
-                    padding=True,
-                    truncation=True,
-                    max_length=processor.max_text_length,
-                    return_tensors="pt",
-                ).to(model.device)
-                found = model.encoder_features(read["input_ids"], read["attention_mask"])
-                assert found is not None
-                features[rows] = found.cpu()
-        return features
-
-    settings = (model.config.text_pooling, precision, str(processor.max_text_length))
-    found = frozen_tensor(
-        compute,
-        weights={},  # the identity has them
-        settings=model_identity(model.text_model, processor.encoder_tokenizer, "ridge", *settings),
-        items=(text.encode() for text in texts),
-        cache_dir=cache_dir,
+    features = EncoderFeatures(
+        model.text_model,
+        processor.encoder_tokenizer,
+        model.encoder_features,
+        model.config.text_pooling,
+        processor.text_prompt,
+        processor.max_text_length,
+        **reading,
     )
-    counts = [len(of_language) for of_language, _ in translations.values()]
-    return dict(zip(translations, found.split(counts), strict=True))
+    return features.of({name: texts for name, (texts, _) in translations.items()})
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
+from ..trainers.precision import AUTO, fastest_precision
 from .argument_checks import check_arguments
 from .data import flattened
 
@@ -173,6 +174,11 @@ class AcquisitionChoices:
     @property
     def batch_size(self) -> int:
         return self.training.get("per_device_train_batch_size", MlaTrainingArguments.per_device_train_batch_size)
+
+    def precision_on(self, device: str) -> str:
+        """The precision in which frozen encoders compute on a kind of device: what was chosen, or the fastest."""
+        chosen = "bfloat16" if self.training.get("bf16") else self.training.get("precision") or AUTO
+        return fastest_precision(device).name if chosen == AUTO else chosen
 
     @property
     def exposure_rate(self) -> float:

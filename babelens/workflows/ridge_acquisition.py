@@ -54,7 +54,6 @@ from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from ..trainers.checkpoints import atomic_directory, finish_saving, prepare_saving
-from ..trainers.precision import fastest_precision
 from ..trainers.ridge import LanguageResult, Pairs, learn, learn_unstated
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .emoji_names import names_for
@@ -294,9 +293,7 @@ class RidgeAcquisition(AcquisitionChoices):
     @property
     def computation(self) -> dict[str, Any]:
         """How `learn` computes: `batch_size` and `precision`."""
-        precision = self.training.get("precision") or "auto"
-        if precision == "auto":
-            precision = fastest_precision(self.model.device.type).name
+        precision = self.precision_on(self.model.device.type)
         return {"batch_size": self.training.get("per_device_train_batch_size", 64), "precision": precision}
 
     @cached_property

@@ -26,6 +26,7 @@ from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import atomic_directory
+from ..trainers.ridge import solve_projection
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .acquisition_run import AcquisitionRun
 from .training import CHECKPOINTS
@@ -119,6 +120,15 @@ class StudentAcquisition(AcquisitionRun):
     def encoder_facts(self) -> BaseModel:
         """The text encoder with its license."""
         return base_model_facts(str(self.text_encoder), TEXT_TOWER)
+
+    def start(self, train: Dataset) -> None:
+        """Sets the projection to what can be solved for: the whole training, without steps."""
+        pairs = {language: self.sides(language, train) for language in self.languages}
+        native = self.model.config.native_language
+        if native in self.model.config.learned_languages:
+            texts = list(dict.fromkeys(text for _, natives in pairs.values() for text in natives))
+            pairs[native] = texts, texts
+        solve_projection(self.model, self.processor, pairs, precision=self.precision_on(self.model.device.type))
 
     def retrieval(self, held_out: Dataset) -> dict[str, Any]:
         """As `retrieval_in`, by language."""
