@@ -1,29 +1,52 @@
-"""`babelens acquire`: a model learns one more language."""
+"""`babelens acquire`: a model learns more languages."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ..configuration.defaults import M_BERT, Precision
-from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
+from .options import CAPTIONED_IMAGES, AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 
 _DATA = "Data"
 _ENCODER = "Text encoder"
-_STUDENT = "For a student"
-_FIRST_LANGUAGE = "For the first language; later languages share these choices"
 _TRAINING = "Training"
+
+# Options of earlier versions, by the keys of the recipe that they set.
+_FORMER = {
+    **{
+        name: name
+        for name in (
+            *("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size", "text_tower"),
+            *("text_pooling", "train_layers", "native_texts", "exposure_steps", "keep"),
+        )
+    },
+    "batch_size": "training.per_device_train_batch_size",
+    "learning_rate": "training.learning_rate",
+    "precision": "training.precision",
+    "seed": "training.seed",
+}
+_FORMER_SWITCHES = {
+    "train_embedding": ("train_embedding", "true"),
+    "freeze_embedding": ("train_embedding", "false"),
+    "freeze_encoder": ("freeze_encoder", "true"),
+    "names": ("names", "true"),
+    "no_names": ("names", "false"),
+    "bf16": ("training.bf16", "true"),
+}
 
 
 def acquire(
+    context: typer.Context,
     base: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="The model that learns the language: a dual encoder of transformers (CLIP, SigLIP, ALIGN, …) or of "
-            "babelens (MURAL, ETCL, MLA); a folder, or a name on the Hub."
+            "babelens (MURAL, ETCL, MLA), a model of sentence-transformers, or a table of vectors (`.parquet`); a "
+            "file, a folder, or a name on the Hub.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     language: Annotated[
         str | None,
         typer.Option(
@@ -51,6 +74,14 @@ def acquire(
             show_default=False,
         ),
     ] = None,
+    captions: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Images with captions in that language, for a second stage of training: {CAPTIONED_IMAGES}.",
+            rich_help_panel=_DATA,
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -59,88 +90,23 @@ def acquire(
         ),
     ] = None,
     way: Annotated[
-        Literal["ridge", "adapter", "student"],
+        Literal["ridge", "adapter", "student"] | None,
         typer.Option(
             help="How the language is learned: solved in half a minute, by `ridge` regression from the characters of "
             "texts and, with --text-encoder, from its features; or trained, as an `adapter` in the text tower of "
-            "BASE, or as a `student`, a multilingual text encoder beside it."
-        ),
-    ] = "ridge",
-    advise: Annotated[
-        bool,
-        typer.Option(
-            "--advise",
-            help="Write nothing, and say how far the sentences lead, by the closed form: with 100, 300, 1,000 … of "
-            "them, and with more than there are. With `--way adapter` or `student`, also what the training costs.",
-        ),
-    ] = False,
-    captions: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Images with captions in that language, for a second stage of training: {CAPTIONED_IMAGES}.",
-            rich_help_panel=_DATA,
+            "BASE, or as a `student`, a multilingual text encoder beside it.",
+            show_default="ridge",
         ),
     ] = None,
-    assemble: Annotated[
-        bool,
+    recipe: Annotated[
+        Path | None,
         typer.Option(
-            "--assemble", help="Write the whole model as well, to OUTPUT/model, for `AutoModel` and `babelens search`."
-        ),
-    ] = False,
-    native_language: Annotated[
-        str | None,
-        typer.Option(help="The language that BASE reads.", rich_help_panel=_FIRST_LANGUAGE, show_default="en"),
-    ] = None,
-    vocabulary: Annotated[
-        str | None,
-        typer.Option(
-            help="The model or tokenizer whose word pieces all acquired languages share.",
-            rich_help_panel=_FIRST_LANGUAGE,
-            show_default=M_BERT,
+            help="A file with these choices, such as the `recipe.yaml` that stands in every OUTPUT; options take "
+            "precedence.",
+            show_default=False,
         ),
     ] = None,
-    new_vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Train a vocabulary with this number of word pieces on the translations instead.",
-            rich_help_panel=_FIRST_LANGUAGE,
-        ),
-    ] = None,
-    acquirer: Annotated[
-        Literal["mlp", "linear"] | None,
-        typer.Option(
-            help="The layer that is added after each block of the text tower: `mlp`, a network with one hidden "
-            "layer, or `linear`, a single matrix.",
-            rich_help_panel=_FIRST_LANGUAGE,
-            show_default="mlp",
-        ),
-    ] = None,
-    acquirer_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Width of the hidden layer of `mlp`.", rich_help_panel=_FIRST_LANGUAGE, show_default="256"
-        ),
-    ] = None,
-    train_embedding: Annotated[
-        bool | None,
-        typer.Option(
-            "--train-embedding/--freeze-embedding",
-            help="Train the embedding table that all acquired languages share, or keep it as it is. A model that "
-            "has acquired languages always keeps it, because training it would change those languages.",
-            rich_help_panel=_FIRST_LANGUAGE,
-            show_default="train",
-        ),
-    ] = None,
-    text_tower: Annotated[
-        str | None,
-        typer.Option(
-            help="Where BASE has its text tower, if `acquire` asks for it: `path=text_model,embeddings=embeddings,"
-            "blocks=encoder.layers,pooling=mean`. The pooling is `end`, `first`, `last` or `mean`.",
-            metavar="KEY=NAME,…",
-            rich_help_panel=_FIRST_LANGUAGE,
-        ),
-    ] = None,
+    settings: Settings = None,
     text_encoder: Annotated[
         str | None,
         typer.Option(
@@ -148,16 +114,7 @@ def acquire(
             "Hub. With `--way ridge`, it is optional and stays frozen; a student needs it. With `--way adapter`, the "
             "closed form that the adapter is compared with reads by it.",
             rich_help_panel=_ENCODER,
-        ),
-    ] = None,
-    text_pooling: Annotated[
-        Literal["cls", "mean", "eos", "pooler"] | None,
-        typer.Option(
-            help="The vector that stands for a text: the state of its first token (`cls`), the mean over its tokens "
-            "(`mean`), the state of its last token (`eos`), or what the encoder's own pooling layer returns "
-            "(`pooler`).",
-            rich_help_panel=_ENCODER,
-            show_default="as the folder of the encoder states, else mean, or cls for a student",
+            show_default=False,
         ),
     ] = None,
     text_prompt: Annotated[
@@ -165,34 +122,16 @@ def acquire(
         typer.Option(
             help="What stands before every text that the text encoder reads, such as `query: ` of E5.",
             rich_help_panel=_ENCODER,
+            show_default=False,
         ),
     ] = None,
-    freeze_encoder: Annotated[
-        bool,
+    minutes: Annotated[
+        float | None,
         typer.Option(
-            "--freeze-encoder",
-            help="Keep the text encoder as it is, and train a projection alone.",
-            rich_help_panel=_STUDENT,
-        ),
-    ] = False,
-    train_layers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Train the N upper layers of the text encoder and a projection. What the layers below give is "
-            "computed once, so that a step costs what N layers cost.",
-            rich_help_panel=_STUDENT,
-            show_default="all layers",
-        ),
-    ] = None,
-    native_texts: Annotated[
-        Literal["native", "student"] | None,
-        typer.Option(
-            help="What reads texts in the native language: BASE, so that their embeddings stay bitwise the same "
-            "(`native`), or the student too (`student`).",
-            rich_help_panel=_STUDENT,
-            show_default="native",
+            min=0.1,
+            help="Minutes of training on translations, without --steps.",
+            rich_help_panel=_TRAINING,
+            show_default="5",
         ),
     ] = None,
     steps: Annotated[
@@ -205,61 +144,30 @@ def acquire(
             "--minutes end",
         ),
     ] = None,
-    minutes: Annotated[
-        float,
-        typer.Option(min=0.1, help="Minutes of training on translations, without --steps.", rich_help_panel=_TRAINING),
-    ] = 5.0,
-    keep: Annotated[
-        Literal["better", "trained"],
-        typer.Option(
-            help="What is saved after training: the `better` of what was trained and the closed form, by held-out "
-            "translations; or what was `trained`, without a comparison.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = "better",
-    exposure_steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Steps of training on captions.", rich_help_panel=_TRAINING, show_default="a tenth of --steps"
-        ),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.", rich_help_panel=_TRAINING)] = 128,
-    learning_rate: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            help="Learning rate on translations. Training on captions takes 3 % of it.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = 1e-4,
-    precision: Annotated[
-        Precision,
-        typer.Option(
-            help="The number format of the computation. `auto` is `bfloat16` where the hardware multiplies it, and "
-            "`float32` elsewhere.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = "auto",
-    bf16: Annotated[
-        bool, typer.Option("--bf16", help="The same as `--precision bfloat16`.", rich_help_panel=_TRAINING)
-    ] = False,
-    names: Annotated[
+    advise: Annotated[
         bool,
         typer.Option(
-            "--names/--no-names",
-            help="With `--way ridge`, learn words from Unicode CLDR's names of emoji too, in the language or in "
-            "a near relative. They are fetched once, from the npm registry; license: Unicode-3.0.",
-            rich_help_panel=_DATA,
+            "--advise",
+            help="Write nothing, and say how far the sentences lead, by the closed form: with 100, 300, 1,000 … of "
+            "them, and with more than there are. With `--way adapter` or `student`, also what the training costs.",
         ),
-    ] = True,
+    ] = False,
+    assemble: Annotated[
+        bool,
+        typer.Option(
+            "--assemble",
+            help="With an adapter, write the whole model as well, to OUTPUT/model, for `AutoModel` and `babelens "
+            "search`.",
+        ),
+    ] = False,
     license: Annotated[
-        str,
-        typer.Option(help="License of the result, by its name on the Hub: `cc-by-4.0`.", rich_help_panel=_DATA),
-    ] = "other",
-    seed: Annotated[
-        int,
-        typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.", rich_help_panel=_TRAINING),
-    ] = 42,
+        str | None,
+        typer.Option(
+            help="License of the result, by its name on the Hub: `cc-by-4.0`.",
+            rich_help_panel=_DATA,
+            show_default="other",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -283,66 +191,80 @@ def acquire(
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
     model. A student is a text encoder that learns to put texts where BASE puts their translations. Both are compared
-    with the closed form, and the better one is saved (--keep).
+    with the closed form, and the better one is saved.
+
+    Every other choice is a key of the recipe, for --set. Of the text encoder: `text_pooling`; of a student:
+    `train_layers`, `freeze_encoder`, `native_texts`; of an adapter: `vocabulary` or `new_vocabulary`, `acquirer`,
+    `acquirer_size`, `train_embedding`, `text_tower`; of a training: `keep` (`better` or `trained`), `exposure_steps`,
+    `training.learning_rate`, `training.per_device_train_batch_size`, `training.precision`, `training.seed`; of all:
+    `native_language`, `names` (false: without CLDR's names of emoji).
     """
+    given = {
+        "way": way,
+        "base": base,
+        "language": language,
+        "translations": translations,
+        "texts": texts,
+        "captions": captions,
+        "text_encoder": text_encoder,
+        "text_prompt": text_prompt,
+        "minutes": minutes,
+        "steps": steps,
+        "license": license,
+    }
+    settled = settings_of(settings) | _former(context.args)
     begin_work()
+    from ..workflows.acquisition_recipe import acquisition_recipe
     from .acquire_work import acquire_language, acquire_solved, print_advice
 
-    choices: dict[str, Any] = {
-        "base": base,
-        "language": language or "",
-        "translations": translations or "",
-        "output": output or Path(),
-        "captions": captions,
-        "native_language": native_language,
-        "vocabulary": vocabulary,
-        "new_vocabulary": new_vocabulary,
-        "acquirer": acquirer,
-        "acquirer_size": acquirer_size,
-        "train_embedding": train_embedding,
-        "text_tower": None if text_tower is None else dict(part.partition("=")[::2] for part in text_tower.split(",")),
-        "text_encoder": text_encoder,
-        "text_pooling": text_pooling,
-        "text_prompt": text_prompt,
-        "freeze_encoder": freeze_encoder or None,
-        "train_layers": train_layers,
-        "native_texts": native_texts,
-        "steps": steps,
-        "exposure_steps": exposure_steps,
-        "license": license,
-        "names": names,
-        "trust_remote_code": trust_remote_code,
-        "training": {
-            "per_device_train_batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "precision": precision,
-            "bf16": bf16 or None,
-            "seed": seed,
-        },
-    }
-    if texts is not None:
-        if way != "ridge" or advise or translations is not None or language is not None:
+    choices = acquisition_recipe(recipe, {name: value for name, value in given.items() if value is not None}, settled)
+    chosen = choices.get("way", "ridge")
+    if choices.get("texts") is not None:
+        if chosen != "ridge" or advise or "translations" in choices or "language" in choices:
             raise typer.BadParameter(
                 "the languages are those of the text encoder, by --way ridge: leave out --language, --translations "
                 "and --advise",
                 param_hint="--texts",
             )
-        choices["texts"] = texts
-    elif language is None or translations is None:
+    elif "language" not in choices or "translations" not in choices:
         raise typer.BadParameter(
             "name the language, and the file of its translations; or --texts in the native language",
             param_hint="--language, --translations",
         )
+    if "base" not in choices:
+        raise typer.BadParameter("name the model that learns the language", param_hint="--base")
     if advise:
-        print_advice(choices, way=way, as_json=as_json)
+        print_advice(choices, trust_remote_code=trust_remote_code, as_json=as_json)
         return
     if output is None:
         raise typer.BadParameter("name the folder for the result", param_hint="--output")
-    if assemble and way != "adapter":
-        raise typer.BadParameter(f"the OUTPUT of --way {way} is a whole model already", param_hint="--assemble")
-    if way == "ridge":
+    if assemble and chosen != "adapter":
+        raise typer.BadParameter(f"the OUTPUT of --way {chosen} is a whole model already", param_hint="--assemble")
+    where: dict[str, Any] = {"output": output, "trust_remote_code": trust_remote_code, "as_json": as_json}
+    if chosen == "ridge":
         if resume:
             raise typer.BadParameter("--way ridge begins anew: it takes a minute", param_hint="--resume")
-        acquire_solved(choices, as_json=as_json)
+        acquire_solved(choices, **where)
         return
-    acquire_language(choices, way=way, minutes=minutes, keep=keep, assemble=assemble, resume=resume, as_json=as_json)
+    acquire_language(choices, assemble=assemble, resume=resume, **where)
+
+
+def _former(arguments: list[str]) -> dict[str, str]:
+    """The keys of the recipe that options of earlier versions set, with a sentence about each."""
+    settings, rest = dict[str, str](), list(arguments)
+    while rest:
+        option, _, value = rest.pop(0).partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in {*_FORMER, *_FORMER_SWITCHES}:
+            raise typer.BadParameter(
+                "there is no such option; acquire takes --set for other choices", param_hint=option
+            )
+        if name in _FORMER_SWITCHES:
+            key, value = _FORMER_SWITCHES[name]
+        elif value or rest:
+            key, value = _FORMER[name], value or rest.pop(0)
+        else:
+            raise typer.BadParameter("it needs a value", param_hint=option)
+        typer.echo(f"{option} is now --set {key}={value}; the next version takes that alone.", err=True)
+        settings[key] = value
+    return settings

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 from accelerate import PartialState
@@ -22,44 +22,37 @@ from ..trainers.ridge import LanguageResult
 from ..workflows.acquiring import Acquisition
 from ..workflows.acquisition_choices import Way, WayCosts
 from ..workflows.acquisition_costs import costs
+from ..workflows.acquisition_recipe import acquisition
 from ..workflows.acquisition_run import AcquisitionRun
 from ..workflows.ridge_acquisition import RidgeAcquisition
 from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try_beside
-from ..workflows.student_acquisition import StudentAcquisition
 from ..workflows.training import CHECKPOINTS
 from .console import plain_console
 from .next_steps import next_commands, show_next
 
 
 def acquire_language(
-    choices: dict[str, Any],
-    *,
-    way: Way,
-    minutes: float,
-    keep: Literal["better", "trained"],
-    assemble: bool,
-    resume: bool,
-    as_json: bool,
+    recipe: dict[str, Any], *, output: Path, assemble: bool, resume: bool, trust_remote_code: bool, as_json: bool
 ) -> None:
     """Trains an adapter or a student, compares it with the closed form, saves the better one, and shows how well both
     do.
 
     Args:
-        choices: arguments of `Acquisition`: what to learn, and from what.
-        way: in which of the two ways.
-        minutes: of training on translations, without `steps` among the choices.
-        keep: `trained` saves what was trained in any case, and solves for nothing beside it.
+        recipe: what to learn, from what, and in which of the two ways.
+        output: the folder of the result.
         assemble: write the whole model with an adapter as well.
         resume: continue a run that was interrupted.
+        trust_remote_code: run code that comes with models.
         as_json: print the result as JSON, and everything else on the error stream.
     """
     console = plain_console(stderr=as_json)
-    run = _training(choices, way)
+    run = acquisition(recipe, output=output, trust_remote_code=trust_remote_code)
+    assert isinstance(run, AcquisitionRun)
     run.load()
     if assemble and isinstance(run, Acquisition):
         run.check_assembly()  # before anything is trained
     cost = costs(run)
-    run.fit_into(minutes, cost, resume=resume)
+    run.fit_into_minutes(cost, resume=resume)
     cost = replace(cost, steps=run.planned_steps)
     _show_samples(run, console)
     _show_costs(cost, run, console)
@@ -68,9 +61,9 @@ def acquire_language(
     with locked(run.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
             results = run.run(resume=resume)
-        trained = {run.language: results} if way == "adapter" else results
+        trained = {run.language: results} if run.way == "adapter" else results
         trained = {language: numbers for language, numbers in trained.items() if numbers}
-        solved = {} if keep == "trained" else _closed_form(run, console)
+        solved = {} if run.keep == "trained" else _closed_form(run, console)
         if solved and _mean(solved) > _mean(trained):
             kept = "closed form"
             run.forget()
@@ -84,13 +77,13 @@ def acquire_language(
                 folder = run.assemble()
             run.save(results, command=command)
     files = {"adapter": str(run.output), "model": folder and str(folder)}
-    if way == "student" or kept != "trained":
+    if run.way == "student" or kept != "trained":
         files = {"adapter": None, "model": str(run.output)}
     if as_json:
         told = {"held_out": results, "closed_form": solved, "kept": kept, "costs": cost.to_dict()}
         typer.echo(json.dumps(files | told))
         return
-    for title, found in ((f"the {way}", trained), ("the closed form", solved)):
+    for title, found in ((f"the {run.way}", trained), ("the closed form", solved)):
         for language, numbers in found.items():
             texts = f"{next(iter(trained.values()))['pairs']} held-out texts in {language}"
             console.print(
@@ -99,18 +92,14 @@ def acquire_language(
             )
     if kept != "trained":
         console.print(
-            f"The closed form finds more than the {way}, and is what was saved. --keep trained saves the {way}; more "
-            "sentences, and more --minutes, help it."
+            f"The closed form finds more than the {run.way}, and is what was saved. More sentences and more --minutes "
+            f"help the {run.way}; --set keep=trained saves it in any case."
         )
     for name, path in files.items():
         if path:
             console.print(f"{name.capitalize()}: {path}")
     if where := files["model"] or files["adapter"]:
         show_next(console, next_commands(Path(where), next(iter(trained), None)))
-
-
-def _training(choices: dict[str, Any], way: Way) -> Acquisition | StudentAcquisition:
-    return Acquisition(**choices) if way == "adapter" else StudentAcquisition(**choices)
 
 
 def _closed_form(run: AcquisitionRun, console: Console) -> dict[str, dict[str, float]]:
@@ -130,15 +119,18 @@ def _mean(found: Mapping[str, Mapping[str, float]]) -> float:
     return sum(numbers["r1"] + numbers["r10"] for numbers in found.values()) / max(2 * len(found), 1)
 
 
-def acquire_solved(choices: dict[str, Any], *, as_json: bool) -> None:
+def acquire_solved(recipe: dict[str, Any], *, output: Path, trust_remote_code: bool, as_json: bool) -> None:
     """Learns languages in closed form, saves the model, and shows how well each is learned.
 
     Args:
-        choices: arguments of `RidgeAcquisition`.
+        recipe: what to learn, and from what.
+        output: the folder of the model.
+        trust_remote_code: run code that comes with models.
         as_json: print the result as JSON, and everything else on the error stream.
     """
     console = plain_console(stderr=as_json)
-    run = RidgeAcquisition(**choices)
+    run = acquisition(recipe, output=output, trust_remote_code=trust_remote_code)
+    assert isinstance(run, RidgeAcquisition)
     run.load()
     if run.texts is not None:
         console.print(f"{len(run.native_texts_alone):,} texts in {run.model.config.native_language}")
@@ -204,21 +196,21 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     show_next(console, next_commands(run.output, run.languages[0]))
 
 
-def print_advice(choices: dict[str, Any], *, way: Way, as_json: bool) -> None:
+def print_advice(recipe: dict[str, Any], *, trust_remote_code: bool, as_json: bool) -> None:
     """Prints how far the sentences lead, and more of them would, by the closed form; for another way also what it
     costs. Nothing is written.
 
     Args:
-        choices: as in `acquire_language`.
-        way: that is asked about.
+        recipe: what to learn, from what, and in which way.
+        trust_remote_code: run code that comes with models.
         as_json: print JSON.
     """
     console = plain_console(stderr=as_json)
     cost = None
-    if way == "ridge":
-        closed = RidgeAcquisition(**choices)
+    run = acquisition(recipe, output=Path(), trust_remote_code=trust_remote_code)
+    if isinstance(run, RidgeAcquisition):
+        closed = run
     else:
-        run = _training(choices, way)
         run.load()
         cost = costs(run)
         _show_costs(cost, run, console)

@@ -153,6 +153,7 @@ class Acquisition(AcquisitionRun):
                 _save_alone(self.processor.multilingual_tokenizer, scratch / EMBEDDING)
             save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self._base)
             write_adapter_card(scratch, self._facts(results, command))
+            self.write_recipe(scratch)
         shutil.rmtree(self.output / CHECKPOINTS)
 
     def _facts(self, results: dict[str, float], command: str) -> AdapterCardFacts:

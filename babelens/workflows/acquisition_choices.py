@@ -1,9 +1,11 @@
 """The choices of `babelens acquire`: which model learns which language, and from what data."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+import yaml
 
 from ..configuration.configuration_two_tower import TextPooling
 from ..configuration.errors import RecipeError, TrainingSetupError
@@ -22,6 +24,9 @@ Way = Literal["ridge", "adapter", "student"]
 VOCABULARIES = ("vocabulary", "new_vocabulary")
 ONLY_OF_ADAPTERS = (*VOCABULARIES, "acquirer", "acquirer_size", "train_embedding", "text_tower")
 ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encoder", "train_layers", "native_texts")
+RECIPE = "recipe.yaml"
+# The choices of the machine at hand, which a recipe does not have.
+OF_MACHINE = ("output", "trust_remote_code")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 
 
@@ -100,6 +105,8 @@ class AcquisitionChoices:
         training: further arguments of `MlaTrainingArguments`.
     """
 
+    way: ClassVar[Way]
+
     base: str
     language: str
     translations: str
@@ -126,7 +133,8 @@ class AcquisitionChoices:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.languages = normalize_languages(self.language.split(","))
+        self.recipe = self._as_recipe()
+        self.languages = normalize_languages(self.named_languages().split(","))
         self.language = self.languages[0]
         self.output = Path(self.output)
         if self.native_language is not None:
@@ -161,6 +169,24 @@ class AcquisitionChoices:
             check_arguments(MlaTrainingArguments, self.training, "training")
         except RecipeError as error:
             raise TrainingSetupError(str(error).replace("training.", "", 1)) from error
+
+    def named_languages(self) -> str:
+        """The tags of the languages, separated by commas."""
+        return self.language
+
+    def _as_recipe(self) -> dict[str, Any]:
+        """What was chosen, without what depends on the machine at hand."""
+        chosen = {each.name: (getattr(self, each.name), each) for each in fields(self) if each.name not in OF_MACHINE}
+        return {"way": self.way} | {
+            name: str(value) if isinstance(value, Path) else value
+            for name, (value, each) in chosen.items()
+            if value not in (each.default, "") and not (value == {} or value is None)
+        }
+
+    def write_recipe(self, folder: Path) -> None:
+        """Writes what was chosen, by which `babelens acquire --recipe` does the same again."""
+        text = yaml.safe_dump(self.recipe, sort_keys=False, allow_unicode=True)
+        (folder / RECIPE).write_text(text, encoding="utf-8")
 
     @property
     def code(self) -> dict[str, Any]:

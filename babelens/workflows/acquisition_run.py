@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from accelerate import PartialState
@@ -24,7 +24,7 @@ from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint, prepare_saving
 from ..trainers.mla import MlaTrainer
-from .acquisition_choices import AcquisitionChoices, Way, WayCosts
+from .acquisition_choices import AcquisitionChoices, WayCosts
 from .argument_checks import made_arguments
 from .data import RECORD, RunRecord, corpus_digest
 from .training import CHECKPOINTS, train_from_newest_checkpoint
@@ -42,9 +42,15 @@ class AcquisitionRun(AcquisitionChoices):
 
     After `load`, `model` is the model that learns and `processor` its processor. Subclasses define `load`, `retrieval`
     and `save`.
+
+    Args:
+        minutes: of training on translations, without `steps`.
+        keep: what is saved: the `better` of what was trained and the closed form, by held-out translations; or what
+            was `trained`, without a comparison.
     """
 
-    way: ClassVar[Way]
+    minutes: float = 5.0
+    keep: Literal["better", "trained"] = "better"
     # What `save` writes, and a file that only a saved result has.
     result: ClassVar[str]
     result_file: ClassVar[str]
@@ -113,11 +119,10 @@ class AcquisitionRun(AcquisitionChoices):
             sum(len(np.unique(translation_pairs(self.split[0], [pair]).rows)) for pair in pairs)
         )
 
-    def fit_into(self, minutes: float, cost: WayCosts, *, resume: bool = False) -> None:
-        """Takes no more steps than fit into some minutes, unless their number was chosen.
+    def fit_into_minutes(self, cost: WayCosts, *, resume: bool = False) -> None:
+        """Takes no more steps than fit into the minutes, unless their number was chosen.
 
         Args:
-            minutes: of training on translations.
             cost: of `costs`.
             resume: whether a run goes on, which keeps the number that it began with.
         """
@@ -127,7 +132,7 @@ class AcquisitionRun(AcquisitionChoices):
         if resume and record.is_file():
             self.steps = json.loads(record.read_text(encoding="utf-8"))["settings"].get("steps")
             return
-        fitting = int((60 * minutes - cost.seconds_once) / cost.seconds_per_step)
+        fitting = int((60 * self.minutes - cost.seconds_once) / cost.seconds_per_step)
         if fitting < cost.steps:
             self.steps = max(fitting, 1)
 

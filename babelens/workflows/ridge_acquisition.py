@@ -83,11 +83,6 @@ class RidgeAcquisition(AcquisitionChoices):
     texts: str | None = None
 
     def __post_init__(self) -> None:
-        if self.texts is not None:
-            self.language = UNDETERMINED
-        elif self.language == ALL:
-            native = normalize_language(self.native_language or "en")
-            self.language = ",".join(tag for tag in languages_of(self.corpus) if tag != native)
         super().__post_init__()
         if given := self.given(ONLY_OF_ADAPTERS):
             raise TrainingSetupError(f"{self.as_given(given)}: only an adapter has such a choice (--way adapter)")
@@ -95,6 +90,13 @@ class RidgeAcquisition(AcquisitionChoices):
             raise TrainingSetupError(
                 f"{self.as_given(given)}: this way solves, and trains nothing; --way student and --way adapter train"
             )
+
+    def named_languages(self) -> str:
+        if self.texts is not None:
+            return UNDETERMINED
+        if self.language == ALL:
+            return ",".join(tag for tag in languages_of(self.corpus) if tag != self._native)
+        return self.language
 
     @cached_property
     def corpus(self) -> Dataset:
@@ -322,3 +324,4 @@ class RidgeAcquisition(AcquisitionChoices):
                 license=self.license,
             )
             write_ridge_card(scratch, facts)
+            self.write_recipe(scratch)

@@ -147,6 +147,7 @@ class StudentAcquisition(AcquisitionRun):
             self.model.save_pretrained(scratch)
             self.processor.save_pretrained(scratch)
             write_student_card(scratch, self._facts(results, command))
+            self.write_recipe(scratch)
         shutil.rmtree(self.output / CHECKPOINTS)
 
     def _facts(self, results: dict[str, Any], command: str) -> StudentCardFacts:

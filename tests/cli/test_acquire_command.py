@@ -53,6 +53,7 @@ def test_the_adapters_folder(german):
         "adapter_model.safetensors",
         "embedding",
         "model",
+        "recipe.yaml",
     }
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (german / "embedding").iterdir()}
     config = json.loads((german / "adapter_config.json").read_text())
@@ -95,7 +96,7 @@ def test_the_table_begins_as_berts_and_is_trained(brought, german):
 
 
 def test_a_frozen_table_is_berts_to_the_bit(brought):
-    assert run(*options(brought, freeze_embedding=True, output=brought / "frozen")) == 0
+    assert run(*options(brought, train_embedding=False, output=brought / "frozen")) == 0
     table = load_file(brought / "frozen" / "embedding" / "model.safetensors")["table.weight"]
     assert torch.equal(table, AutoModel.from_pretrained(brought / "bert").get_input_embeddings().weight)
     assert "frozen" in (brought / "frozen" / "README.md").read_text()

@@ -37,7 +37,7 @@ def table(tmp_path_factory):
 
 
 def acquire(base, table, output, **more):
-    given = {"base": base, "language": "mi", "translations": table, "output": output, "no_names": True} | more
+    given = {"base": base, "language": "mi", "translations": table, "output": output, "names": False} | more
     return run_acquire(*as_arguments(given))
 
 
@@ -90,7 +90,7 @@ def test_all_languages_of_a_table(base, table, tmp_path, capsys):
         ({"language": "en"}, "has the language 'en' already"),
         ({"steps": 5, "freeze_encoder": True}, "--text-encoder"),
         ({"steps": 5}, "--steps 5:"),
-        ({"acquirer_size": 5}, "--acquirer-size 5: only an adapter has such a choice (--way adapter)"),
+        ({"acquirer_size": 5}, "acquirer_size=5: only an adapter has such a choice (--way adapter)"),
     ],
 )
 def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, tmp_path, capsys, given, complaint):

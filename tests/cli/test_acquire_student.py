@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import yaml
 from acquire_command import as_arguments, run_acquire as run
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_text_encoder
 from tiny_training import COLORS, SHAPES
 from transformers import AutoModel, AutoProcessor
@@ -54,7 +56,7 @@ def options(folder, **changes):
         "batch_size": 8,
         "learning_rate": 1e-2,
         "keep": "trained",
-        "no_names": True,
+        "names": False,
     } | changes
     return as_arguments(given)
 
@@ -153,12 +155,28 @@ def test_upper_layers_of_the_encoder_are_trained(folder, capfd):
     assert f"of which {student['trained_parameters']:,} were trained" in card
 
 
+def test_the_recipe_that_it_writes_and_options_of_earlier_versions(folder, student, tmp_path, capfd):
+    recipe = student / "recipe.yaml"
+    written = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    assert written["way"] == "student" and written["text_pooling"] == "mean" and written["keep"] == "trained"
+    assert "output" not in written and written["training"]["per_device_train_batch_size"] == 8
+    assert run("--recipe", recipe, "--output", tmp_path / "again") == 0
+    assert (tmp_path / "again" / "recipe.yaml").read_bytes() == recipe.read_bytes()
+    weights = [load_file(each / "model.safetensors") for each in (student, tmp_path / "again")]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    former = ["--train-layers", "1", "--learning-rate=1e-9", "--no-names", "--bf16"]
+    assert run("--recipe", recipe, "--output", tmp_path / "former", *former) == 0
+    assert "--learning-rate is now --set training.learning_rate=1e-9" in capfd.readouterr().err
+    changed = yaml.safe_load((tmp_path / "former" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert changed["train_layers"] == 1 and changed["names"] is False and changed["training"]["bf16"] is True
+
+
 def test_layers_that_cannot_be_trained_are_refused(folder, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     assert run(*options(folder, output=folder / "wrong", train_layers=9)) == 1
     assert "towers.text: layers=9 is more than this tower (bert) has: 1" in capfd.readouterr().err
     assert run(*options(folder, output=folder / "wrong", train_layers=1, freeze_encoder=True)) == 1
-    assert "--freeze-encoder and --train-layers 1: a text encoder that stays" in capfd.readouterr().err
+    assert "freeze_encoder=True and train_layers=1: a text encoder that stays" in capfd.readouterr().err
     assert not (folder / "wrong").exists()
 
 
@@ -210,14 +228,15 @@ def test_the_better_one_of_student_and_closed_form_is_kept(folder, tmp_path, cap
 
 def test_training_fits_into_its_minutes(folder, tmp_path):
     choices = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), tmp_path / "timed")
-    acquisition = StudentAcquisition(*choices, text_encoder=str(folder / "bert"))
+    acquisition = StudentAcquisition(*choices, text_encoder=str(folder / "bert"), minutes=1.0)
     cost = WayCosts(1, 1, 0.0, 1.0, steps=500, seconds_per_step=0.5, seconds_once=10.0, is_measured=True)
-    acquisition.fit_into(1.0, cost)
+    acquisition.fit_into_minutes(cost)
     assert acquisition.steps == 100  # of half a second, in 50 seconds
-    acquisition.fit_into(9.0, cost)
+    acquisition.minutes = 9.0
+    acquisition.fit_into_minutes(cost)
     assert acquisition.steps == 100  # which is chosen now
-    roomy = StudentAcquisition(*choices, text_encoder=str(folder / "bert"))
-    roomy.fit_into(9.0, cost)
+    roomy = StudentAcquisition(*choices, text_encoder=str(folder / "bert"), minutes=9.0)
+    roomy.fit_into_minutes(cost)
     assert roomy.steps is None
 
 
@@ -269,7 +288,7 @@ def test_long_steps_are_estimated(folder, monkeypatch):
 
 REFUSALS = {
     "no text encoder": ({"text_encoder": None}, "a student needs a multilingual text encoder"),
-    "choices of an adapter": ({"acquirer_size": 8}, "--acquirer-size 8: only an adapter (--way adapter)"),
+    "choices of an adapter": ({"acquirer_size": 8}, "acquirer_size=8: only an adapter (--way adapter)"),
     "choices of a student": (
         {"way": "adapter", "language": "de", "text_encoder": None, "text_prompt": "query: "},
         "--text-prompt 'query: ': choices of a text encoder",

@@ -17,7 +17,29 @@ def run_acquire(*arguments: Any) -> Any:
     return ended.value.code
 
 
+OPTIONS = {
+    *("base", "way", "language", "translations", "texts", "captions", "output", "recipe", "set", "text_encoder"),
+    *("text_prompt", "steps", "minutes", "advise", "assemble", "license", "resume", "trust_remote_code", "json"),
+}
+TRAINING = {
+    "batch_size": "training.per_device_train_batch_size",
+    "learning_rate": "training.learning_rate",
+    "precision": "training.precision",
+    "seed": "training.seed",
+}
+
+
 def as_arguments(given: dict[str, Any]) -> list[Any]:
-    """Options as the command line has them; `None` leaves one out, `True` is a flag."""
-    named = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None]
-    return [part for name, value in named for part in ([name] if value is True else [name, value])]
+    """Options as the command line has them, other choices as keys of the recipe; `None` leaves one out, `True` is a
+    flag, or true."""
+    arguments: list[Any] = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if name in OPTIONS:
+            arguments += [option] if value is True else [option, value]
+        else:
+            written = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+            arguments += ["--set", f"{TRAINING.get(name, name)}={written}"]
+    return arguments

@@ -104,7 +104,7 @@ def commands(folder: Path) -> dict[str, Command]:
     features = ["--data", str(folder / "shapes"), "--resize", "36", "--crop", "32"]
     acquired = [str(each) for each in options(folder, output="{output}", steps=6)]
     german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
-    solved = [*german, *at, "--no-names"]
+    solved = [*german, *at, "--set", "names=false"]
     return {
         "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
         "acquire": Command(["acquire", *acquired], "acquire", ["--resume"], "README.md"),
