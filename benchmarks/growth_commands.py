@@ -60,7 +60,7 @@ def _train(inputs: Inputs, method: str, corpus: Path, output: Path, **training: 
 
 def acquire(inputs: Inputs, size: int, output: Path, *, batch: int = 32, steps: int = 0) -> Command:
     """As many steps as an epoch has, unless their number is given."""
-    given = ["--base", inputs.model("clip"), "--language", "de", "--new-vocabulary", 2000, "--output", output]
+    given = ["--base", inputs.model("clip"), "--language", "de", "--set", "new_vocabulary=2000", "--output", output]
     length = ["--batch-size", batch or size, "--steps", steps or size // batch]
     translations = inputs.translations(2 * BATCHES[-1] if steps else size)
     return ["acquire", "--way", "adapter", *given, "--translations", translations, *length]

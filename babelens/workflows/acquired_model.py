@@ -130,5 +130,5 @@ def _explained_default(choices: AcquisitionChoices) -> Iterator[None]:
             raise
         raise ModelFolderError(
             f"the vocabulary of acquired languages is by default that of {M_BERT}, which cannot be loaded: "
-            f"{error}. Name another one (--vocabulary), or train one (--new-vocabulary)"
+            f"{error}. Name another one (--set vocabulary=…), or train one (--set new_vocabulary=…)"
         ) from error
