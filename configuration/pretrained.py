@@ -351,7 +351,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def damaged_files(folder: Path) -> list[str]:
     """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
-    settings = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/tokenizer*.json"))]
+    inner = (
+        path for path in sorted(folder.glob("*/tokenizer*.json")) if path.parent.name != "evaluation"
+    )  # of results
+    settings = [*sorted(folder.glob("*.json")), *inner]
     problems = [problem for path in settings if (problem := _damaged_json(path))]
     problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
     return problems + misplaced_shards(folder)

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoProcessor
 
 from babelens import CrossEncoder, Embedder, MlaModel, MlaProcessor
 from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
-from babelens.configuration.pretrained import load_config, load_model
+from babelens.configuration.pretrained import damaged_files, load_config, load_model
 from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.conversion import save_adapter
 
@@ -317,3 +317,12 @@ def test_a_damaged_adapter_is_one_sentence(fault, adapter):
     with pytest.raises(BabelensError, match=message) as caught:
         Embedder.from_pretrained(adapter)
     assert "\n" not in str(caught.value)
+
+
+def test_the_rates_of_a_tokenizer_are_no_tokenizer(tmp_path):
+    """A run writes them to `evaluation/tokenizer.json`; what a processor's folder holds is checked."""
+    for folder in ("evaluation", "native"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tokenizer.json").write_text('{"en": 0.0}')
+    [problem] = damaged_files(tmp_path)
+    assert f"{tmp_path / 'native/tokenizer.json'} is not a tokenizer" in problem
