@@ -11,6 +11,7 @@ EVERY_MODEL = {"errors", "hub_code", "languages", "modeling_common", "strict_con
 PROCESSOR = {
     "image_processing_mural",
     "images",
+    "pretrained",  # errors that name a damaged file
     "processing_text_image",
     "sentence_modules",
     "text_inputs",
@@ -21,7 +22,6 @@ DUAL_ENCODER |= {"feature_extraction_pipeline", "pipeline_inputs", "zero_shot_pi
 TWO_TOWER = DUAL_ENCODER | {
     "losses_contrastive",
     "modeling_two_tower",
-    "pretrained",
     "tower_loading",
     "vision_text_conversion",
 }
