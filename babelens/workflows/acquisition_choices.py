@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import yaml
 
 from ..configuration.configuration_two_tower import TextPooling
-from ..configuration.errors import RecipeError, TrainingSetupError
+from ..configuration.errors import CorpusError, RecipeError, TrainingSetupError, did_you_mean, suggestion
 from ..configuration.languages import normalize_language, normalize_languages
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
@@ -187,6 +187,12 @@ class AcquisitionChoices:
         """Writes what was chosen, by which `babelens acquire --recipe` does the same again."""
         text = yaml.safe_dump(self.recipe, sort_keys=False, allow_unicode=True)
         (folder / RECIPE).write_text(text, encoding="utf-8")
+
+    def absent(self, tag: str, present: Iterable[str]) -> CorpusError:
+        """The error about a language that the translations do not have."""
+        own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
+        hint = suggestion(own[0]) if own else did_you_mean(tag, present)
+        return CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}{hint}")
 
     @property
     def code(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class AcquisitionRun(AcquisitionChoices):
         present = languages_of(self.corpus)
         for tag in (*self.languages, native):
             if tag not in present:
-                raise CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}")
+                raise self.absent(tag, present)
         return read_translations(self.translations, languages=[*self.languages, native], on_incomplete="skip")
 
     @cached_property

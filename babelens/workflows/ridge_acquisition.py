@@ -31,7 +31,6 @@ from ..configuration.errors import (
     ModelKindError,
     SourceUnavailableError,
     TrainingSetupError,
-    did_you_mean,
 )
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
@@ -114,8 +113,7 @@ class RidgeAcquisition(AcquisitionChoices):
         pairs = {}
         for tag in (native, *self.languages):
             if tag not in present:
-                hint = did_you_mean(tag, present)
-                raise CorpusError(f"{self.translations} has no text in {tag!r}{hint}, only in {', '.join(present)}")
+                raise self.absent(tag, present)
         for tag in self.languages:
             view = translation_pairs(self.corpus, [(tag, native)])
             if not len(view):
