@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import json
 import re
 import shutil
 from pathlib import Path
@@ -52,6 +53,13 @@ def folder(tmp_path_factory, make_mural, make_mla, make_smalr, make_liwe):
     for part in (judge, babelens.Rc3Processor.from_pretrained(folder / "runs/rc3")):
         part.save_pretrained(folder / "runs/itr")
     return folder
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_those_that_are_listed(package):
+    """A name that goes breaks programs, and one that comes is a promise: either is a change of the list, too."""
+    listed = json.loads(Path(__file__).with_name("public_names.json").read_text(encoding="utf-8"))
+    assert sorted(importlib.import_module(package).__all__) == listed[package]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
