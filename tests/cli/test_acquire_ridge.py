@@ -77,6 +77,13 @@ def test_a_run_that_was_killed_while_files_moved_is_completed(base, table, tmp_p
     assert acquire(base, table, tmp_path / "one") == 1
 
 
+def test_rows_of_ngrams_are_those_of_the_first_language(base, table, tmp_path, capsys):
+    assert acquire(base, table, tmp_path / "rows", ngram_rows=512) == 0
+    assert AutoModel.from_pretrained(tmp_path / "rows").maps.ngrams.shape[1] == 512
+    assert acquire(tmp_path / "rows", table, tmp_path / "more", language="uk", ngram_rows=64) == 1
+    assert "ngram_rows=64: already settled by" in " ".join(capsys.readouterr().err.split())
+
+
 def test_all_languages_of_a_table(base, table, tmp_path, capsys):
     assert acquire(base, table, tmp_path / "all", language="all") == 0
     assert AutoModel.from_pretrained(tmp_path / "all").config.languages == ["mi", "uk"]
