@@ -35,6 +35,7 @@ from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .base import BabelensTrainer, batch_sizes_of, data_seed
 from .gradient_caching import FixedNumber, KeptChunks, WhileMemoryLasts, backward_in_chunks, processes_of_machine
+from .hard_negatives import HardNegativeMiner, OrderedEpochs
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
 from .processes import check_shardable, gather_labels, gather_rows, make_shardable, row_counts, shard_embedding_methods
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
@@ -96,6 +97,8 @@ class ContrastiveTrainer(BabelensTrainer):
         if self.args.towers and self.optimizer is not None:
             raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
         self.add_callback(BoundTemperature)
+        if self._miner is not None:
+            self.add_callback(OrderedEpochs(self.order_epoch))
         self.loss_is_scaled_for_ga = False
         self._kept_by_task: dict[str, WhileMemoryLasts] = {}
         self._logged_losses: dict[str, Tensor] = {}
@@ -115,6 +118,7 @@ class ContrastiveTrainer(BabelensTrainer):
             cached=args.cache_frozen_features,
             versions=args.augmented_views,
         )
+        self._miner: HardNegativeMiner | None = None
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.frozen_towers.finish()
         self.weights = {**self.task_weights, **(args.task_weights or {})}
@@ -195,7 +199,16 @@ class ContrastiveTrainer(BabelensTrainer):
                 data = TaskData(as_given_corpus(data, self.args.languages))
             selected = data
             view = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
+            if self.args.hard_negatives and task == IMAGE_TEXT and not views:
+                self._miner = HardNegativeMiner(
+                    view,
+                    self.args.hard_negatives,
+                    seed=data_seed(self.args),
+                    batch_size=self.args.per_device_eval_batch_size,
+                )
             views[task] = self.frozen_towers.with_features(view)
+        if self.args.hard_negatives and self._miner is None:
+            raise TrainingSetupError("hard_negatives: the task image_text has to be the first task")
         return views
 
     def _check_tasks(self, tasks: Iterable[str]) -> None:
@@ -248,6 +261,8 @@ class ContrastiveTrainer(BabelensTrainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
+        if self._miner is not None:
+            self._miner.start(resume_from_checkpoint)
         # FSDP shards the weights when it wraps the model below.
         is_wrapped = self.is_fsdp_enabled and self.model_wrapped is not self.model
         self.frozen_towers.start_training(is_sharded=is_wrapped or self.is_deepspeed_enabled)
@@ -258,6 +273,17 @@ class ContrastiveTrainer(BabelensTrainer):
             self._sync_replicated_trainable_parameters(model)
             shard_embedding_methods(model)
         return model, loader
+
+    def order_epoch(self, epoch: int) -> None:
+        """Sets the order of the examples of an epoch that begins, by hard negatives if there are any."""
+        if self._miner is not None:
+            order = self._miner.order_of(epoch, self.model, self.processing_class)
+            self.train_dataset.orders = {} if order is None else {IMAGE_TEXT: order}
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        if self._miner is not None:
+            self._miner.save(output_dir)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Computes the gradients of all tasks, and returns the weighted sum of their losses []."""
