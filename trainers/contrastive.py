@@ -81,7 +81,7 @@ class ContrastiveTrainer(BabelensTrainer):
         **kwargs: Any,
     ) -> None:
         self.cache_dir = cache_dir
-        languages = (args.eval_languages or args.languages) if args is not None else None
+        languages = getattr(args, "eval_languages", None) or getattr(args, "languages", None)
         if isinstance(eval_dataset, dict):
             eval_dataset = {name: as_given_corpus(data, languages) for name, data in eval_dataset.items()}
         else:
