@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 SPACE_VENV ?= .venv-space
+CLIENTS_VENV ?= .venv-clients
+NEWEST_VENV ?= .venv-newest
 PEERS ?= .peers
 TRANSFORMERS_JS ?= .transformers-js
 METHOD ?=
@@ -20,6 +22,10 @@ INSTALLED := $(VENV)/installed
 DEMO_INSTALLED := $(VENV)/demo-installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
 SPACE_INSTALLED := $(SPACE_VENV)/installed
+CLIENTS_INSTALLED := $(CLIENTS_VENV)/installed
+NEWEST_INSTALLED := $(NEWEST_VENV)/installed
+# What models, adapters and data are built on; above the bounds of pyproject.toml too.
+NEWEST := transformers peft datasets sentence-transformers huggingface_hub
 DOCS_INSTALLED := $(VENV)/docs-installed
 NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 
@@ -27,7 +33,7 @@ NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-live test-peers test-space test-data test-exports fuzz check format docs docs-serve tutorial build bench-env bench-gpu bench-gpu-tiny clean
+.PHONY: help demo serve test test-live test-peers test-space test-clients test-newest test-data test-exports fuzz check format docs docs-serve tutorial build bench-env bench-gpu bench-gpu-tiny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +55,13 @@ test-peers: $(INSTALLED) ## Run transformers' and peft's own test suites on ever
 
 test-space: $(INSTALLED) $(SPACE_INSTALLED) ## Start the Space that babelens push --space writes, in an environment of its own, and ask it
 	BABELENS_SPACE=$(SPACE_VENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/space
+
+test-clients: $(CLIENTS_INSTALLED) ## Run programs of others on saved folders: LangChain, LlamaIndex, Chroma, LanceDB, txtai, mteb, OpenAI's client
+	BABELENS_CLIENTS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(CLIENTS_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --confcutdir tests/clients tests/clients
+
+test-newest: $(NEWEST_INSTALLED) ## Run the tests of models, processors, trainers and the Hub with the newest transformers, peft and datasets; may fail
+	$(NEWEST_VENV)/bin/python -m pip list | grep -iE "^($$(echo $(NEWEST) | tr ' ' '|' | tr '_-' '..')) "
+	OMP_NUM_THREADS=1 $(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(TESTS),tests/modeling tests/processing tests/trainers tests/inference tests/hub tests/saved)
 
 test-live: $(INSTALLED) ## Run what takes longer: servers, browsers (Chromium), a Ray cluster, runs that are killed, installs, the examples
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m live tests
@@ -95,7 +108,7 @@ bench-gpu-tiny: $(INSTALLED) ## Try the code of that table in small, on the proc
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gpu.py --device cpu --tiny
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(SPACE_VENV) $(PEERS) $(TRANSFORMERS_JS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(SPACE_VENV) $(CLIENTS_VENV) $(NEWEST_VENV) $(PEERS) $(TRANSFORMERS_JS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version
@@ -133,4 +146,17 @@ $(SPACE_INSTALLED): pyproject.toml constraints.txt babelens/spaces.py | python-v
 	$(PYTHON) -m venv $(SPACE_VENV)
 	grep -v '^pillow==' constraints.txt > $(SPACE_VENV)/constraints.txt
 	$(SPACE_VENV)/bin/python -m pip install -c $(SPACE_VENV)/constraints.txt gradio==$$(sed -n 's/^GRADIO = "\(.*\)".*/\1/p' babelens/spaces.py) -e .
+	@touch $@
+
+# What people run with models of the Hub; torch and transformers are the pinned ones.
+$(CLIENTS_INSTALLED): pyproject.toml constraints.txt tests/clients/requirements.txt | python-version
+	$(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip install -c constraints.txt -e '.[lance,mteb,onnx,sentence-transformers,serve]' -r tests/clients/requirements.txt
+	@touch $@
+
+# The newest versions, whatever bounds others state for them: what that breaks is what the target is for.
+$(NEWEST_INSTALLED): pyproject.toml constraints.txt | python-version
+	$(PYTHON) -m venv $(NEWEST_VENV)
+	$(NEWEST_VENV)/bin/python -m pip install -c constraints.txt -e '.[dev]'
+	$(NEWEST_VENV)/bin/python -m pip install --upgrade $(NEWEST)
 	@touch $@

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from httpx2 import HTTPError
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import httpx, validate_repo_id
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -382,7 +381,7 @@ def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[Non
         yield
     except BabelensError:
         raise
-    except (HTTPError, JSONDecodeError) as error:
+    except (httpx.HTTPError, JSONDecodeError) as error:
         raise HubUnreachableError(f"{failed}: {_reason(error)}") from error
     except ValueError as error:  # the metadata of the card, and errors that the storage of large files reports
         reason = " ".join(line.removeprefix("- ") for line in str(error).splitlines())

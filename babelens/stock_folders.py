@@ -21,7 +21,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from .configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
 from .configuration.files import atomic_folder
-from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages
+from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages, write_modalities
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
 from .inference.onnx.text_reading import TEXTS
@@ -33,7 +33,6 @@ from .processing.text_inputs import counting_cut_texts
 
 # Largest difference of a value of an embedding of unit length.
 LARGEST_DIFFERENCE = 1e-5
-_SENTENCE_FILE = "sentence_bert_config.json"
 _IMAGES = 5
 # Names of special tokens, at which classes may look by their ids.
 _TEXTS = tuple(text for text in TEXTS if "<|" not in text)
@@ -94,7 +93,7 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     if isinstance(embedder.model, TextEncoder):
         raise ModelKindError(f"{source} is an encoder of texts alone, and a stock folder of its own already")
     made = stock_model(embedder.model.eval())
-    processor, images_lost = _stock_processor(embedder.processor, made.model.config)
+    processor, images_lost = _stock_processor(embedder, made)
     lost = (*made.lost, *images_lost)
     class_name = type(made.model).__name__
     if output.is_dir():
@@ -113,12 +112,18 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
 # ---- The processor ----
 
 
-def _stock_processor(processor: Any, config: PreTrainedConfig) -> tuple[ProcessorMixin, tuple[str, ...]]:
+def _language_of(embedder: Embedder, language: str | None) -> str:
+    """A language in which the stock model reads as the model does."""
+    return language or next(iter(listed_languages(embedder.model.config)), "en")
+
+
+def _stock_processor(embedder: Embedder, made: StockModel) -> tuple[ProcessorMixin, tuple[str, ...]]:
     """The processor of transformers for a stock model, and what it lacks.
 
     Raises:
         ModelKindError: if it cannot prepare texts as the given one does.
     """
+    processor, config = embedder.processor, made.model.config
     if prompt := getattr(processor, "text_prompt", ""):
         raise ModelKindError(
             f"a processor of transformers puts no prompt before texts, and this model reads them after {prompt!r}"
@@ -128,8 +133,9 @@ def _stock_processor(processor: Any, config: PreTrainedConfig) -> tuple[Processo
     if not type(images).__module__.startswith("transformers."):
         images, lost = _stock_images(images), (_LOST_WITH_IMAGES,)
     tokenizer = copy.deepcopy(processor.tokenizer)
-    if length := getattr(processor, "max_text_length", None):
-        tokenizer.model_max_length = length
+    with counting_cut_texts():  # the longest text is cut where the model's own processor cuts texts
+        longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder, made.language)])
+    tokenizer.model_max_length = longest["input_ids"].shape[1]
     if is_padded(config):  # SigLIP was trained without a mask
         tokenizer.model_input_names = ["input_ids"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
@@ -156,17 +162,8 @@ def _write_sentence_files(folder: Path, made: StockModel, languages: Iterable[st
     modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
     listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
     _write(folder / MODULES_FILE, listed)
-    methods = {"text": "get_text_features", "image": "get_image_features"}
-    own: dict[str, Any] = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {
-            name: {"method": method, "method_output_name": "pooler_output"} for name, method in methods.items()
-        },
-        "module_output_name": "sentence_embedding",
-    }
-    if is_padded(made.model.config):
-        own["processing_kwargs"] = {"text": {"padding": "max_length"}}
-    _write(folder / _SENTENCE_FILE, own)
+    more = {"processing_kwargs": {"text": {"padding": "max_length"}}} if is_padded(made.model.config) else {}
+    write_modalities(folder, ["text", "image"], **more)
     name = "sentence_embedding"
     (folder / "1_Normalize").mkdir()
     _write(folder / "1_Normalize" / "config.json", {"module_input_name": name, "module_output_name": name})
@@ -196,7 +193,7 @@ def _difference(embedder: Embedder, folder: Path, language: str | None) -> dict[
     model: Any = load_model(AutoModel, folder).eval()
     processor = load_processor(AutoProcessor, folder, backend="pil")
     texts, images = list(_TEXTS), _drawn_images()
-    tags = language or next(iter(listed_languages(embedder.model.config)), "en")
+    tags = _language_of(embedder, language)
     cut = {"padding": "max_length" if is_padded(model.config) else True, "truncation": True}
     with counting_cut_texts():
         read = embedder.process_texts(texts, [tags] * len(texts))

@@ -295,6 +295,9 @@ def refuse_kernels(settings: dict[str, Any], source: str) -> None:
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
+# What each modality is embedded by, which other programs read to tell what a model takes.
+MODALITIES_FILE = "sentence_bert_config.json"
+_METHODS = {"text": "get_text_features", "image": "get_image_features"}
 
 # The languages that ISO 639-1 has: a model with one vocabulary for all languages does not list those that it reads.
 _TWO_LETTERS = (
@@ -330,6 +333,14 @@ def listed_languages(config: Any) -> list[str]:
     return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
 
 
+def write_modalities(folder: str | os.PathLike, modalities: Iterable[str], **more: Any) -> None:
+    """Writes the file by which programs tell that a dual encoder reads texts, or images too; `more` are further
+    settings of sentence-transformers' `Transformer`."""
+    methods = {name: {"method": _METHODS[name], "method_output_name": "pooler_output"} for name in modalities}
+    settings = {"transformer_task": "feature-extraction", "modality_config": methods}
+    _write(Path(folder, MODALITIES_FILE), settings | {"module_output_name": "sentence_embedding"} | more)
+
+
 def prompt_languages(config: Any) -> list[str]:
     """Returns the languages that name prompts: those that a configuration lists, or else all of ISO 639-1."""
     return listed_languages(config) or _TWO_LETTERS.split()
@@ -352,6 +363,9 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKi
     if getattr(model.config, "truncate_dim", None) is not None:
         settings["truncate_dim"] = model.config.truncate_dim
     _write(Path(folder, SETTINGS_FILE), settings)
+    if kind is DUAL_ENCODER:
+        # Models that read features in the place of images have no tower for images.
+        write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
 
 
 def add_prompts(folder: str | os.PathLike, languages: Iterable[str]) -> None:

@@ -15,12 +15,11 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import httpx2
 import huggingface_hub.constants
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import httpx, validate_repo_id
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
@@ -234,7 +233,7 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
             f"there is no folder {repository!r}, and {repository} is not a repository on the Hub ({hub}), or is a "
             "private one: `hf auth login`"
         ) from error
-    except (OSError, httpx2.HTTPError, ValueError) as error:
+    except (OSError, httpx.HTTPError, ValueError) as error:
         return f"{hub} did not answer as the Hub does ({first_line(error)})"
     return None
 
@@ -264,7 +263,7 @@ def _explanation(
         )
     if "Unrecognized configuration class" in message:
         return ModelKindError(f"{source}: {first_line(error)}")
-    if isinstance(error, httpx2.HTTPError) and not Path(source).is_dir():
+    if isinstance(error, httpx.HTTPError) and not Path(source).is_dir():
         return HubUnreachableError(f"{source} could not be fetched: {first_line(error)}")
     if folder is not None:
         if problems := damaged_files(folder):

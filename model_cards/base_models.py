@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from httpx2 import HTTPError
 from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import httpx, validate_repo_id
 
 from ..configuration.errors import first_line
 
@@ -101,7 +100,7 @@ def _metadata_on_hub(repository: str) -> dict[str, Any]:
     try:
         found: ModelInfo = model_info(repository, timeout=_HUB_ANSWERS_WITHIN)
         return found.card_data.to_dict() if found.card_data else {}
-    except (HTTPError, OSError, ValueError) as error:
+    except (httpx.HTTPError, OSError, ValueError) as error:
         cached = try_to_load_from_cache(repository, _CARD)
         if isinstance(cached, str):
             return _metadata_in(Path(cached))

@@ -15,7 +15,7 @@ import numpy as np
 from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
 from ..configuration.languages import normalize_language
 from ..processing.text_inputs import UNDETERMINED, default_language
-from .gate import UPLOAD_PATH, Application, Gate, cookie_of, is_token
+from .gate import UPLOAD_PATH, Application, Gate, cookie_of, error_content, is_token
 from .image_files import content_type, version_of
 from .service import ImageService
 
@@ -28,6 +28,8 @@ try:
     from pydantic.json_schema import SkipJsonSchema
     from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException as AnyHTTPException
+
+    from .openai_api import add_openai_api
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "FastAPI is not installed, by which images are served: pip install 'babelens[serve]'"
@@ -139,6 +141,7 @@ def create_app(
     _add_pages(app, static, token)
     _add_searches(app, service)
     _add_images(app, service)
+    add_openai_api(app, service)
     app.add_exception_handler(BabelensError, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
@@ -341,21 +344,26 @@ def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
             yield chunk
 
 
+def _error(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as a sentence: under `error`, or in OpenAI's form."""
+    content = error_content(request.scope["path"], status, sentence)
+    return JSONResponse(content, status, headers=headers or _NOT_KEPT)
+
+
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     """An error that the caller can mend, as a sentence."""
     if isinstance(error, ServerBusyError):
-        return JSONResponse({"error": str(error)}, 503, headers={"retry-after": "1"})
-    return JSONResponse({"error": str(error)}, 400, headers=_NOT_KEPT)
+        return _error(request, 503, str(error), {"retry-after": "1"})
+    return _error(request, 400, str(error))
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     """What FastAPI finds wrong with the parameters; what was sent is not sent back."""
     problems: list[dict[str, Any]] = getattr(error, "errors", list)()
-    told = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
-    return JSONResponse({"error": told}, 400, headers=_NOT_KEPT)
+    return _error(request, 400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
 
 
 async def _no_answer(request: Request, error: Exception) -> JSONResponse:
     """Statuses of HTTP, such as 404 for an unknown address, with a sentence."""
     status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
-    return JSONResponse({"error": detail}, status, headers=_NOT_KEPT | (getattr(error, "headers", None) or {}))
+    return _error(request, status, detail, _NOT_KEPT | (getattr(error, "headers", None) or {}))

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
 SPLITS = ("train", "validation", "test")
 
 VARIATION_SELECTOR = "\ufe0f"
@@ -94,11 +92,21 @@ def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
 
     Groups and their members keep the order of `concepts`.
     """
-    graph = nx.Graph((concept.id, trait) for concept in concepts for trait in _traits(concept))
-    group_of = {node: group for group, nodes in enumerate(nx.connected_components(graph)) for node in nodes}
-    groups: dict[int, list[Concept]] = {}
+    leads_to: dict[str, str] = {}  # from a concept or a trait towards the one that names its group
+
+    def group_of(node: str) -> str:
+        while node in leads_to:
+            node = leads_to[node]
+        return node
+
     for concept in concepts:
-        groups.setdefault(group_of[concept.id], []).append(concept)
+        for trait in _traits(concept):
+            one, other = group_of(concept.id), group_of(trait)
+            if one != other:
+                leads_to[other] = one
+    groups: dict[str, list[Concept]] = {}
+    for concept in concepts:
+        groups.setdefault(group_of(concept.id), []).append(concept)
     return list(groups.values())
 
 

@@ -229,6 +229,8 @@ def _write_beside(embedder: Embedder, folder: Path) -> None:
     """Writes configuration and processor, and what transformers.js reads of them."""
     embedder.model.config.save_pretrained(folder)
     embedder.processor.save_pretrained(folder)
+    if hasattr(embedder.model, "auto_classes"):
+        _remove_code(folder)
     settings = dict(embedder.processor.image_processor.to_dict())
     if settings.pop("auto_map", None):
         # Our own one has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads
@@ -236,6 +238,18 @@ def _write_beside(embedder: Embedder, folder: Path) -> None:
         settings["image_processor_type"] = "CLIPImageProcessor"
     text = json.dumps(settings, indent=2, sort_keys=True)
     (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _remove_code(folder: Path) -> None:
+    """Removes the code of babelens' own classes: graphs run without it, and babelens has it."""
+    for path in folder.glob("*.py"):
+        path.unlink()
+    for name in ("config.json", "processor_config.json"):
+        settings = json.loads((folder / name).read_text(encoding="utf-8"))
+        for part in (settings, settings.get("image_processor") or {}):
+            for key in ("auto_map", "custom_pipelines"):
+                part.pop(key, None)
+        (folder / name).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -47,7 +47,16 @@ def sources(tmp_path_factory, folders) -> Path:
     sources = tmp_path_factory.mktemp("sources") / "babelens"
     for name in ("babelens", "tests", *folders):
         shutil.copytree(CHECKOUT / name, sources / name, symlinks=True, ignore=NOT_SOURCES)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in (
+        "pyproject.toml",
+        "setup.py",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "constraints.txt",
+    ):
         shutil.copy(CHECKOUT / name, sources)
     return sources
 

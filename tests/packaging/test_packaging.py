@@ -1,7 +1,9 @@
 """Wheel, source distribution, editable and git installs give the same package, and it works from anywhere."""
 
 import json
+import re
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -134,6 +136,25 @@ def test_building_warns_of_nothing_and_states_license_and_readme(wheel, build_lo
     assert "License-Expression: Apache-2.0" in metadata
     assert "Description-Content-Type: text/markdown" in metadata
     assert "Requires-Python: >=3.11" in metadata
+    assert any(line.startswith("Author: ") for line in metadata)
+    needed = {line.split()[1].partition(">")[0] for line in metadata if line.startswith("Requires-Dist: ")}
+    assert not needed & {"httpx2", "networkx"}  # which others need
+
+
+def test_the_readme_on_pypi_has_absolute_links(wheel):
+    (text,) = (data.decode() for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    links = re.findall(r"\]\(([^)\s]+)\)", text.partition("\n\n")[2])
+    assert len(links) > 10
+    assert not [link for link in links if not link.startswith(("https://", "http://", "#"))]
+    assert "https://github.com/babelens/babelens/raw/main/docs/overview.svg" in links
+
+
+def test_the_source_distribution_has_the_papers_and_no_tests(sources, build_log):
+    (archive,) = (sources / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml", "setup.py"} <= names
+    assert not [name for name in names if name.startswith(("tests", "docs", "benchmarks"))]
 
 
 def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository, wheel, run, tmp_path):

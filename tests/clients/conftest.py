@@ -1,0 +1,83 @@
+"""Folders of tiny models, made once, for clients that know nothing of babelens.
+
+`make test-clients` runs these tests in an environment of its own, where the clients are installed. No test imports
+babelens: what is tested is what its folders are to others.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from client_texts import TEXTS
+
+HERE = Path(__file__).parent
+
+if "BABELENS_CLIENTS" not in os.environ:
+    collect_ignore_glob = ["test_*.py"]
+
+
+class Made:
+    """A folder of a model, with what babelens computes with it.
+
+    Args:
+        folder: the folder.
+        facts: embeddings of `TEXTS`, of the images, and those of the languages.
+    """
+
+    def __init__(self, folder: Path, facts: Any) -> None:
+        self.folder, self.path = folder, str(folder)
+        self.texts, self.images = facts[f"{folder.name}.texts"], facts[f"{folder.name}.images"]
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("clients")
+    given = [sys.executable, str(HERE / "make_folders.py"), str(root), json.dumps(TEXTS)]
+    done = subprocess.run(given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return root
+
+
+@pytest.fixture(scope="session")
+def image_files(root: Path) -> list[str]:
+    return sorted(map(str, (root / "images").glob("*.png")))
+
+
+def _made(root: Path, name: str) -> Made:
+    return Made(root / name, np.load(root / "facts.npz"))
+
+
+@pytest.fixture(scope="session")
+def stock(root: Path) -> Made:
+    """A MURAL as stock `AlignModel`."""
+    return _made(root, "stock")
+
+
+@pytest.fixture(scope="session")
+def mural(root: Path) -> Made:
+    """The same MURAL with its code."""
+    return _made(root, "mural")
+
+
+@pytest.fixture(scope="session")
+def mla(root: Path) -> Made:
+    """An MLA with its code, which reads German other than English; its texts were read in German."""
+    return _made(root, "mla")
+
+
+@pytest.fixture(scope="session")
+def graphs(root: Path) -> Made:
+    """The MURAL as ONNX graphs."""
+    return _made(root, "graphs")
+
+
+@pytest.fixture(autouse=True)
+def without_babelens() -> Iterator[None]:
+    yield
+    assert "babelens" not in sys.modules

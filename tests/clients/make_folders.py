@@ -1,0 +1,45 @@
+"""Makes the folders that the tests of clients read: `python make_folders.py ROOT TEXTS`, texts as JSON."""
+
+import json
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+
+import numpy as np  # noqa: E402
+from contracts import drawn_images  # noqa: E402
+from tiny_dual_encoders import BERT, KINDS, bert_tokenizer  # noqa: E402, F401
+from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor  # noqa: E402, F401
+
+from babelens import Embedder, MlaModel, MlaProcessor  # noqa: E402
+from babelens.inference.onnx import export_onnx  # noqa: E402
+from babelens.stock_folders import export_stock  # noqa: E402
+
+
+def main(root: Path, texts: list[str]) -> None:
+    images = drawn_images(4)
+    (root / "images").mkdir()
+    for index, image in enumerate(images):
+        image.save(root / "images" / f"{index}.png")
+    for part in KINDS["mural"]():
+        part.save_pretrained(root / "mural")
+    native, native_processor = KINDS["clip"]()
+    tokenizer = bert_tokenizer()
+    options = {"languages": ["de"], "vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    MlaModel.from_native(native, **options).save_pretrained(root / "mla")
+    MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de"]).save_pretrained(root / "mla")
+    export_stock(root / "mural", root / "stock")
+    export_onnx(root / "mural", root / "graphs")
+    facts = {}
+    for name in ("mural", "mla"):
+        embedder = Embedder.from_pretrained(root / name, device="cpu")
+        facts[f"{name}.texts"] = embedder.encode_text(texts, language="de")
+        facts[f"{name}.images"] = embedder.encode_image(images)
+    for name in ("stock", "graphs"):
+        facts |= {f"{name}.texts": facts["mural.texts"], f"{name}.images": facts["mural.images"]}
+    np.savez(root / "facts.npz", **facts)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,94 @@
+"""sentence-transformers, and what stands on it, with folders of babelens and no special words."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from client_texts import TEXTS
+from datasets import Dataset
+from PIL import Image
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+    TranslationEvaluator,
+)
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+IN_GERMAN = {"trust_remote_code": True, "default_prompt_name": "de"}
+
+
+def close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5)
+
+
+@pytest.fixture
+def model(stock) -> SentenceTransformer:
+    return SentenceTransformer(stock.path, device="cpu")
+
+
+def test_encode(stock, model, image_files):
+    close(model.encode(TEXTS), stock.texts)
+    close(model.encode(image_files), stock.images)
+    close(model.encode([Image.open(file) for file in image_files]), stock.images)
+    close(model.similarity(TEXTS and model.encode(TEXTS), model.encode(image_files)), stock.texts @ stock.images.T)
+
+
+@pytest.mark.parametrize("name", ["mural", "mla"])
+def test_encode_with_code(name, request, image_files):
+    made = request.getfixturevalue(name)
+    model = SentenceTransformer(made.path, device="cpu", **IN_GERMAN)
+    close(model.encode(TEXTS), made.texts)
+    close(model.encode(image_files), made.images)
+
+
+def test_evaluators(stock, model, image_files):
+    cosines = stock.texts @ stock.images.T
+    best = {str(row): {str(each)} for row, each in enumerate(cosines.argmax(1))}
+    texts, images = ({str(i): each for i, each in enumerate(several)} for several in (TEXTS, image_files))
+    assert InformationRetrievalEvaluator(texts, images, best)(model)["cosine_accuracy@1"] == 1
+    found = TranslationEvaluator(TEXTS[:2], TEXTS[:2], name="same")(model)
+    assert found["same_mean_accuracy"] == 1
+    scores = (stock.texts[:2] * stock.texts[2:]).sum(1).tolist()
+    assert EmbeddingSimilarityEvaluator(TEXTS[:2], TEXTS[2:], scores)(model)["pearson_cosine"] == pytest.approx(1)
+
+
+def trained(model: SentenceTransformer, columns: dict[str, list[Any]], folder: Any, **options: Any) -> None:
+    """Two steps of the trainer change the embeddings, and the model is saved and loaded again."""
+    before = model.encode(TEXTS)
+    arguments = SentenceTransformerTrainingArguments(
+        str(folder / "run"), max_steps=2, per_device_train_batch_size=2, learning_rate=0.01, report_to="none",
+        save_strategy="no", use_cpu=True, disable_tqdm=True, **options,
+    )  # fmt: skip
+    loss = MultipleNegativesRankingLoss(model)
+    SentenceTransformerTrainer(model, arguments, train_dataset=Dataset.from_dict(columns), loss=loss).train()
+    after = model.encode(TEXTS)
+    assert np.abs(after - before).max() > 1e-4
+    model.save_pretrained(str(folder / "saved"))
+
+
+def test_training_with_plain_columns(model, tmp_path):
+    trained(model, {"anchor": TEXTS, "positive": TEXTS[::-1]}, tmp_path)
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+
+
+def test_training_with_code_and_plain_columns(mural, tmp_path):
+    model = SentenceTransformer(mural.path, device="cpu", trust_remote_code=True)
+    trained(model, {"a": TEXTS, "b": TEXTS[::-1]}, tmp_path)
+
+
+def test_training_with_a_prompt_that_names_the_language(mla, tmp_path):
+    model = SentenceTransformer(mla.path, device="cpu", **IN_GERMAN)
+    trained(model, {"a": TEXTS, "b": TEXTS[::-1]}, tmp_path, prompts="de")
+
+
+def test_training_with_columns_of_texts_with_their_languages(mla, tmp_path):
+    tagged = [{"text": text, "language": "de"} for text in TEXTS]
+    trained(SentenceTransformer(mla.path, device="cpu", **IN_GERMAN), {"a": tagged, "b": tagged[::-1]}, tmp_path)
+
+
+def test_in_half_the_memory(stock):
+    half = SentenceTransformer(stock.path, device="cpu", model_kwargs={"dtype": torch.bfloat16})
+    np.testing.assert_allclose(half.encode(TEXTS, convert_to_tensor=True).float(), stock.texts, atol=0.05)

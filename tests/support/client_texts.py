@@ -1,0 +1,3 @@
+"""The texts that programs of others embed, in `make test-clients`."""
+
+TEXTS = ["a red car", "ein rotes Auto", "un chien gris", "一只灰狗"]
