@@ -25,7 +25,7 @@ from babelens.evaluation import evaluate_retrieval
 
 pytestmark = pytest.mark.live
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
+SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3", "compare_methods")
 ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]
 TEXTS = ["a red square", "a blue dot"]
 # The same on every machine; two checkpoints in four steps.
