@@ -31,6 +31,7 @@ from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
+from .configuration.hub_code import card_writers
 from .configuration.presets import add_preset_folder
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
 from .inference.loading import register_adapter_loader
@@ -185,4 +186,11 @@ def register() -> None:
         register_method(method)
 
 
+def _pushed_card(*pushed: Any, **given: Any) -> str | None:
+    """As `pushed_cards.pushed_card`, which is imported when something is pushed."""
+    card: str | None = imported("babelens.pushed_cards:pushed_card")(*pushed, **given)
+    return card
+
+
+card_writers[:] = [_pushed_card]
 register()  # whoever imports this module, such as a workflow in the process of a command, uses the Auto classes

@@ -25,7 +25,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +42,12 @@ _IMPORT = re.compile(r"^from\s+\.+[\w.]+\s+import\b")
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
+
+
+# What writes the card of a part that is pushed by `push_to_hub`, called as `writer(part, repo_id, folder)`: babelens
+# registers its own, so that copies of this module that come with a model do without.
+card_writers: list[Callable[..., str | None]] = []
+_GENERATED = "This model card has been automatically generated"  # of transformers, which knows nothing of the model
 
 
 class HubCodeMixin(PushToHubMixin):
@@ -102,6 +108,15 @@ class HubCodeMixin(PushToHubMixin):
         holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(stated_by, folder)
         if pipelines := _pipelines_of(stated_by):
             holder.custom_pipelines = pipelines
+
+    def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        # transformers has put its own card there, if the repository had none; ours replaces it.
+        path = Path(working_dir, "README.md")
+        if path.is_file() and _GENERATED in path.read_text(encoding="utf-8"):
+            for write in card_writers:
+                if text := write(self, repo_id, working_dir):
+                    path.write_text(text, encoding="utf-8")
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
         # `save_pretrained(push_to_hub=True)` uploads the files that changed since these times. The code, and the JSON

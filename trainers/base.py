@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PredictionOutput, TrainOutput, seed_worker
 
 from ..configuration.errors import TrainingSetupError
+from ..configuration.hub_code import card_writers
 from ..data.batching.mixture import TaskBatchSampler
 from ..data.batching.streams import StreamLoader, StreamMixture
 from .precision import PrecisionTrainingArguments
@@ -101,6 +103,22 @@ class BabelensTrainer(WholeCheckpointTrainer):
         self.model_init = model_init
         if isinstance(self.train_dataset, StreamMixture):
             self.add_callback(EpochFromSteps)
+
+    def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
+        """Writes our card into the output folder, in the place of transformers' own; `push_to_hub` calls it.
+
+        Args:
+            model_name: the model's name; by default that of the repository or of the folder.
+            details: arguments of transformers' own cards, such as `tags`, which have no effect.
+        """
+        if not self.is_world_process_zero():
+            return
+        name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
+        for write in card_writers:
+            if text := write(self.accelerator.unwrap_model(self.model), name, self.args.output_dir, trainer=self):
+                Path(self.args.output_dir, "README.md").write_text(text, encoding="utf-8")
+                return
+        super().create_model_card(model_name=model_name, **details)
 
     def _check_arguments(
         self, model: Any, args: Any, processor: Any, model_init: Any, others: Mapping[str, Any]

@@ -22,6 +22,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from ..configuration.errors import ModelKindError, TrainingSetupError
 from ..model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from ..model_cards.base_models import BaseModel, base_model_facts
+from ..model_cards.cards import write_card
+from ..model_cards.facts import DataSource, ModelCardFacts
 from ..model_cards.licenses import check_weights_license
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
@@ -136,7 +138,22 @@ class Acquisition(AcquisitionRun):
             with atomic_directory(folder) as scratch:
                 self.model.save_pretrained(scratch)
                 self.processor.save_pretrained(scratch)
+                write_card(scratch, self._assembled_facts())
         return folder
+
+    def _assembled_facts(self) -> ModelCardFacts:
+        config = self.model.config
+        source = DataSource(name="Translations", license="unknown", role="translations", attribution="unknown")
+        return ModelCardFacts(
+            model_name=self.output.resolve().name,
+            method=config.model_type,
+            image_languages=[config.native_language],
+            pair_languages=config.languages,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            training_data=[source],
+            base_models=[self.base_facts],
+            license=self.license,
+        )
 
     def save(self, results: dict[str, float], command: str) -> None:
         """Writes the adapter with its card, and removes the checkpoints.

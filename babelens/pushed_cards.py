@@ -1,0 +1,73 @@
+"""What transformers' `push_to_hub` asks for a card (`hub_code.card_writers`): the facts of a model, a processor or a
+trainer, for `model_cards.plain_cards`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformers import ProcessorMixin
+
+from .configuration.hub_code import listed_languages
+from .model_cards.facts import training_run
+from .model_cards.plain_cards import PlainCardFacts, own_card, plain_card
+from .registry import METHODS
+
+
+def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
+    """The card of what is pushed.
+
+    Args:
+        part: a model or a processor of babelens.
+        repo_id: the repository.
+        folder: what is pushed.
+        trainer: the trainer of the model, if it pushes.
+
+    Returns:
+        The text of the card; None for a part of no method of babelens.
+    """
+    config: Any = getattr(part, "config", part)
+    if trainer is None:
+        tokenizer = getattr(part, "tokenizer", None)
+        source = getattr(part, "name_or_path", "") or getattr(tokenizer, "name_or_path", "")
+        if kept := own_card(source, repo_id, folder):
+            return kept
+    found = [
+        (method, model)
+        for method in METHODS.values()
+        for model in method.models
+        if type(part) is model or (isinstance(part, ProcessorMixin) and type(part) is method.processor)
+    ]
+    if not found:
+        return None
+    method, model = found[0]
+    native = getattr(config, "native_language", None)
+    return plain_card(
+        PlainCardFacts(
+            repo_id=repo_id,
+            class_name=model.__name__,
+            method=method.name,
+            auto_class=model.auto_classes[0],
+            is_dual_encoder=hasattr(model, "get_image_features"),
+            languages=list(dict.fromkeys([*([native] if native else []), *listed_languages(config)])),
+            run=_run_of(trainer),
+            metrics=_metrics_of(trainer),
+        )
+    )
+
+
+def _run_of(trainer: Any) -> Any:
+    history = [] if trainer is None else trainer.state.log_history
+    trained = any("train_runtime" in entry for entry in history)
+    return training_run(trainer.args, history, " ".join(sys.argv)) if trained else None
+
+
+def _metrics_of(trainer: Any) -> dict[str, float]:
+    """The recalls, or other scores, of the last evaluation."""
+    history = [] if trainer is None else trainer.state.log_history
+    last: Any = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
+    costs = ("runtime", "per_second", "model_preparation_time")
+    return {
+        name.removeprefix("eval_"): value
+        for name, value in last.items()
+        if name.startswith("eval_") and isinstance(value, int | float) and not any(cost in name for cost in costs)
+    }

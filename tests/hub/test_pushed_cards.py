@@ -1,0 +1,82 @@
+"""The cards that transformers' own `push_to_hub` uploads: ours, not the stock one."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from huggingface_hub.errors import EntryNotFoundError
+from tiny_training import shapes_trainer
+from transformers import AutoModel, AutoProcessor
+
+from babelens.model_cards.card_checks import metadata_problems
+
+
+class Uploads:
+    """What a Hub without cards of its own was sent."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.files: dict[str, str] = {}
+        address = "https://huggingface.co/owner/tiny"
+        monkeypatch.setattr(HfApi, "create_repo", lambda *args, **kwargs: RepoUrl(address))
+        monkeypatch.setattr(HfApi, "create_commit", self.create_commit)
+        monkeypatch.setattr("transformers.utils.hub.ModelCard", NoCard)
+
+    def create_commit(self, repo_id, operations, **kwargs) -> None:
+        for operation in operations:
+            if operation.path_in_repo == "README.md":
+                self.files["README.md"] = Path(operation.path_or_fileobj).read_text()
+
+    @property
+    def card(self) -> ModelCard:
+        return ModelCard(self.files["README.md"])
+
+
+class NoCard(ModelCard):
+    @classmethod
+    def load(cls, *args, **kwargs):
+        raise EntryNotFoundError("there is no card")
+
+
+@pytest.fixture
+def uploads(monkeypatch) -> Uploads:
+    return Uploads(monkeypatch)
+
+
+def test_a_new_model_and_its_processor_say_what_is_known(make_mla, uploads):
+    for part in make_mla():
+        part.push_to_hub("owner/tiny")
+        card = uploads.card
+        assert card.data.tags[:2] == ["babelens", "mla"] and card.data.language[:2] == ["en", "de"]
+        assert 'SentenceTransformer("owner/tiny", trust_remote_code=True)' in card.text
+        assert "How this model was trained was not recorded." in card.text
+        # Nobody has said under which license it may be used.
+        assert metadata_problems(card.data.to_dict()) == ["the metadata have no license"]
+
+
+def test_the_card_of_its_folder_goes_along(finished, uploads):
+    for part in (AutoModel.from_pretrained(finished), AutoProcessor.from_pretrained(finished)):
+        part.push_to_hub("owner/tiny")
+        assert uploads.files["README.md"] == (finished / "README.md").read_text().replace(
+            "your-name/mural-tiny", "owner/tiny"
+        )
+
+
+def test_a_model_that_was_changed_leaves_the_card_of_its_folder(finished, uploads):
+    model = AutoModel.from_pretrained(finished)
+    model.temperature.data += 1
+    model.push_to_hub("owner/tiny")
+    assert "was not recorded" in uploads.card.text
+
+
+def test_saving_and_pushing_at_once(make_mural, uploads, tmp_path):
+    make_mural()[0].save_pretrained(tmp_path, push_to_hub=True, repo_id="owner/tiny")
+    assert "A MuralModel of [babelens]" in uploads.card.text
+
+
+def test_a_trainer_says_how_it_trained(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=1)
+    trainer.train()
+    trainer.create_model_card()
+    text = (tmp_path / "README.md").read_text()
+    assert "A MuralModel of [babelens]" in text and "1 steps in" in text and "`max_steps` 1" in text
+    assert "Trainer" not in text
