@@ -19,6 +19,7 @@ import transformers
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
+from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -39,7 +40,6 @@ from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.public_names import paths_in_files
 from .model_cards.published_results import EVAL_RESULTS
-from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS, dual_encoder_of
 from .workflows.run_results import outdated_problems
 
@@ -131,7 +131,7 @@ def _loading_problems(folder: Path) -> list[str]:
     try:
         if (folder / ADAPTER_CONFIG).is_file():
             with explained(str(folder), {}):
-                MlaAdapterConfig.from_pretrained(str(folder))
+                PeftConfig.from_pretrained(str(folder))  # of the adapter's own kind
             return non_finite_weights(folder) + non_finite_weights(folder / "embedding")
         config = load_config(folder)
         method = METHODS.get(config.model_type)

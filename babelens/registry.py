@@ -35,6 +35,7 @@ from .configuration.hub_code import card_writers
 from .configuration.presets import add_preset_folder
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
 from .inference.loading import register_adapter_loader
+from .inference.lora_adapters import load_lora_adapter
 from .inference.mla_adapters import load_mla_adapter
 from .inference.pipeline_inputs import register_pipelines
 from .inference.question_answering_pipeline import QuestionAnsweringPipeline
@@ -179,6 +180,7 @@ def register() -> None:
     """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
     register_pipelines(*PIPELINES)
     register_adapter_loader(peft_mla.MLA.value, load_mla_adapter)
+    register_adapter_loader("LORA", load_lora_adapter)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     register_classes(RidgeConfig, (RidgeModel,), RidgeProcessor)  # solved by `acquire`; no recipe trains it

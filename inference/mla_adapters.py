@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..configuration.errors import ModelFolderError
@@ -12,9 +11,9 @@ from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
 from ..processing.processing_mla import MlaProcessor
+from .adapter_files import fetched_adapter
 from .loading import DualEncoder, load_dual_encoder
 
-_OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
 _OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 
 
@@ -30,7 +29,7 @@ def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
         ModelMismatchError: when the adapter was made for another model.
     """
     with explained(source, loading):
-        folder = _fetched(source, loading)
+        folder = fetched_adapter(source, loading)
         adapter = MlaAdapterConfig.from_pretrained(folder)
     if not adapter.base_model_name_or_path:
         raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
@@ -51,14 +50,6 @@ def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
         load_adapter(model, folder)
     processor.languages = list(model.config.languages)
     return model, processor
-
-
-def _fetched(source: str, loading: dict[str, Any]) -> str:
-    """The folder of an adapter, which is downloaded if it is a repository; without an assembled model inside of it."""
-    if Path(source).is_dir():
-        return source
-    where = {name: loading[name] for name in _OF_REPOSITORIES if name in loading}
-    return snapshot_download(source, ignore_patterns=["model/*"], **where)
 
 
 def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:

@@ -41,6 +41,16 @@ def export(
             "computes the same; it loads without babelens, without `trust_remote_code` and without a language.",
         ),
     ] = "onnx",
+    layout: Annotated[
+        Literal["immich"] | None,
+        typer.Option(help="`immich`: graphs in the layout in which Immich's machine-learning server keeps a CLIP."),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="With --layout immich: the language of all queries, for a model that reads each in its own way."
+        ),
+    ] = None,
     precision: Annotated[
         list[Precision] | None,
         typer.Option(
@@ -66,6 +76,8 @@ def export(
 
     `babelens export runs/mural --output mural-stock --format transformers`
 
+    `babelens export runs/mla --output ViT-B-32__openai --layout immich --language sw`
+
     The graphs are run and compared with the model; the largest difference of any value of an embedding is shown, and
     nothing is written where it exceeds 0.0001 in float32. With `--data`, what a precision costs in recall is shown.
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
@@ -74,6 +86,14 @@ def export(
     A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
     for its native language.
     """
+    if layout is None and language is not None:
+        raise typer.BadParameter("graphs read texts in every language: leave it out", param_hint="--language")
+    if layout == "immich":
+        if format_ != "onnx" or data is not None or len(precision or []) > 1:
+            raise typer.BadParameter("it takes one --precision, and no --data or --format", param_hint="--layout")
+        name = precision[0].value if precision else Precision.fp32.value
+        _export_immich(model, output, language, name, trust_remote_code, as_json)
+        return
     if format_ == "transformers":
         if given := [name for name, value in (("--precision", precision), ("--data", data)) if value]:
             raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
@@ -109,6 +129,25 @@ def export(
         _show(exported)
         if recalls:
             _show_recalls(recalls)
+
+
+def _export_immich(
+    model: str, output: Path, language: str | None, precision: str, trust_remote_code: bool, as_json: bool
+) -> None:
+    begin_work()
+
+    from ..inference.onnx.immich import export_immich
+
+    made = export_immich(model, output, language=language, precision=precision, trust_remote_code=trust_remote_code)
+    if as_json:
+        typer.echo(json.dumps(asdict(made) | {"folder": str(made.folder)}, ensure_ascii=False, indent=2))
+        return
+    console = plain_console()
+    cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
+    console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
+    if made.language is not None:
+        console.print(f"It reads every query as {made.language}.", highlight=False)
+    console.print(f"In Immich, it takes the place of {made.takes_the_place_of}.", highlight=False)
 
 
 def _export_stock(model: str, output: Path, trust_remote_code: bool, as_json: bool) -> None:

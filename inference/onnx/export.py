@@ -72,7 +72,7 @@ def export_onnx(
     if unknown := [name for name in precisions if name not in PRECISIONS] or not precisions:
         raise ArgumentError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
     identity = _identity(source, loading)  # before it is loaded
-    embedder = _load(source, **loading)
+    embedder = load_exportable(source, **loading)
     with _destination(Path(output), Path(source)) as folder:
         _write_beside(embedder, folder)
         graphs = folder / GRAPH_FOLDER
@@ -97,7 +97,12 @@ def _identity(source: str | Path, loading: dict[str, Any]) -> str | None:
     return folder_identity(source, with_processor=False) if Path(source).is_dir() else None
 
 
-def _load(source: str | Path, **loading: Any) -> Embedder:
+def load_exportable(source: str | Path, **loading: Any) -> Embedder:
+    """Loads a dual encoder in the form in which it is exported: on the processor, in float32.
+
+    Raises:
+        ModelKindError: for an encoder of texts alone.
+    """
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, TextEncoder):
         raise ModelKindError(

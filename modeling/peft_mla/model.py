@@ -142,6 +142,16 @@ class MlaAdapterModel(BaseTuner):
             "and come with a second vocabulary. unload() gives back the plain model"
         )
 
+    def add_weighted_adapter(self, *args: Any, **kwargs: Any) -> None:
+        """
+        Raises:
+            ValueError: always, with the reason.
+        """
+        raise ValueError(
+            "MLA adapters cannot be added up to one: between their layers is a non-linearity, and each stands for a "
+            "language. adapter_names=['de', 'fr', …] reads each row of a batch by its own"
+        )
+
     # ---- Running ----
 
     @contextmanager

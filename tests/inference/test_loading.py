@@ -27,7 +27,7 @@ def test_a_kind_that_registers_itself_is_loaded(clip_parts, adapter, monkeypatch
 
 
 def test_a_kind_that_nobody_registered_is_refused(adapter):
-    with pytest.raises(ModelKindError, match="holds an adapter of TOY, and not of MLA"):
+    with pytest.raises(ModelKindError, match="holds an adapter of TOY, and not of LORA or MLA"):
         Embedder.from_pretrained(adapter)
     (adapter / "adapter_config.json").write_text("[]")
     with pytest.raises(ModelKindError, match="an adapter of no kind"):

@@ -1,0 +1,352 @@
+"""Exports a dual encoder in the layout in which Immich's machine-learning server keeps its CLIP models.
+
+    config.json                                     what open_clip's have: the length of texts
+    textual/model.onnx                              `text` int32 [1, length] -> embeddings [1, width]
+    textual/tokenizer.json, tokenizer_config.json   read by the package tokenizers; texts are padded to the length
+    visual/model.onnx                               `image` float32 [1, 3, size, size] -> embeddings [1, width]
+    visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
+
+The server knows models by their names, and the width of embeddings by the name: a folder takes the place of one of its
+own models. Embeddings of another width are filled up with zeros, which changes no cosine. It is not told the language
+of a query, so that a model that reads each language in its own way is exported for one.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.normalizers import Prepend, Sequence
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
+from ...configuration.files import atomic_folder
+from ...modeling.modeling_dual_encoder import as_output, normalize
+from ...processing.processing_mla import MlaProcessor
+from ...processing.processing_mla_student import MlaStudentProcessor
+from ...processing.text_inputs import counting_cut_texts, default_language
+from ..embedder import Embedder
+from .export import load_exportable
+from .graph_folder import PRECISIONS, open_graph
+from .graphs import convert, write_graph
+from .text_reading import TEXTS
+
+# Widths of the embeddings that the server knows, and a model of each whose place a folder can take.
+IMMICH_MODELS = {
+    512: "ViT-B-32__openai",
+    640: "RN50x4__openai",
+    768: "ViT-L-14__openai",
+    1024: "RN50__openai",
+    1152: "ViT-SO400M-14-SigLIP-384__webli",
+    1536: "ViT-gopt-16-SigLIP2-256__webli",
+}
+LEAST_COSINE = 0.9999
+_IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn images
+
+
+@dataclass(frozen=True)
+class ImmichFolder:
+    """What was exported.
+
+    Args:
+        folder: the folder.
+        takes_the_place_of: the name of a model of Immich whose embeddings are as wide.
+        width: the width of the embeddings, with the zeros.
+        language: the language of its texts, or `None` if it reads texts in any.
+        cosines: the lowest cosine of an embedding of a text and of an image with that of the model.
+    """
+
+    folder: Path
+    takes_the_place_of: str
+    width: int
+    language: str | None
+    cosines: dict[str, float]
+
+
+def export_immich(
+    source: str | Path, output: str | Path, *, language: str | None = None, precision: str = "fp32", **loading: Any
+) -> ImmichFolder:
+    """Writes a dual encoder as a folder that Immich's machine-learning server loads as a CLIP model.
+
+    Args:
+        source: the model or an adapter: a folder, or a repository on the Hub.
+        output: a new folder.
+        language: the language of all texts, for a model that reads each in its own way.
+        precision: `fp32`, `fp16` or `int8`.
+        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+
+    Raises:
+        ArgumentError: for an unknown precision, and an output that exists.
+        MissingLanguageError: without a language, for a model that needs it.
+        MissingExtraError: without `babelens[onnx]`.
+        ModelKindError: for a model whose texts or images the server cannot prepare.
+        ModelMismatchError: if the folder, read as the server reads it, gives other embeddings than the model.
+
+    Examples:
+        >>> export_immich("runs/mural", "immich/ViT-B-32__openai").takes_the_place_of
+        'ViT-B-32__openai'
+    """
+    if precision not in PRECISIONS:
+        raise ArgumentError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
+    if Path(output).exists():
+        raise ArgumentError(f"{output} exists: name a new folder")
+    embedder = load_exportable(source, **loading)
+    tag = language or default_language(embedder.processor)
+    texts, images = _Texts(embedder, tag), _Images(embedder)
+    with torch.no_grad():
+        own = as_output(embedder.model.get_text_features(**texts.inputs("x"))).pooler_output.shape[-1]
+    width = next((each for each in IMMICH_MODELS if each >= own), None)
+    if width is None:
+        raise ModelKindError(
+            f"the embeddings have {own} values, and Immich has none of more than {max(IMMICH_MODELS)}"
+        )
+    model = _Server(embedder.model, texts, images, width)
+    with atomic_folder(Path(output)) as folder:
+        for name in ("textual", "visual"):
+            (folder / name).mkdir()
+        settings = {"embed_dim": width, "text_cfg": {"context_length": texts.length}}
+        _write_json(folder / "config.json", settings | {"vision_cfg": {"image_size": images.size}})
+        texts.save(folder / "textual")
+        _write_json(folder / "visual" / "preprocess_cfg.json", images.settings())
+        traced_text = {"text": torch.zeros(2, texts.length, dtype=torch.int32)}
+        traced_image = {"image": torch.zeros(2, 3, images.size, images.size)}
+        for tower, traced, room in (("text", traced_text, "textual"), ("image", traced_image, "visual")):
+            free = {name: ["batch", *[None] * (value.dim() - 1)] for name, value in traced.items()}
+            first = folder / room / ("model.onnx" if precision == "fp32" else "fp32.onnx")
+            write_graph(model, tower, traced, free, first)
+            if precision != "fp32":
+                convert(first, folder / room / "model.onnx", precision)
+                for file in first.parent.glob("fp32.onnx*"):
+                    file.unlink()
+        cosines = _compared(ImmichReader(folder), embedder, texts.samples, tag, own)
+        if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
+            raise ModelMismatchError(
+                f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
+                "nothing was exported"
+            )
+    needs = not getattr(embedder.processor, "one_tokenizer", True)
+    return ImmichFolder(Path(output), IMMICH_MODELS[width], width, tag if language or needs else None, cosines)
+
+
+def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+class _Server(nn.Module):
+    """A dual encoder that takes what the server gives: token ids with padding alone, and images of one size."""
+
+    def __init__(self, model: nn.Module, texts: "_Texts", images: "_Images", width: int) -> None:
+        super().__init__()
+        self.model, self.width, self.margin, self.side = model, width, images.margin, images.crop
+        self.names, self.language_id = texts.names, texts.language_id
+        self.pad, self.ends_in_pad = texts.pad_id, texts.ends_in_pad
+
+    def get_text_features(self, text: Tensor) -> BaseModelOutputWithPooling:
+        ids = text.long()
+        inputs: dict[str, Tensor] = {"input_ids": ids}
+        if "attention_mask" in self.names:
+            # The last token of a text may be that of padding, as in CLIP: each place before the last other token, and
+            # one more, is of the text.
+            places = torch.arange(ids.shape[1])
+            last = ((ids != self.pad) * places).amax(1, keepdim=True) + int(self.ends_in_pad)
+            inputs["attention_mask"] = (places <= last).long()
+        if "token_type_ids" in self.names:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
+        if "language_ids" in self.names:
+            inputs["language_ids"] = torch.full_like(ids[:, 0], self.language_id)
+        return self._padded(as_output(self.model.get_text_features(**inputs)).pooler_output)  # type: ignore[operator]
+
+    def get_image_features(self, image: Tensor) -> BaseModelOutputWithPooling:
+        inside = slice(self.margin, self.margin + self.side)
+        pixels = image[:, :, inside, inside]
+        found = self.model.get_image_features(pixel_values=pixels)  # type: ignore[operator]
+        return self._padded(as_output(found).pooler_output)
+
+    def _padded(self, features: Tensor) -> BaseModelOutputWithPooling:
+        features = nn.functional.pad(normalize(features), (0, self.width - features.shape[-1]))
+        return BaseModelOutputWithPooling(pooler_output=features)
+
+
+class _Texts:
+    """How the server prepares texts: one tokenizer, one length, no mask."""
+
+    def __init__(self, embedder: Embedder, language: str) -> None:
+        self._embedder, self._language, processor = embedder, language, embedder.processor
+        tokenizer, prompt = _tokenizer_of(processor, language)
+        if tokenizer.padding_side != "right" or tokenizer.truncation_side != "right" or tokenizer.pad_token is None:
+            raise ModelKindError("Immich pads and cuts texts on the right, and this model's tokenizer does not")
+        self.tokenizer = copy.deepcopy(tokenizer)
+        # A prompt is put before each part of a text that special tokens divide, and before no empty text.
+        self.samples = [text for text in map(_cleaned, TEXTS) if not prompt or (text and "<s>" not in text)]
+        if prompt:
+            backend = self.tokenizer.backend_tokenizer
+            backend.normalizer = Sequence([Prepend(prompt), *([backend.normalizer] if backend.normalizer else [])])
+        made = self.inputs(TEXTS[-1])  # longer than any model reads
+        self.length, self.names = made["input_ids"].shape[1], [*made]
+        if unknown := set(self.names) - {"input_ids", "attention_mask", "language_ids", "token_type_ids"}:
+            raise ModelKindError(
+                f"Immich gives token ids alone, and this model also reads {', '.join(sorted(unknown))}"
+            )
+        self.language_id = int(made["language_ids"][0]) if "language_ids" in made else 0
+        self.pad_id = int(self.tokenizer.pad_token_id)
+        self.ends_in_pad = int(self.tokenizer("x")["input_ids"][-1]) == self.pad_id
+
+    def inputs(self, text: str) -> dict[str, Tensor]:
+        """What the model's own processor makes of a text."""
+        with counting_cut_texts():
+            return dict(self._embedder.process_texts([text], [self._language]))
+
+    def save(self, folder: Path) -> None:
+        """Writes what the server reads, after comparing it with the processor on texts in many scripts.
+
+        Raises:
+            ModelKindError: if the server would read a text otherwise.
+        """
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_padding()
+        backend.no_truncation()
+        backend.save(str(folder / "tokenizer.json"))
+        _write_json(folder / "tokenizer_config.json", {"pad_token": str(self.tokenizer.pad_token)})
+        read = _read_tokenizer(folder, self.length)
+        for text in self.samples:
+            wanted = self.inputs(text)["input_ids"][0].tolist()
+            wanted += [self.pad_id] * (self.length - len(wanted))
+            if read.encode(text).ids != wanted:
+                raise ModelKindError(f"Immich would read {text[:40]!r} with other tokens than the model's processor")
+
+
+def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
+    """Returns the tokenizer that reads texts in a language, and what is put before them."""
+    prompt, tokenizer = getattr(processor, "text_prompt", "") or "", getattr(processor, "tokenizer", None)
+    if isinstance(processor, MlaStudentProcessor):
+        if not processor.one_tokenizer and language == processor.native_language:
+            prompt, tokenizer = "", processor.native_tokenizer
+    elif isinstance(processor, MlaProcessor) and language != processor.native_language:
+        tokenizer = processor.multilingual_tokenizer
+    elif codes := getattr(processor, "language_codes", None):
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.src_lang = codes.get(language, tokenizer.src_lang)
+    if not hasattr(tokenizer, "backend_tokenizer") or not hasattr(processor, "image_processor"):
+        raise ModelKindError(f"a {type(processor).__name__} reads words, and Immich a tokenizer.json")
+    if type(processor).__name__ == "RidgeProcessor":
+        raise ModelKindError(
+            "this model reads the characters of texts, and Immich a tokenizer.json alone: learn the language by "
+            "--way adapter or --way student"
+        )
+    return tokenizer, prompt
+
+
+class _Images:
+    """How the server prepares images: resized to a square, or the middle of them cut out."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        given = embedder.processor.image_processor
+        size, crop = dict(getattr(given, "size", None) or {}), dict(getattr(given, "crop_size", None) or {})
+        crops = bool(getattr(given, "do_center_crop", False))
+        side, self.mode = size.get("shortest_edge"), "shortest"
+        if side is None and size.get("height") == size.get("width"):
+            side, self.mode = size.get("height"), "squash"
+        cut = crop.get("height") if crops and crop.get("height") == crop.get("width") else None
+        self.crop = cut or side
+        is_square = side is not None and (self.mode == "squash" or crops) and (cut is not None or not crops)
+        if not is_square or not getattr(given, "do_resize", True) or self.crop > side:
+            raise ModelKindError(
+                f"Immich resizes images to a square or cuts the middle out, and this {type(given).__name__} does not"
+            )
+        self.size, self.margin = int(side), (int(side) - int(self.crop)) // 2
+        self._resample = Image.Resampling(int(given.resample)).name.lower()
+        scale = float(getattr(given, "rescale_factor", 1 / 255)) if given.do_rescale else 1.0
+        mean, std = (given.image_mean, given.image_std) if given.do_normalize else ([0.0] * 3, [1.0] * 3)
+        ratio = scale * 255  # the server divides by 255
+        self.mean, self.std = [float(each) / ratio for each in mean], [float(each) / ratio for each in std]
+
+    def settings(self) -> dict[str, Any]:
+        """What `preprocess_cfg.json` states."""
+        return {
+            "size": [self.size, self.size],
+            "mode": "RGB",
+            "mean": self.mean,
+            "std": self.std,
+            "interpolation": self._resample,
+            "resize_mode": self.mode,
+            "fill_color": 0,
+        }
+
+
+# ---- The folder as the server reads it ----
+
+
+def _cleaned(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _read_tokenizer(folder: Path, length: int) -> Tokenizer:
+    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    pad = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))["pad_token"]
+    tokenizer.enable_padding(length=length, pad_token=pad, pad_id=tokenizer.token_to_id(pad))
+    tokenizer.enable_truncation(max_length=length)
+    return tokenizer
+
+
+class ImmichReader:
+    """Embeds texts and images with a folder in Immich's layout, by the steps of its server.
+
+    Args:
+        folder: the folder.
+
+    Examples:
+        >>> ImmichReader(Path("immich/ViT-B-32__openai")).text("mbwa")  # [512]
+    """
+
+    def __init__(self, folder: Path) -> None:
+        length = json.loads((folder / "config.json").read_text("utf-8"))["text_cfg"]["context_length"]
+        self._tokenizer = _read_tokenizer(folder / "textual", length)
+        self._settings = json.loads((folder / "visual" / "preprocess_cfg.json").read_text("utf-8"))
+        self._graphs = {
+            name: open_graph(folder / name / "model.onnx", torch.get_num_threads()) for name in ("textual", "visual")
+        }
+
+    def text(self, text: str) -> np.ndarray:
+        """Returns the embedding [width] of a text."""
+        ids = np.array([self._tokenizer.encode(_cleaned(text)).ids], dtype=np.int32)
+        return np.asarray(self._graphs["textual"].run(None, {"text": ids})[0][0])
+
+    def image(self, image: Image.Image) -> np.ndarray:
+        """Returns the embedding [width] of an image."""
+        size, image = int(self._settings["size"][0]), image.convert("RGB")
+        how = Image.Resampling[self._settings["interpolation"].upper()]
+        if self._settings["resize_mode"] == "squash":
+            image = image.resize((size, size), how)
+        else:
+            shorter = min(image.size)
+            width, height = (int(side / shorter * size) if side > shorter else size for side in image.size)
+            image = image.resize((width, height), how)
+            left, upper = (int(side / 2 - size / 2) for side in image.size)
+            image = image.crop((left, upper, left + size, upper + size))
+        pixels = np.asarray(image, dtype=np.float32) / 255
+        pixels = (pixels - np.float32(self._settings["mean"])) / np.float32(self._settings["std"])
+        return np.asarray(self._graphs["visual"].run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0])
+
+
+def _compared(
+    reader: ImmichReader, embedder: Embedder, texts: list[str], language: str, width: int
+) -> dict[str, float]:
+    """Returns the lowest cosine of embeddings of texts, and of images, with those of the model."""
+    random = np.random.default_rng(0)
+    images = []
+    for height, length in _IMAGES:
+        ramp = np.linspace(random.uniform(0, 200, 3), random.uniform(0, 200, 3), length)[None]
+        rows = ramp + np.linspace(0, 50, height)[:, None, None]
+        images.append(Image.fromarray(rows.astype(np.uint8)))
+    with counting_cut_texts():
+        wanted = embedder.encode_text(texts, language=language), embedder.encode_image(images)
+    found = np.stack([reader.text(text) for text in texts]), np.stack([reader.image(image) for image in images])
+    pairs = {name: (own, made[:, :width]) for name, own, made in zip(("texts", "images"), wanted, found, strict=True)}
+    return {name: float((own * made).sum(1).min()) for name, (own, made) in pairs.items()}
