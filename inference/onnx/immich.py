@@ -102,6 +102,7 @@ def export_immich(
     texts, images = _Texts(embedder, tag), _Images(embedder)
     with torch.no_grad():
         own = as_output(embedder.model.get_text_features(**texts.inputs("x"))).pooler_output.shape[-1]
+    own = min(own, getattr(embedder.model.config, "truncate_dim", None) or own)
     width = next((each for each in IMMICH_MODELS if each >= own), None)
     if width is None:
         raise ModelKindError(
@@ -144,6 +145,8 @@ class _Server(nn.Module):
 
     def __init__(self, model: nn.Module, texts: "_Texts", images: "_Images", width: int) -> None:
         super().__init__()
+        self.config = None  # of which a graph would cut the zeros off
+        self.kept = getattr(model.config, "truncate_dim", None)
         self.model, self.width, self.margin, self.side = model, width, images.margin, images.crop
         self.names, self.language_id = texts.names, texts.language_id
         self.pad, self.ends_in_pad = texts.pad_id, texts.ends_in_pad
@@ -170,7 +173,8 @@ class _Server(nn.Module):
         return self._padded(as_output(found).pooler_output)
 
     def _padded(self, features: Tensor) -> BaseModelOutputWithPooling:
-        features = nn.functional.pad(normalize(features), (0, self.width - features.shape[-1]))
+        features = normalize(features[:, : self.kept])
+        features = nn.functional.pad(features, (0, self.width - features.shape[-1]))
         return BaseModelOutputWithPooling(pooler_output=features)
 
 
