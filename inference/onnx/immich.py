@@ -228,7 +228,8 @@ class _Texts:
 
 def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
     """Returns the tokenizer that reads texts in a language, and what is put before them."""
-    prompt, tokenizer = getattr(processor, "text_prompt", "") or "", getattr(processor, "tokenizer", None)
+    prompt: str = getattr(processor, "text_prompt", "") or ""
+    tokenizer: Any = getattr(processor, "tokenizer", None)
     if isinstance(processor, MlaStudentProcessor):
         if not processor.one_tokenizer and language == processor.native_language:
             prompt, tokenizer = "", processor.native_tokenizer
@@ -254,11 +255,12 @@ class _Images:
         given = embedder.processor.image_processor
         size, crop = dict(getattr(given, "size", None) or {}), dict(getattr(given, "crop_size", None) or {})
         crops = bool(getattr(given, "do_center_crop", False))
-        side, self.mode = size.get("shortest_edge"), "shortest"
+        side: Any = size.get("shortest_edge")
+        self.mode = "shortest"
         if side is None and size.get("height") == size.get("width"):
             side, self.mode = size.get("height"), "squash"
         cut = crop.get("height") if crops and crop.get("height") == crop.get("width") else None
-        self.crop = cut or side
+        self.crop: Any = cut or side
         is_square = side is not None and (self.mode == "squash" or crops) and (cut is not None or not crops)
         if not is_square or not getattr(given, "do_resize", True) or self.crop > side:
             raise ModelKindError(
