@@ -3,7 +3,8 @@
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
 those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`). For comparison, texts
-are encoded with text encoders too, such as E5 and LaBSE, which see no images (`text_only`).
+are encoded with text encoders too, such as E5 and LaBSE, which see no images (`text_only`), and with embedders that
+sentence-transformers loads itself, such as those made of vision-language models (`sentence_encoder`).
 """
 
 import inspect
@@ -33,6 +34,7 @@ from .linear_layers import fast_linear_layers
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
+from .sentence_encoder import SentenceEncoder, SentenceInputs
 from .stated_languages import languages_of, says_multilingual, warn_of_scripts
 from .text_only import TextEncoder
 
@@ -53,7 +55,8 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        model: a dual encoder with `get_text_features` and `get_image_features`, a `TextEncoder`, or ONNX graphs.
+        model: a dual encoder with `get_text_features` and `get_image_features`, a `TextEncoder`, an embedder of
+            sentence-transformers (`SentenceEncoder`), or ONNX graphs.
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
@@ -78,8 +81,8 @@ class Embedder:
 
     def __init__(
         self,
-        model: PreTrainedModel | TextEncoder | OnnxDualEncoder,
-        processor: ProcessorMixin,
+        model: PreTrainedModel | TextEncoder | SentenceEncoder | OnnxDualEncoder,
+        processor: ProcessorMixin | SentenceInputs,
         *,
         batch_size: int = 64,
         device: str | torch.device | None = None,
@@ -93,14 +96,17 @@ class Embedder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         of_images: Any = getattr(model, "get_image_features", None)
         self.takes_images = of_images is not None
-        if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, TextEncoder))):
+        if not (
+            hasattr(model, "get_text_features")
+            and (self.takes_images or isinstance(model, TextEncoder | SentenceEncoder))
+        ):
             raise ModelKindError(
                 f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
         self.model: Any = model
-        self.processor = processor
+        self.processor: Any = processor
         self.batch_size = batch_size
         self._source = ""  # where the model was loaded from
         self.truncate_dim = truncate_dim

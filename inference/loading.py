@@ -16,6 +16,12 @@ from ..configuration.errors import ModelFolderError, ModelKindError
 from ..configuration.files import check_finished
 from ..configuration.hub_code import SETTINGS_FILE
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
+from .sentence_encoder import (
+    SentenceEncoder,
+    SentenceInputs,
+    load_sentence_encoder,
+    needs_sentence_transformers,
+)
 from .text_only import TextEncoder, is_text_encoder, load_text_only
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
@@ -28,8 +34,10 @@ _OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _LOADERS: dict[str, AdapterLoader] = {}
 
 
-def load_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel | TextEncoder, ProcessorMixin]:
-    """Loads a dual encoder or an encoder of texts alone, with its processor.
+def load_encoder(
+    folder_or_repo: str | Path, **loading: Any
+) -> tuple[PreTrainedModel | TextEncoder | SentenceEncoder, ProcessorMixin | SentenceInputs]:
+    """Loads a dual encoder, an encoder of texts alone or an embedder of sentence-transformers, with its processor.
 
     Args:
         folder_or_repo: as in `load_dual_encoder`.
@@ -39,15 +47,20 @@ def load_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrained
     Raises:
         ModelFolderError: as `load_dual_encoder` and `load_text_only`.
         ModelKindError: as these, and for options of text encoders with another model.
+        MissingExtraError: for an embedder that sentence-transformers must load, without it.
     """
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
     where = located(source, **loading)
     check_finished(source)
     if not find_adapter_config_file(source, **_of_adapters(where)):
-        config = load_config(source, **where)
-        if is_text_encoder(config):
+        with explained(source, where):
+            is_sentences = needs_sentence_transformers(source, **where)
+        config = None if is_sentences and not (Path(source, "config.json").is_file()) else load_config(source, **where)
+        if config is not None and is_text_encoder(config):
             return load_text_only(source, config, **own, **where)
+        if is_sentences and "text_pooling" not in own:
+            return load_sentence_encoder(source, **own, **where)
     if own:
         raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
     return load_dual_encoder(source, **loading)

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from transformers import MODEL_MAPPING, AutoConfig
-from transformers.utils import cached_file
 
-from ..configuration.errors import CorpusError, MissingExtraError, ModelKindError, first_line
+from ..configuration.errors import CorpusError, first_line
+from ..inference.sentence_encoder import load_sentence_transformer, needs_sentence_transformers
 
 TEXT, VECTOR = "text", "vector"
-_MODULES = "modules.json"  # of sentence-transformers
 
 
 class VectorTable:
@@ -71,14 +69,7 @@ class SentenceTransformerTeacher:
     reads_any = True
 
     def __init__(self, source: str, *, trust_remote_code: bool = False) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise MissingExtraError(f"{source} needs pip install 'babelens[sentence-transformers]'") from error
-        try:
-            self.model = SentenceTransformer(source, trust_remote_code=trust_remote_code)
-        except (OSError, ValueError, ImportError) as error:
-            raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
+        self.model = load_sentence_transformer(source, trust_remote_code=trust_remote_code)
         self.name = Path(source).name if Path(source).is_dir() else source
 
     @cached_property
@@ -104,15 +95,7 @@ def teacher_of(base: str, *, trust_remote_code: bool = False) -> Teacher | None:
     if path.suffix == ".parquet" and path.is_file():
         return VectorTable(path)
     try:
-        has_modules = cached_file(base, _MODULES, _raise_exceptions_for_missing_entries=False) is not None
+        is_sentences = needs_sentence_transformers(base, **code)
     except OSError:  # no such folder or repository, as the loader of dual encoders will say
         return None
-    if not has_modules:
-        return None
-    try:
-        model_class = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(base, **code)), None)
-    except (OSError, ValueError):
-        model_class = None
-    if hasattr(model_class, "get_text_features") and hasattr(model_class, "get_image_features"):
-        return None
-    return SentenceTransformerTeacher(base, **code)
+    return SentenceTransformerTeacher(base, **code) if is_sentences else None
