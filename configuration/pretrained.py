@@ -135,18 +135,25 @@ def check_reading(processor: Any, source: str | Path) -> None:
         ModelFolderError: if one does not; the message names the files that may be damaged.
     """
 
-    def read_text(tokenizer: PreTrainedTokenizerBase) -> None:
-        tokenizer(["a", "a a"], truncation=True, padding=True, verbose=False)
-
     for part in list(vars(processor).values()):
         if isinstance(part, PreTrainedTokenizerBase):
-            read, files = partial(read_text, part), OF_TOKENIZERS
+            read, files = partial(_read_text, part), OF_TOKENIZERS
         elif isinstance(part, BaseImageProcessor):
             read, files = partial(part, Image.new("RGB", (64, 64))), _OF_IMAGES
         else:
             continue
         with explained(str(source), {}, files=files):
             read()
+
+
+def _read_text(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Reads a text, and leaves the tokenizer as it was: how a fast one last cut and padded texts is saved with it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    truncation, padding = (None, None) if backend is None else (backend.truncation, backend.padding)
+    tokenizer(["a", "a a"], truncation=True, padding=True, verbose=False)
+    if backend is not None:
+        backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
+        backend.no_padding() if padding is None else backend.enable_padding(**padding)
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:

@@ -326,3 +326,11 @@ def test_the_rates_of_a_tokenizer_are_no_tokenizer(tmp_path):
         (tmp_path / folder / "tokenizer.json").write_text('{"en": 0.0}')
     [problem] = damaged_files(tmp_path)
     assert f"{tmp_path / 'native/tokenizer.json'} is not a tokenizer" in problem
+
+
+def test_a_tokenizer_that_is_checked_is_saved_as_it_was(tmp_path):
+    """How a tokenizer last cut and padded texts stands in its file, and would cut and pad the next ones."""
+    saved(tiny_clip(), tmp_path / "before")
+    Embedder.from_pretrained(tmp_path / "before").processor.save_pretrained(tmp_path / "after")
+    before, after = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after"))
+    assert after == before and b'"truncation": null' in before

@@ -91,7 +91,9 @@ def acquired(kind):
     return model.eval(), MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de"])
 
 
-@pytest.mark.parametrize("kind, class_name", [("clip", "CLIPModel"), ("siglip", "SiglipModel")])
+@pytest.mark.parametrize(
+    "kind, class_name", [("clip", "CLIPModel"), ("siglip", "SiglipModel"), ("align", "AlignModel")]
+)
 def test_the_native_part_of_mla(kind, class_name, tmp_path):
     made = check(saved(acquired(kind), tmp_path / "mla"), tmp_path / "stock", class_name, language="en")
     assert any("acquired: de" in each for each in made.lost)
