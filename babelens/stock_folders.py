@@ -102,7 +102,7 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
         made.model.save_pretrained(folder)
         processor.save_pretrained(folder)
         languages = prompt_languages(embedder.model.config) if made.language is None else [made.language]
-        _write_sentence_files(folder, made, languages)
+        _write_sentence_files(folder, made, languages, embedder.truncate_dim)
         difference = _difference(embedder, folder, made.language)
         if Path(source).is_dir():
             write_stock_card(folder, Path(source), class_name=class_name, lost=lost, language=made.language)
@@ -154,10 +154,11 @@ def _stock_images(images: Any) -> CLIPImageProcessorPil:
 # ---- The files of sentence-transformers ----
 
 
-def _write_sentence_files(folder: Path, made: StockModel, languages: Iterable[str]) -> None:
+def _write_sentence_files(folder: Path, made: StockModel, languages: Iterable[str], width: int | None) -> None:
     """Writes the files by which sentence-transformers runs its own modules on the folder.
 
-    A prompt is named by each language, and is empty: calls that name the language work as with the model itself."""
+    A prompt is named by each language, and is empty: calls that name the language work as with the model itself.
+    Embeddings keep the first `width` dimensions."""
     package = "sentence_transformers.base.modules"
     modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
     listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
@@ -169,7 +170,8 @@ def _write_sentence_files(folder: Path, made: StockModel, languages: Iterable[st
     _write(folder / "1_Normalize" / "config.json", {"module_input_name": name, "module_output_name": name})
     prompts = {"query": "", "document": ""} | dict.fromkeys(languages, "")
     settings = {"model_type": "SentenceTransformer", "prompts": prompts, "default_prompt_name": None}
-    _write(folder / SETTINGS_FILE, settings | {"similarity_fn_name": "cosine"})
+    cut = {} if width is None else {"truncate_dim": width}
+    _write(folder / SETTINGS_FILE, settings | cut | {"similarity_fn_name": "cosine"})
 
 
 def is_padded(config: PreTrainedConfig) -> bool:
