@@ -298,7 +298,7 @@ ADAPTER_FAULTS = {
     "empty": (write(ADAPTER, b""), "truncated or damaged|is empty"),
     "no weights": (remove(ADAPTER), "adapter_model"),
     "truncated settings": (truncate("adapter_config.json"), "adapter_config.json is truncated"),
-    "lora": (change_json("adapter_config.json", peft_type="LORA"), "an adapter of LORA, and not of MLA"),
+    "lora": (change_json("adapter_config.json", peft_type="LORA"), "this LoRA does not fit"),
     "of no method": (change_json("adapter_config.json", peft_type="MAGIC"), "MAGIC"),
     "of no model": (change_json("adapter_config.json", base_model_name_or_path=None), "does not say which model"),
     "of a lost model": (
