@@ -42,12 +42,18 @@ from .hub_code import KERNELS, refuse_kernels
 _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
 _WHERE |= {"subfolder", "token", "trust_remote_code"}
 # Every repository of a model, an adapter or a processor has at least one of these.
-_SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
+_SETTINGS = (
+    "config.json",
+    "adapter_config.json",
+    "tokenizer_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+)
 OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json")
 _OF_IMAGES = ("processor_config.json", "preprocessor_config.json")
 READERS = (*OF_TOKENIZERS, *_OF_IMAGES)
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
-_LONGEST_REASON = 200  # characters
+_LONGEST_REASON = 500  # characters
 
 logger = logging.getLogger(__name__)
 

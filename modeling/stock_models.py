@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from ..configuration.configuration_two_tower import POOLER, image_width
-from ..configuration.errors import ModelKindError
+from ..configuration.errors import BabelensError, ModelKindError
 from .modeling_dual_encoder import MIN_TEMPERATURE
 from .modeling_mla import MlaModel
 from .modeling_mla_student import MlaStudentModel
@@ -80,7 +80,7 @@ class _Parts:
     temperature: float
 
 
-class _Unequal(Exception):
+class _Unequal(BabelensError):
     """A stock class does not compute what a model computes; says why."""
 
 

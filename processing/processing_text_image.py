@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub.dataclasses import validate_typed_dict
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
+from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs, VideosKwargs
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
@@ -61,6 +61,9 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
                 folder = str(Path(source, subfolder))
                 if not Path(folder).is_dir():
                     raise ModelFolderError(f"{folder}, which has one of the tokenizers, is missing: get it again")
+            # There is no configuration in such a folder; where a repository is read from the cache alone, the library
+            # would not know that, and give up.
+            loading.setdefault("config", PreTrainedConfig())
         with explained(folder, loading, files=OF_TOKENIZERS):
             return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 

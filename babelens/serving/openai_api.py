@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import normalize_language
 from ..processing.text_inputs import default_language
 from .gate import OPENAI_PATH, error_content
@@ -40,7 +41,7 @@ class EmbeddingRequest(BaseModel):
     )
 
 
-class OpenAIError(Exception):
+class OpenAIError(BabelensError):
     """A request that is refused in OpenAI's form, with a status, a sentence, the argument and a code."""
 
     def __init__(self, status: int, sentence: str, param: str | None = None, code: str | None = None) -> None:

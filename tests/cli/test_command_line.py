@@ -316,7 +316,7 @@ def test_acquire_says_that_the_default_vocabulary_is_missing(run, model, tmp_pat
     (tmp_path / "pairs.tsv").write_text("en\tde\ncat\tKatze\n")
     pairs = ["--language", "de", "--translations", tmp_path / "pairs.tsv"]
     error = run("acquire", "--way", "adapter", "--base", model, *pairs, "--output", tmp_path / "o", code=1).exception
-    assert "google-bert/bert-base-multilingual-cased" in str(error) and "--new-vocabulary" in str(error)
+    assert "google-bert/bert-base-multilingual-cased" in str(error) and "new_vocabulary=" in str(error)
 
 
 # ---- Ctrl-C ----

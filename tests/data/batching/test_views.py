@@ -104,10 +104,9 @@ class TestImageTextPairs:
             view[1]
 
     def test_features_stand_in_for_images(self) -> None:
-        view = image_text_pairs(
-            as_caption_corpus(Dataset.from_dict({"features": [[1.0, 2.0]], "captions": [{"en": "a"}]}))
-        )
-        assert list(view) == [{"features": [1.0, 2.0], "image_id": "0", "text": "a", "language": "en"}]
+        columns = {"image_id": ["cat"], "features": [[1.0, 2.0]], "captions": [{"en": "a"}]}
+        view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns)))
+        assert list(view) == [{"features": [1.0, 2.0], "image_id": "cat", "text": "a", "language": "en"}]
 
     def test_a_language_without_captions_is_refused(self, corpus: Dataset) -> None:
         with pytest.raises(CorpusError, match=r"no row has texts in fr; the corpus has de \(6\), en \(5\), ja \(1\)"):
