@@ -146,7 +146,7 @@ def test_the_readme_on_pypi_has_absolute_links(wheel):
     links = re.findall(r"\]\(([^)\s]+)\)", text.partition("\n\n")[2])
     assert len(links) > 10
     assert not [link for link in links if not link.startswith(("https://", "http://", "#"))]
-    assert "https://github.com/babelens/babelens/raw/main/docs/overview.svg" in links
+    assert "https://github.com/babelens/babelens/raw/main/docs/maori.webp" in links
 
 
 def test_the_source_distribution_has_the_papers_and_no_tests(sources, build_log):

@@ -154,10 +154,12 @@ class Browser:
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file.resolve())])
 
     def drop_file(self, file: Path, x: int = 200, y: int = 300) -> None:
-        """Drags a file from another program over the page, and drops it."""
+        """Drags a file from another program over the page, and drops it once the page has drawn what it shows."""
         data = {"items": [], "files": [str(file.resolve())], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+            if kind != "drop":
+                self.run("new Promise(requestAnimationFrame)")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression in the page."""

@@ -452,7 +452,9 @@ document.addEventListener("paste", (event) => {
 let inside = 0; // elements of the page that a dragged file has entered and not left
 const isFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
 document.addEventListener("dragenter", (event) => {
-  if (isFile(event)) element("drop").hidden = ++inside <= 0;
+  if (!isFile(event)) return;
+  event.preventDefault(); // or a drop before the next "dragover" opens the file in the place of the page
+  element("drop").hidden = ++inside <= 0;
 });
 document.addEventListener("dragleave", (event) => {
   if (isFile(event)) element("drop").hidden = --inside <= 0;
