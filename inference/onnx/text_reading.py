@@ -65,7 +65,7 @@ def language_tags(processor: Any) -> tuple[str, ...]:
 
 def sample_languages(processor: Any, count: int) -> list[str]:
     """Returns languages that a processor reads, for this many texts, all of them in turn."""
-    tags = language_tags(processor) or (getattr(processor, "native_language", "en"), "de")
+    tags = language_tags(processor) or (getattr(processor, "native_language", None) or "en", "de")
     return list(islice(cycle(tags), count))
 
 
