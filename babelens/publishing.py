@@ -52,6 +52,7 @@ _UNPUBLISHED = [
     "runs",
     "__pycache__",
     "complete.json",
+    "recipe.yaml",  # of `acquire`: it names files of the machine
     "*.bin",
     "*.ckpt",
     "*.joblib",

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 from acquire_command import as_arguments, run_acquire
 from pyarrow import parquet as pq
 from sentence_transformers import SentenceTransformer
@@ -14,6 +15,7 @@ from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel
 from babelens.configuration.errors import InputError
+from babelens.publishing import files_to_publish
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -55,6 +57,9 @@ def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_
     np.testing.assert_allclose(
         two.encode_text(ROWS, language="en"), plain.encode_text(ROWS, language="en"), rtol=0, atol=1e-6
     )
+    recipe = yaml.safe_load((tmp_path / "two" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["way"] == "ridge" and recipe["base"] == str(tmp_path / "one")
+    assert "recipe.yaml" not in files_to_publish(tmp_path / "two"), "it names files of the machine"
     card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
     assert "| uk | 20 |" in card and str(tmp_path) not in card and str(table) not in card
 
