@@ -24,8 +24,11 @@ from babelens.serving import ImageService  # noqa: E402
 FOLDER = CHECKOUT / "docs/how-to"
 DESKTOP = {"width": 1000, "height": 640, "scheme": "light"}
 PHONE = {"width": 360, "height": 640, "scheme": "dark"}
-# Images further down are loaded when they are scrolled to.
-SHOWN = "results.children.length && [...results.querySelectorAll('img[loading=eager]')].every(i => i.complete)"
+# The page opens with pictures before it shows what it finds. Images further down are loaded when they are scrolled to.
+SHOWN = (
+    "document.getElementById('status').textContent.includes('best first') && !results.hasAttribute('aria-busy') && "
+    "[...results.querySelectorAll('img[loading=eager]')].every(i => i.complete)"
+)
 
 
 def draw(page: Browser, address: str, query: str, language: str, name: str, window: dict) -> None:
@@ -45,7 +48,7 @@ def main() -> None:
     service = ImageService.of_folder(embedder, options.images, model=str(options.model))
     with TemporaryDirectory() as profile, serving(service) as server, browser(Path(profile)) as page:
         draw(page, server.address, "moyo mwekundu", "sw", "serve-desktop.webp", DESKTOP)
-        draw(page, server.address, "zelené srdce", "cs", "serve-phone.webp", PHONE)
+        draw(page, server.address, "červené srdce", "cs", "serve-phone.webp", PHONE)
 
 
 if __name__ == "__main__":
