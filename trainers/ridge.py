@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
 from ..data.emoji.translations import NameTranslations, Pairs
-from ..inference.embedder import Embedder
+from ..inference.embedder import Embedder, evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_mla_student import MlaStudentModel
@@ -261,7 +261,9 @@ def solve_projection(
         cache_dir,
     ).of({language: texts for language, (texts, _) in chosen.items()})
     wanted = targets[[position[native] for _, natives in chosen.values() for native in natives]]
-    weight, bias = solve_linear(model.text_head_input(torch.cat(list(features.values()))), wanted)
+    with evaluation_mode(model):  # without dropout
+        known = model.text_head_input(torch.cat(list(features.values())))
+    weight, bias = solve_linear(known, wanted)
     assert isinstance(model.projection, nn.Linear)
     model.projection.load_state_dict({"weight": weight, "bias": bias})
 

@@ -11,6 +11,7 @@ from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.trainers import ridge
+from babelens.trainers.ridge_solving import solve_linear
 
 COLORS = ["red", "green", "blue", "black", "white"]
 THINGS = ["car", "dog", "cat", "tree", "house", "boat"]
@@ -130,3 +131,31 @@ def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, 
     assert computed() and not computed()
     processor.tokenizer.backend_tokenizer.normalizer = normalizers.Replace("boat", "car")
     assert computed()
+
+
+def test_a_linear_layer_is_chosen_by_leaving_each_text_out():
+    """Against solving anew without each text, for every strength."""
+    torch.manual_seed(0)
+    features = torch.randn(40, 8) @ torch.randn(8, 8) + 3
+    targets = features[:, :3] @ torch.randn(3, 4) + 2 * torch.randn(40, 4) + 1
+    weight, bias = solve_linear(features, targets)
+
+    def solved(rows, strength):
+        known, wanted = features[rows].double(), targets[rows].double()
+        mean, middle = known.mean(0), wanted.mean(0)
+        gram = (known - mean).T @ (known - mean) + strength * torch.eye(8)
+        found = torch.linalg.solve(gram, (known - mean).T @ (wanted - middle)).T
+        return found, middle - found @ mean
+
+    centered = features.double() - features.double().mean(0)
+    scale = float(torch.linalg.eigvalsh(centered.T @ centered).mean())
+    errors = {}
+    for strength in np.logspace(-4, 1, 16) * scale:
+        missed = 0.0
+        for row in range(40):
+            own, offset = solved([each for each in range(40) if each != row], strength)
+            missed += float((own @ features[row].double() + offset - targets[row]).square().mean())
+        errors[strength] = missed
+    expected, offset = solved(list(range(40)), min(errors, key=errors.get))
+    torch.testing.assert_close(weight.double(), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(bias.double(), offset, atol=1e-4, rtol=1e-4)
