@@ -164,10 +164,7 @@ def compare(
     batch_size: Annotated[int, typer.Option(help="Number of image-text pairs in a batch.")] = 512,
     chunk: Annotated[int, typer.Option(help="Number of examples that both sides embed at a time.")] = 32,
     length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
-    kept: Annotated[
-        int | None,
-        typer.Option(help="babelens' `embed_chunks_kept`; by default as many as half of the free memory holds."),
-    ] = None,
+    kept: Annotated[int, typer.Option(help="babelens' `embed_chunks_kept`.")] = 1,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 15,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,

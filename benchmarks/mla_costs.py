@@ -22,7 +22,7 @@ from transformers import CLIPModel
 from turns import Step, ratios
 
 from babelens import MlaConfig, MlaModel
-from babelens.inference.embedder import evaluation_mode
+from babelens.modeling.encoding import evaluation_mode
 from babelens.modeling.peft_mla.conversion import save_adapter, to_peft_model
 
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")

@@ -16,7 +16,7 @@ from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images
 from ..inference.cross_encoder import CrossEncoder
-from ..inference.embedder import evaluation_mode, progress_bar
+from ..modeling.encoding import evaluation_mode, progress_bar
 from .query_ranks import QueryRanks
 from .ranking import score_ranks
 

@@ -18,9 +18,10 @@ from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature
 from ..configuration.errors import InputError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_model, load_processor
+from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts
-from .embedder import ImageLike, default_device, evaluation_mode, progress_bar
+from .embedder import ImageLike, default_device
 
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _IMAGES_AT_ONCE = 256

@@ -9,14 +9,13 @@ sentence-transformers loads itself, such as those made of vision-language models
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeGuard, cast
 
 import numpy as np
 import torch
-from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
@@ -25,12 +24,12 @@ from ..configuration.errors import ArgumentError, BabelensError, ImageError, Mod
 from ..configuration.languages import language_for_each
 from ..configuration.strict_config import head_of_task
 from ..data.batching.views import ImageFeatures
+from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
 from ..processing.processing_dual_encoder import longest_text
 from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
-from .linear_layers import fast_linear_layers
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
@@ -44,8 +43,6 @@ _TOKENIZED_AT_ONCE = 4096  # texts
 # constant, and not measured at run time, so that an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
 _MOST_THREADS = 4  # that prepare images beside the model: each holds a batch
-# A progress bar that nobody asked for appears only when encoding takes longer than this.
-_PROGRESS_AFTER_SECONDS = 2.0
 
 
 class Embedder:
@@ -475,30 +472,6 @@ def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
 def default_device() -> torch.device | None:
     """The accelerator, when there is one."""
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into eval mode, without gradients, inside the block.
-
-    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest.
-    """
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
-        with torch.no_grad(), fast_linear_layers():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
-    """A progress bar: always or never by `show`; by default on a terminal, for jobs of more than two seconds."""
-    if show is None:
-        return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
-    return tqdm(total=total, desc=description, leave=False, disable=not show)
 
 
 def is_one_image(images: ImageLike | Sequence[ImageLike] | ImageFeatures) -> TypeGuard[ImageLike]:

@@ -22,7 +22,7 @@ from ..configuration.locks import in_turn
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
 from ..data.corpus.translation_files import TRANSLATION_FILES
-from .embedder import progress_bar
+from ..modeling.encoding import progress_bar
 from .translation import Seq2SeqTranslator, Translator
 from .translation_codes import LanguagePair
 

@@ -9,10 +9,8 @@ and spells unknown characters in bytes: what was encoded is decoded to the same 
 """
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from tokenizers import (
     AddedToken,
@@ -235,31 +233,3 @@ def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
     """Returns the share of [UNK] in texts, in percent of all tokens without the special ones."""
     ids = [token for row in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] for token in row]
     return 100 * ids.count(tokenizer.unk_token_id) / max(len(ids), 1)
-
-
-# ---- Errors of writing a tokenizer's files ----
-
-# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
-
-
-def system_error_number(error: Exception) -> int | None:
-    """Returns the number of the system error that the message of a Rust library ends with, or None."""
-    found = _SYSTEM_ERROR.search(str(error))
-    return int(found[1]) if found else None
-
-
-@contextmanager
-def disk_errors() -> Iterator[None]:
-    """Turns the bare `Exception` that tokenizers raises when it cannot write into an `OSError`.
-
-    Raises:
-        OSError: if a tokenizer in the block could not be written.
-    """
-    try:
-        yield
-    except Exception as error:
-        number = system_error_number(error)
-        if type(error) is not Exception or number is None:
-            raise
-        raise OSError(number, str(error)) from error

@@ -28,7 +28,7 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..configuration.errors import VocabularyError
-from .tokenizer_training import disk_errors
+from ..configuration.files import disk_errors
 
 KINDS = ("BPE", "Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")

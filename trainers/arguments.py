@@ -34,12 +34,12 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "chunk and not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021)."
         },
     )
-    embed_chunks_kept: int | None = field(
-        default=None,
+    embed_chunks_kept: int = field(
+        default=1,
         metadata={
             "help": "Gradient caching: number of chunks that are embedded once, and not a second time, because their "
             "activations stay in memory. One chunk takes no more memory than the second embedding of the others "
-            "does; each further one takes as much again. Default: as many as half of the free memory holds."
+            "does; each further one takes as much again."
         },
     )
     gather_negatives: bool = field(
@@ -180,7 +180,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         if own:
             self.optim = OptimizerNames.ADAMW_TORCH
         super().__post_init__()
-        if (self.embed_chunks_kept or 0) > 1 and self.embed_chunk_size is None:
+        if self.embed_chunks_kept > 1 and self.embed_chunk_size is None:
             raise TrainingSetupError("embed_chunks_kept: without embed_chunk_size, there are no chunks to keep")
         if own:
             self.optim = own

@@ -23,9 +23,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ..configuration.errors import DamagedCheckpointError, SaveError
-from ..configuration.files import FIRST_READ, MOVING, WHOLE, atomic_file, made
+from ..configuration.files import FIRST_READ, MOVING, WHOLE, atomic_file, made, system_error_number
 from ..configuration.identity import file_digest
-from ..processing.tokenizer_training import system_error_number
 
 logger = logging.getLogger(__name__)
 

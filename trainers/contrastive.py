@@ -34,7 +34,7 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .base import BabelensTrainer, batch_sizes_of, data_seed
-from .gradient_caching import FixedNumber, KeptChunks, WhileMemoryLasts, backward_in_chunks, processes_of_machine
+from .gradient_caching import backward_in_chunks
 from .hard_negatives import HardNegativeMiner, OrderedEpochs
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
 from .processes import check_shardable, gather_labels, gather_rows, make_shardable, row_counts, shard_embedding_methods
@@ -100,7 +100,6 @@ class ContrastiveTrainer(BabelensTrainer):
         if self._miner is not None:
             self.add_callback(OrderedEpochs(self.order_epoch))
         self.loss_is_scaled_for_ga = False
-        self._kept_by_task: dict[str, WhileMemoryLasts] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
@@ -139,10 +138,6 @@ class ContrastiveTrainer(BabelensTrainer):
     def _batch_sizes(self, size: int) -> int | Mapping[str, int]:
         own = self.args.task_batch_sizes
         return batch_sizes_of(self.args, size, self.tasks, own) if own else size
-
-    def get_train_dataloader(self) -> Any:
-        self._kept_by_task = {}  # each training, and each attempt at a batch size, finds memory of its own
-        return super().get_train_dataloader()
 
     # ---- Methods that a subclass may override ----
 
@@ -349,16 +344,8 @@ class ContrastiveTrainer(BabelensTrainer):
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
             is_sharded=is_sharded,
-            kept=self._kept_chunks(task) if self.args.embed_chunks_kept is None else self.args.embed_chunks_kept,
+            kept=self.args.embed_chunks_kept,
         )
-
-    def _kept_chunks(self, task: str) -> KeptChunks:
-        if any(isinstance(module, nn.SyncBatchNorm) for module in self.model.modules()):
-            return FixedNumber(1)  # processes wait for each other in every pass, and need the same number of them
-        if task not in self._kept_by_task:
-            sharing = processes_of_machine(self.args.device, self.args.world_size)
-            self._kept_by_task[task] = WhileMemoryLasts(self.model, self.args.device, sharing=sharing)
-        return self._kept_by_task[task]
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss [] of the embeddings of all processes, which have `counts` rows each."""

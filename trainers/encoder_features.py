@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ..configuration.identity import model_identity
-from ..inference.autocasting import autocasting
-from ..inference.embedder import evaluation_mode
+from ..modeling.encoding import autocasting, evaluation_mode
 from .frozen_features import frozen_tensor
 
 

@@ -23,8 +23,7 @@ from ..configuration.files import atomic_file, made
 from ..configuration.identity import code_of, contents_digest, settings_of
 from ..configuration.locks import in_turn
 from ..configuration.machine import available_memory
-from ..inference.autocasting import autocasting
-from ..inference.embedder import evaluation_mode
+from ..modeling.encoding import autocasting, evaluation_mode
 from .arguments import ContrastiveTrainingArguments
 from .checkpoints import removed_on_failure
 from .lower_layers import LowerLayers, Texts, TextStates, frozen_lower_layers

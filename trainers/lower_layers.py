@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from ..inference.embedder import progress_bar
+from ..modeling.encoding import progress_bar
 from ..modeling.modeling_common import asks_for_states
 
 logger = logging.getLogger(__name__)

@@ -107,7 +107,7 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         raise TrainingSetupError("hard_negatives cannot be used with FSDP or DeepSpeed: one process embeds the data")
     if (fsdp or deepspeed) and any(training.train == "lora" for training in checked_training(args.towers).values()):
         raise TrainingSetupError("towers: LoRA adapters cannot be merged with FSDP or DeepSpeed, which shard them")
-    if (fsdp or deepspeed) and (args.embed_chunks_kept or 0) > 1:
+    if (fsdp or deepspeed) and args.embed_chunks_kept > 1:
         raise TrainingSetupError(
             "embed_chunks_kept cannot be used with FSDP or DeepSpeed, which gather the weights anew for every chunk"
         )

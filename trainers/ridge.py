@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
 from ..data.emoji.translations import NameTranslations, Pairs
-from ..inference.embedder import Embedder, evaluation_mode
+from ..modeling.encoding import evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_mla_student import MlaStudentModel
@@ -60,6 +60,8 @@ class _NativeModel:
     def __init__(
         self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
     ) -> None:
+        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
+
         self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
         self._language = processor.native_language
 

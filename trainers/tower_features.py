@@ -8,7 +8,7 @@ several versions, of randomly transformed images, between which the collator cho
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,11 +19,13 @@ from ..configuration.identity import code_of, settings_of
 from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
-from ..inference.autocasting import autocasting
-from ..inference.embedder import Embedder, evaluation_mode, progress_bar
+from ..modeling.encoding import autocasting, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import HalfFrozenText, frozen_features
+
+if TYPE_CHECKING:
+    from ..inference.embedder import Embedder
 
 IMAGE, TEXT = "image", "text"
 
@@ -201,7 +203,9 @@ class FrozenTowers:
         output = self.model.tower_features.get_image_features(pixels.to(self.args.device))
         return output.pooler_output.float().cpu().numpy()
 
-    def _embedder(self) -> Embedder:
+    def _embedder(self) -> "Embedder":
+        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
+
         # The memory layout in which convolutions are fastest.
         self.model.to(device=self.args.device, memory_format=torch.channels_last)
         size = self.args.per_device_eval_batch_size

@@ -15,8 +15,6 @@ from torch import nn
 
 from ..configuration.configuration_two_tower import TOWERS
 from ..configuration.errors import TrainingSetupError, did_you_mean
-from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.modeling_two_tower import TwoTowerModel
 from .lower_layers import adapted_modules, layer_depths, tower_layers
 
 Trained = Literal["all", "none", "upper", "biases", "lora"]
@@ -267,8 +265,8 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
         check_has_towers(type(model))
     for name, setting in settings.items():
         with named(name):
-            if isinstance(model, MlaStudentModel):
-                check_student_tower(name, model.config.strategy)
+            if strategy := getattr(model.config, "strategy", None):  # of a student of MLA
+                check_student_tower(name, strategy)
             _check_tower(model.towers[name], setting)
 
 
@@ -298,7 +296,7 @@ def check_has_towers(kind: type) -> None:
     Raises:
         TrainingSetupError: if it has no towers that `towers` could divide.
     """
-    if not issubclass(kind, TwoTowerModel | MlaStudentModel):
+    if not hasattr(kind, "towers"):
         raise TrainingSetupError(
             "towers: it divides the towers of a MURAL or an ETCL, or the text encoder of a student of MLA, and "
             f"{kind.__name__} is none of them; leave it out"

@@ -299,7 +299,7 @@ def _chosen(precision: Precision, embedder: "Embedder") -> str:
 
 
 def _computing_in(precision: Precision, embedder: "Embedder") -> "torch.autocast":
-    from ..inference.autocasting import autocasting
+    from ..modeling.encoding import autocasting
 
     return autocasting(embedder.model.device, _chosen(precision, embedder))
 

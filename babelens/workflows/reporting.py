@@ -23,7 +23,7 @@ from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.found_images import gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder, evaluation_mode
+from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.cards import write_card
@@ -39,6 +39,7 @@ from ..model_cards.facts import (
 )
 from ..model_cards.licenses import OTHER, weights_license
 from ..model_cards.public_names import public_name, without_paths
+from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.checkpoints import atomic_directory, checkpoints
 from .data import RecipeData

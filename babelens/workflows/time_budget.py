@@ -20,8 +20,8 @@ import torch
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, set_seed
 from transformers.trainer_utils import SaveStrategy
 
-from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder
+from ..modeling.encoding import autocasting
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.frozen_features import HalfFrozenText

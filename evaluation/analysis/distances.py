@@ -16,7 +16,8 @@ import numpy as np
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...configuration.errors import InputError, NonFiniteError
-from ...inference.embedder import ImageLike, evaluation_mode, progress_bar
+from ...inference.embedder import ImageLike
+from ...modeling.encoding import evaluation_mode, progress_bar
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import pyarrow as pa
 from ...configuration import errors
 from ...configuration.errors import BabelensError, CorpusError, MissingExtraError, SaveError
 from ...configuration.output_lock import locked
-from ..embedder import Embedder, progress_bar
+from ...modeling.encoding import progress_bar
+from ..embedder import Embedder
 from ..embedding_shards import shard_file
 from .counts import Counts
 from .job import EmbeddingJob, info_of

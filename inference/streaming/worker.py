@@ -21,8 +21,8 @@ from ...configuration.errors import BabelensError, CorpusError
 from ...configuration.files import atomic_file
 from ...configuration.output_lock import locked
 from ...data.corpus.images import JUDGED, refuse_mostly_bad
-from ..autocasting import autocasting
-from ..embedder import Embedder, progress_bar
+from ...modeling.encoding import autocasting, progress_bar
+from ..embedder import Embedder
 from ..embedding_shards import EmbeddingsInfo, open_shard, shard_file, shard_table
 from ..lookahead import results_ahead
 from .batches import Batch, Preparation, ShardEnd, Skipped

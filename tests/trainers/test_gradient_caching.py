@@ -283,6 +283,20 @@ def test_kept_chunks_are_embedded_once(tmp_path, kept, passes):
     assert len(calls) == passes and sum(calls) == 3
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_training_does_not_depend_on_what_is_kept(tmp_path, precision):
+    """To the bit, with dropout and batches of two tasks."""
+    runs = []
+    for kept in (0, 1, 2):
+        options = {"embed_chunk_size": 2, "embed_chunks_kept": kept, "precision": precision}
+        trainer = shapes_trainer(tmp_path, max_steps=4, **options)
+        trainer.train()
+        runs.append(weights(trainer.model))
+    for values in runs[1:]:
+        assert values.keys() == runs[0].keys()
+        assert all((values[name] == value).all() for name, value in runs[0].items())
+
+
 def test_sharded_weights_keep_no_chunk(tmp_path):
     trainer = shapes_trainer(tmp_path)
     model, inputs, calls = trainer.model.train(), _batch(trainer, "image_text"), []

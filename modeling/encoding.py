@@ -1,26 +1,70 @@
-"""Linear layers in float32 on an AMD processor with AVX-512, multiplied by oneDNN.
+"""How encoders are run where they are not trained: in evaluation mode, in a precision, with a progress bar.
 
-torch multiplies matrices in float32 with Intel's MKL, which uses the instructions of AVX-512 on Intel's processors
-alone. oneDNN, with which torch convolves and multiplies in bfloat16, uses them wherever they are: on a Zen 5 it
-multiplies 2.2 times as fast, and a CLIP encodes 1.8 times as fast. Results differ in the last bits of a float32.
+On an AMD processor with AVX-512, oneDNN multiplies linear layers in float32. torch multiplies them with Intel's MKL,
+which uses these instructions on Intel's processors alone. oneDNN, with which torch convolves and multiplies in
+bfloat16, uses them wherever they are: on a Zen 5 it multiplies 2.2 times as fast, and a CLIP encodes 1.8 times as
+fast. Results differ in the last bits of a float32.
 
 oneDNN compiles kernels for every number of rows (all tokens of a batch together) that it meets, and keeps half a
 megabyte of them. A server meets hundreds of numbers, as its queries come in batches of every size and length. So the
 number is rounded up, and rows of zeros are added.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+from datasets.utils.logging import tqdm
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # Numbers of rows are rounded up to powers of two as far as _STEP, and from there to multiples of it; where these would
 # be more than _SIZES between two powers of two, to _SIZES equal steps.
 _STEP, _SIZES = 64, 16
+# A progress bar that nobody asked for appears only when encoding takes longer than this.
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into eval mode, without gradients, inside the block.
+
+    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
+        with torch.no_grad(), fast_linear_layers():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def autocasting(device: torch.device, precision: str) -> torch.autocast:
+    """A context, and a decorator, in which matrix products and convolutions are computed in a precision.
+
+    Weights, normalizations and results stay in float32, so that the embeddings of one model are comparable whatever
+    they were computed in.
+
+    Args:
+        device: the device of the model.
+        precision: `float32`, which changes nothing, `bfloat16` or `float16`.
+    """
+    return torch.autocast(device.type, getattr(torch, precision), enabled=precision != "float32")
+
+
+def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
+    """A progress bar: always or never by `show`; by default on a terminal, for jobs of more than two seconds."""
+    if show is None:
+        return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
+    return tqdm(total=total, desc=description, leave=False, disable=not show)
+
+
+# ---- Linear layers by oneDNN ----
 
 
 def fast_linear_layers() -> AbstractContextManager[object]:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from babelens.inference import linear_layers
 from babelens.inference.embedder import Embedder
-from babelens.inference.linear_layers import fast_linear_layers
+from babelens.modeling import encoding
+from babelens.modeling.encoding import fast_linear_layers
 
-pytestmark = pytest.mark.skipif(not linear_layers._has_onednn(), reason="this build of torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not encoding._has_onednn(), reason="this build of torch has no oneDNN")
 WIDTH, OUT = 5, 6
 
 
@@ -19,7 +19,7 @@ WIDTH, OUT = 5, 6
 def amd(monkeypatch):
     """As on a processor whose AVX-512 MKL leaves out; returns the shapes of what oneDNN has multiplied."""
     multiplied, operator = [], torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr(linear_layers, "_mkl_leaves_out_avx512", lambda: True)
+    monkeypatch.setattr(encoding, "_mkl_leaves_out_avx512", lambda: True)
     monkeypatch.setattr(
         torch.ops.mkldnn, "_linear_pointwise", lambda *args: (multiplied.append(args[0].shape), operator(*args))[1]
     )
@@ -60,7 +60,7 @@ def test_numbers_of_rows_are_few(amd):
     assert sorted({*done})[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 192] and len({*done}) == 39
     assert all(rows <= rounded < 2 * rows for rows, rounded in zip(lengths, done, strict=True))
     assert all(rounded - rows < max(64, rows / 16) for rows, rounded in zip(lengths, done, strict=True))
-    assert linear_layers._rounded_up(64 * 50) == 64 * 50  # a batch of images of a CLIP ViT-B/32
+    assert encoding._rounded_up(64 * 50) == 64 * 50  # a batch of images of a CLIP ViT-B/32
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_which_processors_it_is_for(monkeypatch, about, expected):
     monkeypatch.undo()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: about)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert linear_layers._mkl_leaves_out_avx512.__wrapped__() is expected
+    assert encoding._mkl_leaves_out_avx512.__wrapped__() is expected
 
 
 def test_an_embedder_multiplies_by_it(amd, clip_parts, monkeypatch):
@@ -132,7 +132,7 @@ def test_an_embedder_multiplies_by_it(amd, clip_parts, monkeypatch):
     found = embedder.encode_text(texts, language="en"), embedder.encode_image(images)
     assert amd
     monkeypatch.undo()
-    monkeypatch.setattr(linear_layers, "_mkl_leaves_out_avx512", lambda: False)
+    monkeypatch.setattr(encoding, "_mkl_leaves_out_avx512", lambda: False)
     amd.clear()
     for each, expected in zip(
         found, (embedder.encode_text(texts, language="en"), embedder.encode_image(images)), strict=True
