@@ -1,5 +1,6 @@
 // The page of `babelens serve`: asks the JSON API of the server that it comes from, and no other one.
 
+import { likelyLanguages, nameOf } from "./languages.js";
 import { say, sayAll } from "./strings.js";
 
 const PAGE = 24; // results that are asked for at a time
@@ -17,15 +18,6 @@ let running = null; // the AbortController of the latest request
 let timer = 0;
 
 // ---- Languages ----
-
-function nameOf(tag) {
-  try {
-    const name = new Intl.DisplayNames([tag], { type: "language", fallback: "none" }).of(tag);
-    return name ? `${name} (${tag})` : tag;
-  } catch {
-    return tag;
-  }
-}
 
 function isStated(tag) {
   const primary = (each) => each.toLowerCase().split(/[-_]/)[0];
@@ -69,32 +61,9 @@ function firstLanguage(given) {
   return given ?? (stated(kept) ? kept : null) ?? info.default_language;
 }
 
-// The languages that are written as the query is, those of the browser first: what is offered where none is chosen.
-function likelyLanguages(text) {
-  const scriptOf = (tag) => {
-    try {
-      return new Intl.Locale(tag).maximize().script;
-    } catch {
-      return "";
-    }
-  };
-  const is = (script) => {
-    const names = { Hans: "Han", Hant: "Han", Jpan: "Han", Kore: "Hangul" };
-    try {
-      return new RegExp(`\\p{Script=${names[script] ?? script}}`, "u").test(text);
-    } catch {
-      return false;
-    }
-  };
-  const mine = (navigator.languages ?? []).map((tag) => tag.split("-")[0]);
-  const rank = (tag) => (mine.includes(tag.split("-")[0]) ? 0 : 1);
-  const known = info.languages.length ? info.languages : [...new Set(mine)];
-  return known.filter((tag) => is(scriptOf(tag))).sort((a, b) => rank(a) - rank(b)).slice(0, 8);
-}
-
 function offerLanguages(text) {
   const box = element("choices");
-  box.replaceChildren(...likelyLanguages(text).map((tag) => {
+  box.replaceChildren(...likelyLanguages(text, info.languages).map((tag) => {
     const made = document.createElement("button");
     made.type = "button";
     made.lang = tag;

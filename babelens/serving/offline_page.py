@@ -1,0 +1,224 @@
+"""A search without a server: a folder with a page, small images, and what the page needs to search them.
+
+    index.html, page.js, page.css, icon.svg     the page; it is opened as a file, or put on any static server
+    search.js                                   the vectors of all images, 8 bits a value, and the names of their files
+    images/                                     small images
+    languages/TAG.js                            the map of each language, which the page loads when it is chosen
+
+Texts are read by a model of ridge regression without a text encoder: the vectors of a text's character n-grams are
+summed, which takes a page a few lines of JavaScript (`offline/ngrams.js`) and no runtime. Two things make it small:
+
+- An embedding of a text lies in the span of the mean and of the model's first directions. Images are turned into that
+  span: with a width of 128, products with texts of 127 directions stay what they are.
+- A text sums some hundred vectors, whose errors of rounding cancel out: two bits a value are enough, with a factor for
+  each row and each column. The four levels are those of Lloyd and Max for a normal distribution.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
+from ..configuration.files import atomic_folder
+from ..configuration.languages import normalize_languages
+from ..inference.embedder import Embedder
+from ..inference.image_index import ImageIndex
+from ..modeling.modeling_dual_encoder import normalize
+from ..modeling.modeling_ridge import RidgeMaps, RidgeModel
+from ..processing.images import open_image
+from ..processing.processing_ridge import RidgeProcessor
+from ..trainers.ridge import learn
+
+WIDTH = 128
+LEVELS = (-1.51, -0.4528, 0.4528, 1.51)  # as in ngrams.js
+_SHARED = ("page.css", "icon.svg")
+_SCRIPTS = ("static/strings.js", "static/languages.js", "offline/ngrams.js", "offline/page.js")
+_PIXELS = 320  # the longer side of an image
+
+
+@dataclass(frozen=True)
+class OfflinePage:
+    """What was written.
+
+    Args:
+        folder: the folder; its `index.html` is the page.
+        images: the number of images.
+        languages: the languages of queries.
+        bytes: the size of all files.
+        width: the number of values of an embedding.
+        skipped: why images were left out.
+    """
+
+    folder: Path
+    images: int
+    languages: tuple[str, ...]
+    bytes: int
+    width: int
+    skipped: tuple[str, ...]
+
+
+def export_offline(
+    source: str | Path,
+    output: str | Path,
+    images: str | Path,
+    *,
+    languages: Sequence[str] = (),
+    native_texts: Sequence[str] = (),
+    width: int = WIDTH,
+    title: str = "",
+    skip_bad_images: bool = False,
+    **loading: Any,
+) -> OfflinePage:
+    """Writes a page that searches the images of a folder without a server.
+
+    Args:
+        source: a model of `babelens acquire --way ridge` without a text encoder.
+        output: a new folder.
+        images: the folder of images.
+        languages: those of queries; by default all that the model has learned.
+        native_texts: sentences in the native language of the model, from which the page learns to read it; the page
+            does not have its text tower.
+        width: number of values of an embedding; of a text, the mean and `width - 1` directions are kept.
+        title: of the page.
+        skip_bad_images: whether images that cannot be read are left out.
+        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+
+    Raises:
+        ArgumentError: if the folder exists, or for a width below 2.
+        BadImageError: for an image that cannot be read.
+        CorpusError: if there is no image, or for fewer than ten native sentences.
+        ModelKindError: for a model whose texts a page cannot read.
+        UnknownLanguageError: for a language that the model has not learned.
+
+    Examples:
+        >>> export_offline("clip-uk", "page", "photos").languages
+        ('uk',)
+    """
+    output = Path(output)
+    if output.exists():
+        raise ArgumentError(f"{output} exists: name a new folder")
+    if width < 2:
+        raise ArgumentError(f"width={width}: an embedding of a page has at least 2 values")
+    embedder = Embedder.from_pretrained(source, device="cpu", **loading)
+    model, processor = embedder.model, embedder.processor
+    if not isinstance(model, RidgeModel) or not isinstance(processor, RidgeProcessor) or model.text_model is not None:
+        raise ModelKindError(
+            f"{source} reads texts by a neural network, which is too large for a page: teach the languages by "
+            "`babelens acquire` without --text-encoder, which reads their characters alone"
+        )
+    index = ImageIndex.of_folder(embedder, Path(images), skip_bad_images=skip_bad_images)
+    wanted = normalize_languages(list(languages)) or list(model.config.languages)
+    native = processor.native_language
+    if native_texts:
+        learn(model, processor, {native: (list(native_texts), list(native_texts))})
+        wanted = [native, *(tag for tag in wanted if tag != native)]
+    known = list(model.config.languages)
+    if missing := [tag for tag in wanted if tag not in known]:
+        hint = f"; sentences in {native} teach it: --texts" if native in missing else ""
+        raise UnknownLanguageError(f"{source} has not learned {', '.join(missing)} by its characters{hint}")
+    basis = _basis(model.maps, width)
+    with atomic_folder(output) as folder:
+        (folder / "languages").mkdir()
+        for tag in wanted:
+            packed = _packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1))
+            call = f'learned({json.dumps(tag)}, "{_base64(packed)}");\n'
+            (folder / "languages" / f"{tag}.js").write_text(call, encoding="utf-8")
+        described = _write_images(folder, index, Path(images))
+        vectors, scales = _in_bytes(index.embeddings @ basis.numpy().T)
+        search = {
+            "title": title,
+            "model": Path(source).name,
+            "languages": wanted,
+            "space": _space(model.maps, basis),
+            "images": [each | {"scale": float(scale)} for each, scale in zip(described, scales, strict=True)],
+            "vectors": _base64(vectors.tobytes()),
+        }
+        (folder / "search.js").write_text(f"const SEARCH = {json.dumps(search)};\n", encoding="utf-8")
+        _write_page(folder)
+        size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    skipped = tuple(index.skipped.values())
+    return OfflinePage(output, len(index.paths), tuple(wanted), size, len(basis), skipped)
+
+
+def _basis(maps: RidgeMaps, width: int) -> Tensor:
+    """Unit vectors [width, d] whose span holds the embeddings of texts: the first directions, and what they leave of
+    the mean."""
+    directions = maps.directions.float()[: width - 1]
+    left = maps.mean.float() - directions.T @ (directions @ maps.mean.float())
+    return torch.cat([directions, normalize(left[None])])
+
+
+def _space(maps: RidgeMaps, basis: Tensor) -> dict[str, Any]:
+    """What the page needs to embed a text."""
+    return {
+        "rows": maps.ngrams.shape[1],
+        "shortest": maps.shortest,
+        "longest": maps.longest,
+        "directions": len(basis) - 1,
+        "mean": [round(value, 7) for value in (basis @ maps.mean.float()).tolist()],
+        "radius": float(maps.radius),
+    }
+
+
+def _rows(maps: RidgeMaps, index: int, directions: int) -> Tensor:
+    """The vectors [rows, directions] of a language's n-grams, with the importance of each."""
+    factors, importance = maps.factors[index, :directions].float(), maps.importance[index].float()
+    return importance[:, None] * maps.ngrams[index, :, :directions].float() * factors
+
+
+def _packed(rows: Tensor) -> bytes:
+    """The vectors of n-grams [rows, k] in two bits a value, four of them in a byte, the first one lowest; before them
+    stand a float32 for each column and a whole number of 16 bits for each row, by which they are multiplied."""
+    scale = rows.square().mean(1).sqrt()  # [rows]
+    unit = rows / scale.clamp(min=1e-12)[:, None]
+    spread = unit[scale > 0].square().mean(0).sqrt() if scale.any() else torch.ones(rows.shape[1])
+    levels = torch.tensor(LEVELS)
+    codes = torch.bucketize(unit / spread.clamp(min=1e-12), (levels[1:] + levels[:-1]) / 2).flatten().to(torch.uint8)
+    codes = torch.nn.functional.pad(codes, (0, -len(codes) % 4)).view(-1, 4)
+    step = scale.max().clamp(min=1e-12) / 65535
+    whole = (scale / step).round().numpy().astype("<u2")
+    shifted = (codes << torch.tensor([0, 2, 4, 6], dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    return (spread * step).numpy().astype("<f4").tobytes() + whole.tobytes() + shifted.numpy().tobytes()
+
+
+def _in_bytes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors [n, width] as whole numbers of 8 bits, and the factor of each [n]."""
+    scales = np.maximum(np.abs(vectors).max(1), 1e-12) / 127
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
+
+
+def _write_images(folder: Path, index: ImageIndex, images: Path) -> list[dict[str, str]]:
+    """Writes small images, without what their files say about place and time, and returns their names."""
+    (folder / "images").mkdir()
+    described = []
+    for number, path in enumerate(index.paths):
+        small = open_image(path.read_bytes())
+        small.thumbnail((_PIXELS, _PIXELS), reducing_gap=2.0)
+        name = f"images/{number}.webp"
+        small.save(folder / name, "WEBP", quality=80)
+        described.append({"file": path.relative_to(images).as_posix(), "thumbnail": name})
+    return described
+
+
+def _write_page(folder: Path) -> None:
+    """Writes the page, with its modules in one script: browsers load no modules from files."""
+    own = files(__package__)
+    for name in _SHARED:
+        (folder / name).write_bytes((own / "static" / name).read_bytes())
+    (folder / "index.html").write_bytes((own / "offline" / "page.html").read_bytes())
+    scripts = [(own / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    joined = re.sub(r"^import .*\n|^export ", "", "\n".join(scripts), flags=re.MULTILINE)
+    (folder / "page.js").write_text(joined, encoding="utf-8")
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,159 @@
+"""The page without a server: it reads texts as the processor does, embeds them as the model does, and needs no one."""
+
+import base64
+import json
+import subprocess
+import sys
+import unicodedata
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+from browser import browser
+from PIL import Image
+from transformers_js import program
+
+from babelens.configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
+from babelens.inference.embedder import Embedder
+from babelens.inference.onnx.text_reading import TEXTS
+from babelens.modeling.character_ngrams import hashed_ngrams
+from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.processing.processing_ridge import RidgeProcessor, characters_of
+from babelens.serving.offline_page import _packed, export_offline
+from babelens.trainers.ridge import learn
+
+SENTENCES = [f"a {color} {thing}" for color in ("red", "green", "blue", "white") for thing in ("car", "dog", "tree")]
+MIRRORED = [sentence[::-1] for sentence in SENTENCES]
+SPACE = {"rows": 8192, "shortest": 1, "longest": 5}
+# Where lower case and compatible forms depend on what is beside a letter, are longer than it, or are spaces to some.
+SPECIAL = [
+    "ΑΣ ΣΑ ΑΣ̈. Σ",
+    "İstanbul I ı",
+    "ﬃ ½ ㎒ ﷺ",
+    "a\x1cb\x85c\ufeffd\u180ee\u3000f\u200bg",
+    "ẞ ŉ ǰ ΐ",
+    "\u1e9b\u0323 각 각",
+    "a" * 600,
+]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
+    """Runs an expression of JavaScript in which `given` is a value, and `ngrams` the functions of the page."""
+    folder = tmp_path_factory.mktemp("node")
+    own = files("babelens.serving")
+    (folder / "ngrams.mjs").write_text((own / "offline/ngrams.js").read_text(encoding="utf-8"), encoding="utf-8")
+
+    def run(expression, given):
+        code = (
+            'import * as ngrams from "./ngrams.mjs"; import fs from "node:fs";'
+            'const given = JSON.parse(fs.readFileSync("given.json")); '
+            f"console.log(JSON.stringify({expression}));"
+        )
+        (folder / "given.json").write_text(json.dumps(given))
+        (folder / "run.mjs").write_text(code)
+        done = subprocess.run([program("node"), "run.mjs"], cwd=folder, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    return run
+
+
+def random_texts(count):
+    """Texts of characters of all scripts that this version of Unicode has."""
+    random = np.random.default_rng(0)
+    known = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    near = [[code for code in known if code < limit] for limit in (0x250, 0x600, 0x3000)]
+    pools = [*near, known]
+    return ["".join(map(chr, random.choice(pools[n % 4], 1 + n % 40))) for n in range(count)]
+
+
+def test_texts_are_read_to_the_last_character(scripts):
+    texts = [*TEXTS, *SPECIAL, *random_texts(3000)]
+    found = scripts(
+        "given.texts.map((each) => [...ngrams.rowsOf(each, given.space)])", {"texts": texts, "space": SPACE}
+    )
+    for text, counts in zip(texts, found, strict=True):
+        places, kept = hashed_ngrams(characters_of([text]), *SPACE.values())
+        rows, expected = places[kept].unique(return_counts=True)
+        assert dict(map(tuple, counts)) == dict(zip(rows.tolist(), expected.tolist(), strict=True)), ascii(text)
+
+
+def test_two_bits_keep_what_texts_sum(scripts):
+    torch.manual_seed(0)
+    rows = torch.randn(512, 30) * torch.rand(512, 1) * torch.rand(30)
+    rows[3] = 0
+    space = {"rows": 512, "shortest": 2, "longest": 5, "directions": 30, "mean": [0.0] * 31, "radius": 1.0}
+    given = {"texts": list(TEXTS[:9]), "space": space, "map": base64.b64encode(_packed(rows)).decode()}
+    found = scripts(
+        "given.texts.map((t) => [...ngrams.embed(t, ngrams.unpack(given.map, given.space), given.space)])", given
+    )
+    for text, embedding in zip(TEXTS, found, strict=False):
+        places, kept = hashed_ngrams(characters_of([text]), 512, 2, 5)
+        counts = torch.zeros(512).scatter_add(0, places[0], kept[0].float())
+        exact = torch.nn.functional.normalize(counts.log1p() @ rows, dim=0)
+        assert float(torch.tensor(embedding[:30]) @ exact) > 0.85 and embedding[30] == 0
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    random = np.random.default_rng(0)
+    (folder / "below").mkdir()
+    for number in range(30):
+        image = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8)).resize((400, 200))
+        image.save(folder / "below" / f"صورة {number}.jpg")
+    return folder
+
+
+@pytest.fixture
+def taught(make_ridge, tmp_path):
+    """A tiny model that has learned two languages."""
+    tiny, processor = make_ridge()
+    model = RidgeModel.from_models(tiny.native_model, ngram_rows=256, rank=8)
+    read = processor.native
+    processor = RidgeProcessor(read.image_processor, read.tokenizer, max_text_length=64, max_native_length=64)
+    learn(model, processor, {"uk": (MIRRORED, SENTENCES), "sw": ([each.upper() for each in SENTENCES], SENTENCES)})
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "taught")
+    return tmp_path / "taught"
+
+
+@pytest.mark.live
+def test_a_page_searches_without_a_server(taught, photos, tmp_path):
+    made = export_offline(taught, tmp_path / "page", photos, native_texts=SENTENCES, title="Our photos")
+    assert made.languages == ("en", "uk", "sw") and made.images == 30 and made.width == 9
+    embedder = Embedder.from_pretrained(taught)
+    paths = sorted(photos.rglob("*.jpg"))
+    names = [file.relative_to(photos).as_posix() for file in paths]
+    exact = embedder.encode_text(MIRRORED, language="uk") @ embedder.encode_image(paths).T
+    with browser(tmp_path / "profile") as page:
+        page.open((tmp_path / "page" / "index.html").as_uri())
+        page.wait_for("document.body.dataset.ready && document.activeElement.id === 'query'")
+        assert page.run("document.title") == "Our photos" and page.run("results.children.length") == 24
+        for text, scores in zip(MIRRORED, exact, strict=True):
+            found = dict(map(tuple, page.run(f"search({text!r}, 'uk')")))
+            assert np.corrcoef([found[n] for n in range(30)], scores)[0, 1] > 0.9
+        page.type(MIRRORED[0])
+        page.run("choose('uk'), ask()")
+        page.wait_for("document.getElementById('status').textContent.includes('best first')")
+        best = page.run(f"search({MIRRORED[0]!r}, 'uk')")[0][0]
+        assert page.run("document.querySelector('#results .file').textContent") == names[best]
+        page.run("document.querySelector('#results button').click()")
+        page.wait_for("!document.getElementById('example').hidden && results.children.length === 24")
+        page.run("element('more').click()")
+        assert page.run("results.children.length") == 29
+        assert page.problems == []
+
+
+def test_what_a_page_cannot_be(taught, photos, tmp_path, make_ridge, make_mural):
+    for name, parts in {"encoder": make_ridge(encoder=True), "mural": make_mural()}.items():
+        for part in parts:
+            part.save_pretrained(tmp_path / name)
+        with pytest.raises(ModelKindError, match="without --text-encoder"):
+            export_offline(tmp_path / name, tmp_path / "page", photos)
+    with pytest.raises(UnknownLanguageError, match=r"not learned en .* --texts"):
+        export_offline(taught, tmp_path / "page", photos, languages=["uk", "en"])
+    assert not (tmp_path / "page").exists()
+    with pytest.raises(ArgumentError, match="exists"):
+        export_offline(taught, taught, photos)
