@@ -1,16 +1,27 @@
-"""What transformers' `push_to_hub` asks for a card (`hub_code.card_writers`): the facts of a model, a processor or a
-trainer, for `model_cards.plain_cards`."""
+"""The card that transformers' own `push_to_hub` of a model, a processor or a trainer takes along
+(`hub_code.card_writers`).
 
+The card in the folder that the model was loaded from is kept if it is of this model. Otherwise a short one says what is
+known: the class, the languages, how it loads, and of a trainer how it was trained.
+"""
+
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
 from .configuration.hub_code import listed_languages
+from .configuration.identity import folder_identity
+from .model_cards.card_text import is_of_another_model
+from .model_cards.cards import placeholder_repository
 from .model_cards.facts import training_run
-from .model_cards.plain_cards import PlainCardFacts, own_card, plain_card
+from .model_cards.short_cards import PlainCardFacts, plain_card
 from .registry import METHODS
+
+_CARD = "README.md"
 
 
 def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
@@ -29,7 +40,7 @@ def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None
     if trainer is None:
         tokenizer = getattr(part, "tokenizer", None)
         source = getattr(part, "name_or_path", "") or getattr(tokenizer, "name_or_path", "")
-        if kept := own_card(source, repo_id, folder):
+        if kept := _own_card(source, repo_id, folder):
             return kept
     found = [
         (method, model)
@@ -71,3 +82,27 @@ def _metrics_of(trainer: Any) -> dict[str, float]:
         for name, value in last.items()
         if name.startswith("eval_") and isinstance(value, int | float) and not any(cost in name for cost in costs)
     }
+
+
+def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None:
+    """The card in the folder that a model was loaded from, which names the repository.
+
+    Args:
+        source: that folder, or another name of the model.
+        repo_id: the repository.
+        saved: the folder that is pushed.
+
+    Returns:
+        The card, or None where there is none of babelens, or one of another model.
+    """
+    path = Path(source, _CARD)
+    if not str(source) or not path.is_file():
+        return None
+    metadata = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    if "babelens" not in (metadata.get("tags") or ()) or is_of_another_model(metadata, source):
+        return None
+    pushed = folder_identity(saved, with_processor=False)
+    if pushed is not None and pushed != folder_identity(source, with_processor=False):
+        return None
+    text = path.read_text(encoding="utf-8-sig")
+    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text)

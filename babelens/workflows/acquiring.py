@@ -20,11 +20,11 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelKindError, TrainingSetupError
-from ..model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from ..model_cards.base_models import BaseModel, base_model_facts
 from ..model_cards.cards import write_card
 from ..model_cards.facts import DataSource, ModelCardFacts
 from ..model_cards.licenses import check_weights_license
+from ..model_cards.short_cards import AdapterCardFacts, write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.conversion import save_adapter

@@ -18,9 +18,9 @@ from transformers import AutoTokenizer, set_seed
 from ..configuration.errors import ModelKindError, TrainingSetupError
 from ..configuration.pretrained import load_processor
 from ..inference.loading import load_dual_encoder
-from ..model_cards.adapter_cards import StudentCardFacts, write_student_card
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
 from ..model_cards.licenses import check_weights_license
+from ..model_cards.short_cards import StudentCardFacts, write_student_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor

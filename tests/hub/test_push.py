@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
-from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
+from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import Published, files_to_publish, folder_problems, machine_paths, push

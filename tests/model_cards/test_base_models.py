@@ -10,11 +10,11 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from babelens.configuration.errors import PublishError
 from babelens.model_cards import base_models
-from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel, base_model_facts
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.model_cards.licenses import HUB_LICENSES, check_weights_license, weights_license, what_it_forbids
+from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
 
 CAPTIONS = DataSource(name="Captions", license="CC0-1.0", role="captions", attribution="nobody")
 

@@ -9,17 +9,18 @@ from browser import browser
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from babelens.model_cards.adapter_cards import (
-    AdapterCardFacts,
-    StudentCardFacts,
-    write_adapter_card,
-    write_student_card,
-)
 from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
 from babelens.model_cards.card_checks import card_problems
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts, TrainingRun, retrieval_results
-from babelens.model_cards.ridge_cards import RidgeCardFacts, write_ridge_card
+from babelens.model_cards.short_cards import (
+    AdapterCardFacts,
+    RidgeCardFacts,
+    StudentCardFacts,
+    write_adapter_card,
+    write_ridge_card,
+    write_student_card,
+)
 from babelens.spaces import space_files
 from babelens.trainers.ridge import LanguageResult
 
