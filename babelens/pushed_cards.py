@@ -1,8 +1,8 @@
 """The card that transformers' own `push_to_hub` of a model, a processor or a trainer takes along
 (`hub_code.card_writers`).
 
-The card in the folder that the model was loaded from is kept if it is of this model. Otherwise a short one says what is
-known: the class, the languages, how it loads, and of a trainer how it was trained.
+The card in the folder that the model was loaded from is kept if it is of this model. Otherwise a short one says what
+is known: the class, the languages, how it loads, and of a trainer how it was trained.
 """
 
 import re

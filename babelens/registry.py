@@ -33,10 +33,9 @@ from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.hub_code import card_writers
 from .configuration.presets import add_preset_folder
+from .inference.adapters import load_lora_adapter, load_mla_adapter
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
 from .inference.loading import register_adapter_loader
-from .inference.lora_adapters import load_lora_adapter
-from .inference.mla_adapters import load_mla_adapter
 from .inference.pipeline_inputs import register_pipelines
 from .inference.question_answering_pipeline import QuestionAnsweringPipeline
 from .inference.retrieval_pipeline import ImageTextRetrievalPipeline
@@ -103,18 +102,20 @@ class Method:
 _TRAINERS, _WORKFLOWS = "babelens.trainers", "babelens.workflows"
 
 _OWN_METHODS = (
-    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.mural:WORKFLOW"),
-    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:WORKFLOW"),
+    Method(
+        MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.dual_encoders:MURAL"
+    ),
+    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:MLA"),
     Method(
         MlaStudentConfig,
         MlaStudentModel,
         MlaStudentProcessor,
         f"{_TRAINERS}.mla:MlaTrainer",
-        f"{_WORKFLOWS}.mla_student:WORKFLOW",
+        f"{_WORKFLOWS}.mla:MLA_STUDENT",
     ),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.etcl:EtclTrainer", f"{_WORKFLOWS}.etcl:WORKFLOW"),
-    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.smalr:WORKFLOW"),
-    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.liwe:LiweTrainer", f"{_WORKFLOWS}.liwe:WORKFLOW"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.etcl:EtclTrainer", f"{_WORKFLOWS}.dual_encoders:ETCL"),
+    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.words:SMALR"),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.liwe:LiweTrainer", f"{_WORKFLOWS}.words:LIWE"),
     Method(
         Rc3Config,
         Rc3Model,

@@ -15,10 +15,10 @@ from typing import Self
 import numpy as np
 
 from ..configuration.errors import BadImageError, CorpusError, ImageError
+from ..configuration.identity import model_identity
 from ..processing.images import FORMATS, check_image
 from .embedder import Embedder
-from .fingerprint import image_fingerprint
-from .image_store import ImageStore, image_keys
+from .image_files import ImageStore, image_keys
 from .similarity import best_first
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class ImageIndex:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         if cache is None:
             return cls._encoded(embedder, states, {}, skip_bad_images, show_progress)
-        identity = image_fingerprint(embedder.model, embedder.processor)
+        identity = model_identity(embedder.model, embedder.processor)
         store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
         with store.in_turn():
             known = store.load()

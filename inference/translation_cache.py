@@ -23,8 +23,7 @@ from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
 from ..data.corpus.translation_files import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
-from .translation import Seq2SeqTranslator, Translator
-from .translation_codes import LanguagePair
+from .translation import LanguagePair, Seq2SeqTranslator, Translator
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "translations"
 

@@ -1,4 +1,4 @@
-"""The short cards: of an adapter, of a model that acquired languages by a student or in closed form, and of a model that
+"""The short cards: of an adapter, of a model that acquired languages by a student or in closed form, and of one that
 transformers' own `push_to_hub` pushes.
 
 Each has a template of its own and few facts. A model that a recipe trained has the card of `cards.py`.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..configuration.errors import BabelensError, MissingExtraError, SaveError, SearchIndexError
 from ..inference.embedding_shards import EMBEDDING, ID
-from .index_folder import DATABASE
+from .settings import DATABASE
 from .sources import VectorSource
 
 TABLE = "vectors"

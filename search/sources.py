@@ -162,9 +162,9 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
         BadImageError: for an image that cannot be read, or when most of them cannot.
         ModelKindError: for an encoder of texts alone.
     """
-    from ..inference.fingerprint import image_fingerprint
+    from ..configuration.identity import model_identity
+    from ..inference.image_files import image_cache
     from ..inference.image_index import ImageIndex
-    from ..inference.image_store import image_cache
 
     index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
     refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
@@ -180,7 +180,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
             ids = names[start : start + len(paths)]
             yield pa.table([ids, widths, heights], schema=schema), index.embeddings[start : start + len(paths)]
 
-    info = EmbeddingsInfo(model, image_fingerprint(embedder.model, embedder.processor), index.embeddings.shape[1])
+    info = EmbeddingsInfo(model, model_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
     return VectorSource(info, schema, read, str(folder))
 
 

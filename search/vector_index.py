@@ -25,7 +25,6 @@ from ..configuration.locks import locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
 from ..inference.similarity import best_first
 from .filters import filter_sql
-from .index_folder import check_index, folder_bytes, new_index_folder
 from .lance_table import TABLE, as_vectors, connect, is_one_of, is_remote, lance_errors, rows_of
 from .settings import (
     DEFAULT_PARAMETERS,
@@ -37,7 +36,10 @@ from .settings import (
     IndexParameters,
     IndexStat,
     SearchSettings,
+    check_index,
     engine_named,
+    folder_bytes,
+    new_index_folder,
 )
 from .sources import Batch, VectorSource
 

@@ -61,7 +61,7 @@ def distances(
         )
     begin_work()
     from ..evaluation.analysis.distances import distance_ratios
-    from ..evaluation.analysis.figures.distances import draw_distance_ratios
+    from ..evaluation.analysis.figures.recall import draw_distance_ratios
     from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
     from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis

@@ -41,8 +41,7 @@ def languages(
     begin_work()
     from ..evaluation.analysis.figures.maps import draw_language_map
     from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.language_similarity import language_map
-    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from ..evaluation.analysis.parallel import encode_parallel, language_map, parallel_texts
     from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
     from .models import load_embedder
 

@@ -44,7 +44,7 @@ def agreement(
     tags = tags_of(languages)
     check_source(data, split, test_set)
     begin_work()
-    from ..evaluation.analysis.agreement import language_agreement
+    from ..evaluation.analysis.data_recall import language_agreement
     from ..evaluation.analysis.figures.recall import draw_agreement
     from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.retrieval import evaluate_retrieval
@@ -158,9 +158,9 @@ def forgetting(
         raise typer.BadParameter("what was forgotten shows between two models or more", param_hint="MODELS")
     check_source(data, split, test_set)
     begin_work()
+    from ..evaluation.analysis.data_recall import forgetting
     from ..evaluation.analysis.figures.recall import draw_forgetting
     from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.forgotten import forgetting
     from ..workflows.run_results import read_rows
     from .analysis_options import check_numbers_file, show_analysis
 

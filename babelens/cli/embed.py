@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..inference.embedder import Embedder
-    from ..inference.streaming.counts import Counts
     from ..inference.streaming.job import EmbeddingJob
+    from ..inference.streaming.output import Counts
 
 _FORMATS = (".npy", ".parquet")
 _SHARDS = "Folders of shards"

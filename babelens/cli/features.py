@@ -60,7 +60,7 @@ def features(
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
     begin_work()
 
-    from ..inference.ten_crops import TenCropFeatures, write_features
+    from ..inference.backbones import TenCropFeatures, write_features
     from .sources import read_captions
 
     try:

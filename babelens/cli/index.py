@@ -110,10 +110,9 @@ def build(
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
     begin_work()
-    from ..search.index_folder import check_has_no_index
     from ..search.lance_table import library
     from ..search.queries import measured_recall
-    from ..search.settings import IndexParameters, SearchSettings
+    from ..search.settings import IndexParameters, SearchSettings, check_has_no_index
     from ..search.vector_index import build_index
 
     check_has_no_index(Path(output))  # before images are encoded for it
@@ -258,8 +257,8 @@ def _source(
     embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, **loading: Any
 ) -> "VectorSource":
     """The embeddings that a command was given, or those of the images of a folder."""
+    from ..configuration.identity import model_identity
     from ..inference.embedding_shards import EmbeddingsInfo
-    from ..inference.fingerprint import image_fingerprint
     from ..search.sources import embeddings_source, images_source
     from .models import load_embedder
 
@@ -267,9 +266,7 @@ def _source(
     if images and model and embedder:
         return images_source(embedder, model, images, skip_bad_images=skip_bad_images)
     assert embeddings is not None
-    info = (
-        EmbeddingsInfo(model, image_fingerprint(embedder.model, embedder.processor), 0) if model and embedder else None
-    )
+    info = EmbeddingsInfo(model, model_identity(embedder.model, embedder.processor), 0) if model and embedder else None
     return embeddings_source(embeddings, info)
 
 

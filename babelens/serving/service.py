@@ -14,10 +14,10 @@ import numpy as np
 from torch import nn
 
 from ..configuration.errors import ServerBusyError, UnknownLanguageError
+from ..configuration.identity import model_identity
 from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
-from ..inference.fingerprint import image_fingerprint
 from ..inference.image_index import FoundImage as Found, ImageIndex
 from ..inference.stated_languages import languages_of, warn_of_language
 from ..processing.images import open_image
@@ -96,7 +96,7 @@ class ImageService:
         wanted, self.default_language = _asked_languages(embedder, model, languages, default_language)
         self.limited, self.offered = bool(wanted), wanted or self.languages
         self.title = title or None
-        self.fingerprint = image_fingerprint(embedder.model, embedder.processor)
+        self.fingerprint = model_identity(embedder.model, embedder.processor)
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
         encoding = ThreadPoolExecutor(1, "encode")
         self._texts = QueryBatcher(self._encode_texts, encoding, limits)

@@ -13,9 +13,8 @@ from ..configuration.errors import BabelensError, RecipeError, SaveError
 from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.corpus import with_captions
 from ..inference.translated_captions import translated_captions
-from ..inference.translation import Translator, TranslatorsByPair
+from ..inference.translation import LanguagePair, Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
-from ..inference.translation_codes import LanguagePair
 from .recipe_file import check_known, value_of
 
 _KEYS: dict[str, Any] = {

@@ -1,5 +1,12 @@
-from .agreement import LanguageAgreement as LanguageAgreement, language_agreement as language_agreement
-from .data_recall import DataRecall as DataRecall, TrainingTexts as TrainingTexts, recall_by_data as recall_by_data
+from .data_recall import (
+    DataRecall as DataRecall,
+    Forgetting as Forgetting,
+    LanguageAgreement as LanguageAgreement,
+    TrainingTexts as TrainingTexts,
+    forgetting as forgetting,
+    language_agreement as language_agreement,
+    recall_by_data as recall_by_data,
+)
 from .distances import (
     DistanceRatios as DistanceRatios,
     distance_ratios as distance_ratios,
@@ -11,7 +18,6 @@ from .embedding_layout import (
     embedding_map as embedding_map,
     label_map as label_map,
 )
-from .figures.distances import draw_distance_ratios as draw_distance_ratios
 from .figures.maps import (
     draw_embedding_map as draw_embedding_map,
     draw_label_map as draw_label_map,
@@ -20,11 +26,10 @@ from .figures.maps import (
 from .figures.recall import (
     draw_agreement as draw_agreement,
     draw_data_recall as draw_data_recall,
+    draw_distance_ratios as draw_distance_ratios,
     draw_forgetting as draw_forgetting,
 )
 from .figures.style import save_figure as save_figure
-from .forgotten import Forgetting as Forgetting, forgetting as forgetting
-from .language_similarity import LanguageMap as LanguageMap, language_map as language_map, svcca as svcca
 from .neighbors import (
     Neighbor as Neighbor,
     Neighbors as Neighbors,
@@ -33,9 +38,12 @@ from .neighbors import (
 )
 from .numbers import as_json as as_json
 from .parallel import (
+    LanguageMap as LanguageMap,
     ParallelTexts as ParallelTexts,
     encode_parallel as encode_parallel,
+    language_map as language_map,
     parallel_texts as parallel_texts,
+    svcca as svcca,
 )
 from .side_by_side import (
     ComparedQuery as ComparedQuery,

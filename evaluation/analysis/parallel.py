@@ -1,4 +1,6 @@
-"""Parallel texts: for each row of a corpus one text in every language, as analyses of languages compare them."""
+"""Parallel texts: for each row of a corpus one text in every language, as analyses of languages compare them,
+and the similarities of languages that follow from their embeddings.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +9,13 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from ...configuration.errors import CorpusError
+from ...configuration.errors import CorpusError, InputError
 from ...configuration.languages import normalize_languages
 from ...data.corpus.caption_index import CaptionIndex
 from ...data.corpus.corpus import describe, languages_of
 from ...data.corpus.sampling import evenly_spread
 from ...inference.embedder import Embedder
+from .numbers import analysis_extra
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,148 @@ def encode_parallel(
         language: embedder.encode_text(texts, language=language, task=task, show_progress=show_progress)
         for language, texts in parallel.texts.items()
     }
+
+
+# ---- Similarities of languages by SVCCA, their map, and their tree ----
+# After (MURAL, arXiv 2109.05125, section 5 and figure 3).
+#
+# SVCCA (Raghu et al. 2017, arXiv 1706.05806) compares two representations of the same texts: the singular vectors
+# that hold 99 % of each one's variance are kept, and the canonical correlations between the two subspaces are
+# averaged. It does not change when one of them is rotated, moved or scaled. As in Kudugunta et al. (2019, arXiv
+# 1909.02197), which MURAL follows, the similarities are the weights of a graph, which Laplacian eigenmaps (Belkin &
+# Niyogi 2003) lay out.
+
+
+VARIANCE = 0.99
+_FEWEST = 4  # languages that a map in two dimensions can tell apart
+
+
+@dataclass(frozen=True)
+class LanguageMap:
+    """How similar a model's embeddings of parallel texts are between languages.
+
+    Args:
+        languages: BCP-47 tags, [L].
+        n_texts: the number of texts in each language.
+        similarities: the SVCCA similarity of every two languages, from 0 to 1, [L, L].
+        chance: the mean similarity of every two successive languages when the texts of one are shuffled. It grows with
+            the number of components and falls with the number of texts: compare similarities with it.
+        components: language -> the number of singular vectors that were kept.
+        variance: the part of the variance that they hold.
+        coordinates: the Laplacian eigenmap of the similarities, [L, 2].
+        tree: the steps in which languages are joined by average linkage, as `scipy.cluster.hierarchy.linkage` returns
+            them: the indices of the two clusters, their distance (1 - similarity) and their size, [L - 1, 4].
+        order: the languages in the order of the tree's leaves.
+        seed: the seed of the shuffling and of the eigenmap.
+    """
+
+    languages: list[str]
+    n_texts: int
+    similarities: np.ndarray
+    chance: float
+    components: dict[str, int]
+    variance: float
+    coordinates: np.ndarray
+    tree: np.ndarray
+    order: list[str]
+    seed: int
+
+
+def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = VARIANCE) -> float:
+    """The SVCCA similarity of two representations of the same texts, from 0 to 1.
+
+    Args:
+        x, y: one row for each text, [N, d] and [N, e].
+        variance: the part of each one's variance that is kept.
+
+    Raises:
+        InputError: for representations of different numbers of texts, for texts that all have the same representation,
+            and for so few texts that some correlations would be 1 whatever the texts are.
+    """
+    if len(x) != len(y):
+        raise InputError(f"SVCCA compares representations of the same texts, and there are {len(x)} and {len(y)}")
+    axes = [_principal_axes(each, variance, name) for each, name in ((x, "x"), (y, "y"))]
+    _check_count({"x": axes[0], "y": axes[1]}, variance)
+    return _mean_correlation(*axes)
+
+
+def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARIANCE, seed: int = 0) -> LanguageMap:
+    """Compares languages by the embeddings of parallel texts.
+
+    Args:
+        embeddings: language -> the embeddings of the same texts, [N, d], as `encode_parallel` returns them.
+        variance: as in `svcca`.
+        seed: the seed of the eigenmap's solver, and of the shuffling for `chance`.
+
+    Raises:
+        MissingExtraError: without `babelens[analysis]`.
+        InputError: as `svcca`, and for fewer than four languages.
+    """
+    with analysis_extra():
+        from scipy.cluster import hierarchy
+        from scipy.spatial.distance import squareform
+        from sklearn.manifold import SpectralEmbedding
+    languages = list(embeddings)
+    if len(languages) < _FEWEST:
+        raise InputError(f"a map needs at least {_FEWEST} languages, and there are {len(languages)}")
+    if len(counts := {len(each) for each in embeddings.values()}) > 1:
+        raise InputError(f"SVCCA compares embeddings of the same texts, and there are {sorted(counts)} in languages")
+    axes = {language: _principal_axes(each, variance, language) for language, each in embeddings.items()}
+    _check_count(axes, variance)
+    similarities = np.eye(len(languages))
+    for row, first in enumerate(languages):
+        for column in range(row):
+            similarity = _mean_correlation(axes[first], axes[languages[column]])
+            similarities[row, column] = similarities[column, row] = similarity
+    tree = hierarchy.linkage(squareform(1 - similarities, checks=False), "average", optimal_ordering=True)
+    layout = SpectralEmbedding(n_components=2, affinity="precomputed", random_state=seed)
+    return LanguageMap(
+        languages=languages,
+        n_texts=counts.pop(),
+        similarities=similarities,
+        chance=_chance(list(axes.values()), seed),
+        components={language: each.shape[1] for language, each in axes.items()},
+        variance=variance,
+        coordinates=layout.fit_transform(similarities),
+        tree=tree,
+        order=[languages[leaf] for leaf in hierarchy.leaves_list(tree)],
+        seed=seed,
+    )
+
+
+def _principal_axes(x: np.ndarray, variance: float, name: str) -> np.ndarray:
+    """The left singular vectors that hold this part of the variance, [N, k]: the singular vectors themselves, since
+    canonical correlations do not depend on how the columns of a matrix are scaled."""
+    centred = x.astype(np.float64) - x.mean(0, dtype=np.float64)
+    vectors, values, _ = np.linalg.svd(centred, full_matrices=False)
+    held = np.cumsum(values**2)
+    if not held[-1] > np.finfo(np.float32).eps ** 2 * len(x):
+        raise InputError(f"{name}: all texts have the same embedding, so that nothing can be compared")
+    return vectors[:, : int(np.searchsorted(held, variance * held[-1])) + 1]
+
+
+def _mean_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """The mean of the canonical correlations between two spaces with orthonormal bases, [N, k] and [N, m]."""
+    return float(np.linalg.svd(x.T @ y, compute_uv=False).clip(0, 1).mean())
+
+
+def _check_count(axes: Mapping[str, np.ndarray], variance: float) -> None:
+    """
+    Raises:
+        InputError: when two of the subspaces cannot but intersect, as centred columns have N - 1 dimensions.
+    """
+    (first, k), (second, m) = sorted(
+        ((name, each.shape[1]) for name, each in axes.items()), key=lambda item: -item[1]
+    )[:2]
+    n_texts = len(axes[first])
+    if k + m > n_texts - 1:
+        raise InputError(
+            f"{n_texts} texts are too few: {variance:.0%} of the variance takes {k} dimensions in {first} and {m} in "
+            f"{second}, and fewer than {k + m + 1} texts make some correlations 1 whatever the texts are"
+        )
+
+
+def _chance(axes: list[np.ndarray], seed: int) -> float:
+    random = np.random.default_rng(seed)
+    pairs = zip(axes, [*axes[1:], axes[0]], strict=True)
+    return float(np.mean([_mean_correlation(x, y[random.permutation(len(y))]) for x, y in pairs]))

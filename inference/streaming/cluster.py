@@ -21,9 +21,8 @@ from ...configuration.output_lock import locked
 from ...modeling.encoding import progress_bar
 from ..embedder import Embedder
 from ..embedding_shards import shard_file
-from .counts import Counts
 from .job import EmbeddingJob, info_of
-from .output import begin, check_info, finish, missing_shards
+from .output import Counts, begin, check_info, finish, missing_shards
 from .shards import InputShard
 from .worker import ShardWorker
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from PIL import Image
 
 from ...configuration.errors import CorpusError, InputError
+from ...configuration.identity import model_identity
 from ...processing.text_inputs import shown_briefly
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
-from ..fingerprint import image_fingerprint
 from ..onnx.text_reading import sample_languages
 from .records import LANGUAGE, parquet_schema
 from .shards import InputShard, input_shards
@@ -99,7 +99,7 @@ def info_of(job: EmbeddingJob, embedder: Embedder, model: str, metadata: pa.Sche
         settings |= {"language": job.language, "task": job.task}
         [language] = [job.language] if job.language else sample_languages(embedder.processor, 1)
         probe = embedder.encode_text("a", language=language, task=job.task)
-    fingerprint = image_fingerprint(embedder.model, embedder.processor)
+    fingerprint = model_identity(embedder.model, embedder.processor)
     return EmbeddingsInfo(model, fingerprint, probe.shape[1], job.dtype, settings)
 
 

@@ -26,9 +26,8 @@ from ..embedder import Embedder
 from ..embedding_shards import EmbeddingsInfo, open_shard, shard_file, shard_table
 from ..lookahead import results_ahead
 from .batches import Batch, Preparation, ShardEnd, Skipped
-from .counts import Counts, as_metadata, skipped_file
 from .job import EmbeddingJob, info_of, rows_schema
-from .output import begin, finish, missing_shards
+from .output import Counts, as_metadata, begin, finish, missing_shards, skipped_file
 from .shards import InputShard
 
 _ROWS_AT_ONCE = 8192  # rows that are held before they are written

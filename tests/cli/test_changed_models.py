@@ -12,10 +12,9 @@ from tiny_recipes import mural
 from tiny_training import VISION, shapes_trainer, write_shapes
 
 from babelens.configuration.errors import ChangedRunError, ModelMismatchError
-from babelens.configuration.identity import folder_identity
+from babelens.configuration.identity import folder_identity, model_identity
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
-from babelens.inference.fingerprint import image_fingerprint
 from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.graph_folder import GraphSettings
 from babelens.inference.streaming.job import EmbeddingJob
@@ -154,7 +153,7 @@ def test_graphs_of_other_weights_are_not_run(exported, change, tmp_path):
     after, torchs = Embedder.from_pretrained(folder, backend="onnx"), Embedder.from_pretrained(folder)
     images = np.random.default_rng(0).integers(0, 256, (2, 40, 40, 3), dtype=np.uint8)
     np.testing.assert_allclose(after.encode_image([*images]), torchs.encode_image([*images]), atol=1e-4)
-    assert image_fingerprint(after.model, after.processor) != image_fingerprint(before.model, before.processor)
+    assert model_identity(after.model, after.processor) != model_identity(before.model, before.processor)
 
 
 def test_graphs_of_earlier_versions_run_with_a_warning(exported, tmp_path, caplog):
@@ -169,11 +168,11 @@ def test_graphs_of_earlier_versions_run_with_a_warning(exported, tmp_path, caplo
 def test_other_graphs_are_another_model(exported, tmp_path):
     """They have no weights of their own: all with the same image processor once were one model."""
     embedder = Embedder.from_pretrained(exported, backend="onnx")
-    before = image_fingerprint(embedder.model, embedder.processor)
+    before = model_identity(embedder.model, embedder.processor)
     other = tmp_path / "text_model.onnx"
     other.write_bytes((exported / "onnx" / other.name).read_bytes() + b"x")
     embedder.model.weight_files = [other, *embedder.model.weight_files[1:]]
-    assert image_fingerprint(embedder.model, embedder.processor) != before
+    assert model_identity(embedder.model, embedder.processor) != before
 
 
 def test_features_of_frozen_towers_are_computed_again(tmp_path):

@@ -11,8 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from babelens.cli.errors import _missing_package, packages_of_extras
-from babelens.cli.main import app
-from babelens.cli.option_names import with_options
+from babelens.cli.main import app, with_options
 from babelens.configuration.errors import CorpusError
 
 START = [sys.executable, "-m", "babelens"]

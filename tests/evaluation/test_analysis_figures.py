@@ -17,9 +17,13 @@ from babelens.evaluation.analysis import (
     distance_ratios,
     language_map,
 )
-from babelens.evaluation.analysis.figures.distances import draw_distance_ratios
 from babelens.evaluation.analysis.figures.maps import draw_embedding_map, draw_language_map
-from babelens.evaluation.analysis.figures.recall import draw_agreement, draw_data_recall, draw_forgetting
+from babelens.evaluation.analysis.figures.recall import (
+    draw_agreement,
+    draw_data_recall,
+    draw_distance_ratios,
+    draw_forgetting,
+)
 from babelens.evaluation.analysis.figures.style import family_styles, label_points, new_figure, save_figure
 from babelens.evaluation.comparison import Difference
 

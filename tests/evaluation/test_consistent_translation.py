@@ -17,7 +17,7 @@ from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator, TranslatorsByPair
 from babelens.inference.embedder import Embedder
-from babelens.inference.translation_codes import Request
+from babelens.inference.translation import Request
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
 

@@ -22,8 +22,8 @@ from babelens.configuration.errors import BadImageError, MissingExtraError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import shard_files
 from babelens.inference.streaming.cluster import ShardActor, embed_on_ray, shard_as_json
-from babelens.inference.streaming.counts import counts_in
 from babelens.inference.streaming.job import EmbeddingJob
+from babelens.inference.streaming.output import counts_in
 from babelens.inference.streaming.worker import embed_source
 
 pytestmark = pytest.mark.live

@@ -20,9 +20,8 @@ from babelens.data.batching.captioned_images import CaptionedImages
 from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.loading import load_captions
-from babelens.inference.backbones import load_backbone
+from babelens.inference.backbones import TenCropFeatures, five_crops, load_backbone, write_features
 from babelens.inference.embedder import Embedder
-from babelens.inference.ten_crops import TenCropFeatures, five_crops, write_features
 from babelens.processing.images import open_image
 
 RESIZE, CROP, WIDTH = 36, 32, 12

@@ -28,7 +28,7 @@ from babelens.configuration.errors import (
     UnknownLanguageError,
 )
 from babelens.inference import CachedTranslator, Seq2SeqTranslator
-from babelens.inference.translation_codes import LanguageCodes, Request
+from babelens.inference.translation import LanguageCodes, Request
 
 WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to", "German:"]
 

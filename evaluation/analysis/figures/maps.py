@@ -6,8 +6,8 @@ import numpy as np
 
 from ....data.corpus.sampling import evenly_spread
 from ..embedding_layout import EmbeddingMap, LabelMap
-from ..language_similarity import LanguageMap
 from ..numbers import analysis_extra
+from ..parallel import LanguageMap
 from .style import (
     COLORS,
     FAINT,
