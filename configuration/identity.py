@@ -44,7 +44,8 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _CONFIGURATION = ("config.json", "adapter_config.json", "generation_config.json")
 _PROCESSOR = (
     *("processor_config.json", "preprocessor_config.json", "tokenizer_config.json", "tokenizer.json", "vocab.json"),
-    *("vocab.txt", "vocabularies.json", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model"),
+    *("vocab.txt", "vocabularies.json", "glossary.tsv", "merges.txt", "special_tokens_map.json"),
+    *("added_tokens.json", "*.model"),
 )
 # Folders in a model's folder that hold other things, such as the assembled model of an adapter.
 _NO_PARTS = ("checkpoint*", "evaluation", "examples", "model", "onnx", "seed-*", ".*")

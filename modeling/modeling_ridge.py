@@ -8,6 +8,9 @@ of all, in the directions in which embeddings vary most. A regression shrinks wh
 more so in another domain, until the mean decides which images are found; so each prediction is scaled to the deviation
 that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
 
+Where a language has a glossary, the native model also reads the text translated word by word, and what it makes of it
+is added to the prediction: it knows what words mean together, and the glossary which words there are.
+
 Images, and texts in the native language, are embedded by the native model, bitwise as before. Texts whose language is
 not stated (`und`) are embedded by a map that all languages of a run share.
 """
@@ -151,13 +154,22 @@ class RidgeMaps(nn.Module):
         """Returns the rows [N, J] of the n-grams of texts, and whether each is one [N, J]."""
         return hashed_ngrams(characters, self.importance.shape[1], self.shortest, self.longest)
 
-    def forward(self, indices: Tensor, characters: Tensor, pooled: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        indices: Tensor,
+        characters: Tensor,
+        pooled: Tensor | None,
+        gloss: Tensor | None = None,
+        gloss_weights: Tensor | None = None,
+    ) -> Tensor:
         """Embeds texts.
 
         Args:
             indices ([N]): the map of each text.
             characters ([N, C]): their code points.
             pooled ([N, W]): features of the text encoder, if there is one.
+            gloss ([N, d]), gloss_weights ([N]): the native model's embedding of the texts translated word by word,
+                and its weight.
 
         Returns:
             Embeddings [N, d].
@@ -168,7 +180,14 @@ class RidgeMaps(nn.Module):
         if pooled is not None:
             features = centered(pooled, self.encoder_mean[indices].float())
             found = found + torch.einsum("nw,nwr->nr", features, self.encoder_map[indices].float())
-        return self.mean.float() + self.radius.float() * normalize(found) @ self.directions.float()
+        found = normalize(found)
+        if gloss is not None and gloss_weights is not None:
+            found = normalize(found + gloss_weights[:, None] * self.direction_of(gloss))
+        return self.mean.float() + self.radius.float() * found @ self.directions.float()
+
+    def direction_of(self, embeddings: Tensor) -> Tensor:
+        """The directions [N, rank], of length 1, in which embeddings [N, d] deviate from the mean of all."""
+        return normalize((normalize(embeddings.float()) - self.mean.float()) @ self.directions.float().T)
 
 
 def centered(features: Tensor, mean: Tensor) -> Tensor:
@@ -256,6 +275,8 @@ class RidgeModel(MlaPreTrainedModel):
         attention_mask: Tensor | None = None,
         language_ids: Tensor | None = None,
         character_ids: Tensor | None = None,
+        gloss_ids: Tensor | None = None,
+        gloss_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts in any language.
@@ -267,6 +288,8 @@ class RidgeModel(MlaPreTrainedModel):
             language_ids ([N]): 0 for the native language, 1 for a language that is not stated, and the position of
                 an acquired language in the configuration plus 2.
             character_ids ([N, C]): code points of the texts, as `RidgeProcessor` makes them, 0 at padding.
+            gloss_ids ([N, T2]): token ids of the native tokenizer, of texts translated word by word.
+            gloss_attention_mask ([N, T2]): 0 at padding, and in rows without a translation.
 
         Returns:
             `pooler_output` [N, d] holds the embeddings, which are not normalized.
@@ -285,11 +308,13 @@ class RidgeModel(MlaPreTrainedModel):
             raise InputError("character_ids need language_ids: the processor makes both")
         native = language_ids == 0
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        glosses = (gloss_ids, gloss_attention_mask) if self.config.gloss_weights else (None, None)
         if is_exporting():  # a graph has no branches: every row is read in both ways
             ids = torch.where(native[:, None], input_ids, 0), torch.where(native[:, None], 0, input_ids)
             own = self.embed_native_texts(ids[0], mask)
             pooled = self.encoder_features(ids[1], mask)
-            found = self.maps((language_ids - 1).clamp(min=0), character_ids, pooled).to(own)
+            indices = (language_ids - 1).clamp(min=0)
+            found = self.maps(indices, character_ids, pooled, *self._glosses(indices, *glosses)).to(own)
             return BaseModelOutputWithPooling(pooler_output=torch.where(native[:, None], own, found))
         width = feature_width(self.config.base_config)
         embeddings = torch.empty(len(input_ids), width, device=input_ids.device, dtype=self.dtype)
@@ -298,8 +323,31 @@ class RidgeModel(MlaPreTrainedModel):
         if not native.all():
             other = ~native
             pooled = self.encoder_features(input_ids[other], mask[other])
-            embeddings[other] = self.maps(language_ids[other] - 1, character_ids[other], pooled).to(self.dtype)
+            indices = language_ids[other] - 1
+            read = self._glosses(indices, *(None if given is None else given[other] for given in glosses))
+            embeddings[other] = self.maps(indices, character_ids[other], pooled, *read).to(self.dtype)
         return BaseModelOutputWithPooling(pooler_output=embeddings)
+
+    def _glosses(
+        self, indices: Tensor, ids: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The native model's embeddings [N, d] of texts translated word by word, and the weight of each [N], which is 0
+        where no word is known."""
+        if ids is None or mask is None:
+            return None, None
+        weights = torch.tensor([0.0, *self.config.gloss_weights], device=ids.device)[indices]
+        read = mask.any(1)
+        weights = torch.where(read, weights, 0.0)
+        if is_exporting():
+            # Attention to nothing is no number, and 0 times that is none either.
+            return self.embed_native_texts(ids, torch.where(read[:, None], mask, 1)), weights
+        chosen = weights > 0
+        if not chosen.any():
+            return None, None
+        found = self.embed_native_texts(ids[chosen], mask[chosen])
+        embeddings = found.new_ones(len(ids), found.shape[1])
+        embeddings[chosen] = found
+        return embeddings, weights
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:

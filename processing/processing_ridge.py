@@ -1,22 +1,32 @@
-"""Processor of a `RidgeModel`: texts as characters, and as the tokens of the model that reads them."""
+"""Processor of a `RidgeModel`: texts as characters, as the tokens of the model that reads them, and word by word in the
+native language."""
 
+import os
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
+from transformers.utils import cached_file
 
+from ..configuration.errors import ModelFolderError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
+from .glossary import Glossary
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout
-from .text_inputs import UNDETERMINED, note_cut_texts, overlong
+from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts, overlong
 
 MOST_CHARACTERS = 512
+GLOSSARY_FILE = "glossary.tsv"
+_HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+_ENOUGH = 0.5  # of a text without a language must be known words
 
 
 def as_characters(text: str) -> list[int]:
@@ -33,7 +43,11 @@ def characters_of(texts: list[str]) -> Tensor:
 
 
 class RidgeProcessor(PerLanguageProcessor):
-    """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`, `character_ids`.
+    """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`, `character_ids`, and
+    where languages have glossaries `gloss_ids` and `gloss_attention_mask`.
+
+    The glossaries are one file beside the settings, `glossary.tsv`, with a line for each word: its language, the word,
+    and the native words for it. Whoever knows the language can correct it.
 
     Args:
         image_processor, tokenizer: those of the native model.
@@ -46,6 +60,7 @@ class RidgeProcessor(PerLanguageProcessor):
         any_language: whether a text in a language that is not among these is read as one without a language.
         has_text_encoder: whether a text encoder reads texts beside their characters; by default, whether there is an
             `encoder_tokenizer`. A saved processor has one in any case.
+        glossaries: by language, native words by word (`Glossary`).
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -68,6 +83,7 @@ class RidgeProcessor(PerLanguageProcessor):
         text_prompt: str = "",
         any_language: bool = False,
         has_text_encoder: bool | None = None,
+        glossaries: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
@@ -75,6 +91,13 @@ class RidgeProcessor(PerLanguageProcessor):
         self.max_text_length, self.max_native_length, self.pad_native = max_text_length, max_native_length, pad_native
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
+        # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
+        self._glossaries = {tag: Glossary(entries) for tag, entries in (glossaries or {}).items()}
+
+    @property
+    def glossaries(self) -> dict[str, Glossary]:
+        """Glossaries by language; not every language has one."""
+        return self._glossaries
 
     @classmethod
     def for_native(
@@ -126,7 +149,8 @@ class RidgeProcessor(PerLanguageProcessor):
     @property
     def model_input_names(self) -> list[str]:
         """Names of the model's inputs."""
-        return [*super().model_input_names, "character_ids"]
+        glosses = ["gloss_ids", "gloss_attention_mask"] if self._glossaries else []
+        return [*super().model_input_names, "character_ids", *glosses]
 
     def __call__(
         self,
@@ -135,7 +159,8 @@ class RidgeProcessor(PerLanguageProcessor):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """As `PerLanguageProcessor`; texts without a language are read by the map that all languages share."""
+        """As `PerLanguageProcessor`; texts without a language are read as in the language whose glossary has most of
+        their words, and otherwise by the map that all languages share."""
         grouped = kwargs.get("text_kwargs")
         in_group = isinstance(grouped, Mapping) and grouped.get("language") is not None
         if text is not None and language is None and not in_group:
@@ -151,6 +176,9 @@ class RidgeProcessor(PerLanguageProcessor):
         known = self.known_languages
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
+        if self._glossaries:
+            pairs = zip(texts, languages, strict=True)
+            languages = [self.language_of(text) if tag == UNDETERMINED else tag for text, tag in pairs]
         ids = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         native = [row for row, index in enumerate(ids) if index == 0]
@@ -178,11 +206,99 @@ class RidgeProcessor(PerLanguageProcessor):
             **layout.mask(tokens),
             "language_ids": ids,
             "character_ids": self.characters(texts).tolist(),
+            **self._glosses(texts, languages, layout),
         }
+
+    def language_of(self, text: str) -> str:
+        """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""
+        shares = {tag: glossary.known(text) for tag, glossary in self._glossaries.items()}
+        native = max(glossary.native(text) for glossary in self._glossaries.values())
+        best = max(shares, key=shares.__getitem__)
+        if native > shares[best] and native >= _ENOUGH:
+            return self.native_language
+        return best if shares[best] >= _ENOUGH or self.languages == [best] else UNDETERMINED
+
+    def _glosses(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        """The tokens of texts that are translated word by word, as the native model reads them. The mask is zero in
+        rows without a word: of other languages, and where no word is known."""
+        if not self._glossaries:
+            return {}
+        found = [
+            self._glossaries[tag].gloss(text) if tag in self._glossaries else ""
+            for text, tag in zip(texts, languages, strict=True)
+        ]
+        rows: list[list[int]] = [[]] * len(texts)
+        if chosen := [row for row, gloss in enumerate(found) if gloss]:
+            padding = "max_length" if self.pad_native else False
+            with counting_cut_texts():  # whether the text itself is cut is said elsewhere
+                read = self.native(
+                    text=[found[row] for row in chosen],
+                    language=self.native_language,
+                    truncation=True,
+                    padding=padding,
+                )
+            for row, ids in zip(chosen, read["input_ids"], strict=True):
+                rows[row] = ids
+        else:  # a graph takes no fewer than two tokens
+            return {name: [[0, 0]] * len(texts) for name in ("gloss_ids", "gloss_attention_mask")}
+        layout = replace(layout, max_length=self.max_native_length, with_mask=True)
+        padded = layout.padded(rows, [self.tokenizer.pad_token_id or 0] * len(rows))
+        return {"gloss_ids": padded, **layout.mask(rows, "gloss_attention_mask")}
 
     def characters(self, texts: list[str]) -> Tensor:
         """Returns the code points of texts [N, C], 0 at padding."""
         return characters_of(texts)
+
+    # ---- Files ----
+
+    def to_json_file(self, json_file_path: str | os.PathLike) -> None:
+        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both."""
+        super().to_json_file(json_file_path)
+        if self._glossaries:
+            lines = (
+                f"{tag}\t{word}\t{native}\n"
+                for tag, glossary in self._glossaries.items()
+                for word, native in glossary.entries.items()
+            )
+            Path(json_file_path).with_name(GLOSSARY_FILE).write_text("".join(lines), encoding="utf-8")
+
+    @classmethod
+    def get_processor_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the settings with the glossaries, from a folder or the Hub.
+
+        Raises:
+            ModelFolderError: for a line of the glossaries that has not three columns.
+        """
+        location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
+        settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
+        path = cached_file(
+            pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
+        )
+        if path is not None:
+            settings = settings | {"glossaries": _read_glossaries(Path(path))}
+        return settings, remaining
+
+
+def _read_glossaries(path: Path) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ModelFolderError(f"{path} is not UTF-8: save it as UTF-8 ({error})") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        columns = line.rstrip("\r").split("\t")
+        if len(columns) != 3:
+            raise ModelFolderError(
+                f"{path}, line {number} has {len(columns)} columns instead of language, word and native words, with "
+                "tabs between them"
+            )
+        tag, word, native = columns
+        found.setdefault(tag, {})[unicodedata.normalize("NFKC", word).lower()] = native.strip()
+    return found
 
 
 __all__ = ["RidgeProcessor"]

@@ -236,15 +236,17 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
 
 @pytest.fixture(scope="session")
 def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
-    """Builds the same maps for the tiny CLIP at every call; `encoder=True` has the tiny BERT read the texts, too."""
+    """Builds the same maps for the tiny CLIP at every call; `encoder=True` has the tiny BERT read the texts, too, and
+    `glossaries=True` the tiny CLIP what a small glossary makes of them."""
 
-    def make(*, encoder: bool = False) -> tuple[RidgeModel, RidgeProcessor]:
+    def make(*, encoder: bool = False, glossaries: bool = False) -> tuple[RidgeModel, RidgeProcessor]:
         mla, mla_processor = _tiny_mla()
         native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
         torch.manual_seed(0)
         text = TINY_TEXT | {"vocab_size": len(tokenizer), "model_type": "bert"} if encoder else None
         languages = list(mla.config.languages)
         options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": languages}
+        options["gloss_weights"] = [0.5 + index for index in range(len(languages))] if glossaries else []
         model = RidgeModel(RidgeConfig(base_config=native.config, text_config=text, **options))
         model.load_native(native.state_dict())
         for name, values in model.maps.named_buffers():
@@ -252,7 +254,9 @@ def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
                 values.copy_(torch.randint(-127, 128, values.shape))
             elif name != "importance":
                 values.copy_(torch.randn(values.shape))
-        read = {"languages": languages, "max_text_length": 64}
+        read: dict[str, Any] = {"languages": languages, "max_text_length": 64}
+        if glossaries:
+            read["glossaries"] = {languages[0]: {"ein": "a", "hund": "dog", "rotes": "red", "auto": "car", "im": ""}}
         processor = RidgeProcessor.for_native(native.config, mla_processor, tokenizer if encoder else None, **read)
         return model.eval(), processor
 

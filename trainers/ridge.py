@@ -3,7 +3,8 @@ that the native model reads.
 
 The regression itself is in `ridge_solving.py`. Here are its features and targets, which are computed once and kept on
 disk, and the test of what each language has learned. Names of things may be added to the sentences of a language, as
-further texts of less weight.
+further texts of less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if translations
+that neither was learned from are found better with it.
 """
 
 import logging
@@ -24,11 +25,13 @@ from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.modeling_ridge import RidgeModel, centered
+from ..processing.glossary import Glossary
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from .encoder_features import EncoderFeatures
 from .frozen_features import frozen_tensor
+from .glossary_learning import learn_glossary
 from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve, solve_linear
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
 _UNTAUGHT = 200  # sentences of a language on which the base is tried without its map
 _RESAMPLES = 1000
+_UNGLOSSED = 300  # sentences of a language that say how much weight its glossary has
+_GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 
 
 class Teacher(Protocol):
@@ -87,6 +92,8 @@ class LanguageResult:
         strength: of the regression.
         encoder_weight: of the text encoder beside the n-grams; 0 without one.
         names: the language of the names that were learned beside the sentences; None without names.
+        gloss_weight: of the text translated word by word, beside the map's prediction; 0 without a glossary.
+        words: the number of words in the glossary.
     """
 
     pairs: int
@@ -100,6 +107,8 @@ class LanguageResult:
     strength: float
     encoder_weight: float
     names: str | None = None
+    gloss_weight: float = 0.0
+    words: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -128,6 +137,7 @@ def learn(
     *,
     names: Mapping[str, NameTranslations] | None = None,
     teacher: Teacher | None = None,
+    glossaries: bool = True,
     batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
@@ -140,6 +150,7 @@ def learn(
         translations: by language, texts and the native translation of each.
         names: by language, names of things that are learned beside the sentences.
         teacher: embeds the native texts, by default the native model.
+        glossaries: whether languages learn glossaries, which only the native model itself can read.
         batch_size: texts that the encoders read at a time.
         precision: in which the text encoder computes, `float32` or `bfloat16`.
         cache_dir: where its features are kept; by default beside the features of frozen towers.
@@ -170,6 +181,7 @@ def learn(
         untaught = dict(zip(samples, np.split(teacher.encode(guessed), ends), strict=False))
     start = len(model.config.languages)
     model.maps.add(len(translations))
+    gloss_weights = list(model.config.gloss_weights or [0.0] * start)
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
     results = {}
@@ -181,10 +193,29 @@ def learn(
         weight = 0.0 if more is None else more.weight
         pooled = features.get(language)
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
+        tested, predicted = solved.tested, normalize(solved.predicted)
+        glossary, chosen = None, 0.0
+        if glossaries and isinstance(teacher, _NativeModel):
+            further_words = [] if more is None else list(more.groups)
+            chosen, tested, predicted = _gloss_weight(
+                model, teacher, (texts, natives), further_words, targets, rows, solved
+            )
+            if chosen:
+                glossary = Glossary(_learn_glossary(texts, natives, further_words))
+                processor.glossaries[language] = glossary
+        gloss_weights.append(chosen)
         sampled = rows[torch.from_numpy(samples[language])]
         own = untaught.get(language)
-        found = _result(model, solved, len(texts), targets, rows[solved.tested], sampled, own)
-        results[language] = replace(found, names=None if more is None else more.language)
+        found = _result(
+            model, solved, predicted, len(texts), targets, rows[tested], rows[solved.tested], sampled, own
+        )
+        results[language] = replace(
+            found,
+            names=None if more is None else more.language,
+            gloss_weight=chosen,
+            words=0 if glossary is None else len(glossary.entries),
+        )
+    model.config.gloss_weights = gloss_weights if any(gloss_weights) else []
     if first:
         _solve_shared(model, processor, translations, features, deviations, position)
     return results
@@ -223,7 +254,8 @@ def learn_unstated(
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
-    return {UNDETERMINED: _result(model, solved, len(texts), targets, rows[solved.tested])}
+    predicted, tested = normalize(solved.predicted), rows[solved.tested]
+    return {UNDETERMINED: _result(model, solved, predicted, len(texts), targets, tested, tested)}
 
 
 @torch.no_grad()
@@ -462,28 +494,102 @@ def _solve_shared(
     _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
 
 
+def _learn_glossary(
+    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], without: Sequence[int] = ()
+) -> dict[str, str]:
+    """A glossary from sentences and names, without some of the sentences and all others that have a side of them."""
+    out = {texts[row] for row in without} | {natives[row] for row in without}
+    kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
+    kept += [pair for group in further for pair in zip(*group, strict=True)]
+    return learn_glossary([text for text, _ in kept], [native for _, native in kept])
+
+
+def _gloss_weight(
+    model: RidgeModel,
+    teacher: _NativeModel,
+    pairs: Pairs,
+    further: Sequence[Pairs],
+    targets: Tensor,
+    rows: Tensor,
+    solved: Solution,
+) -> tuple[float, Tensor, Tensor]:
+    """Chooses the weight of a glossary by sentences from which neither it nor the map was learned.
+
+    Args:
+        model: the model.
+        teacher: its native model.
+        pairs: the sentences of the language.
+        further: names with their translations.
+        targets ([n, d]), rows: native embeddings, and those of the sentences among them.
+        solved: the map.
+
+    Returns:
+        The weight, 0 where translations are found as well without; the positions of the sentences; and the directions
+        that are predicted for them.
+    """
+    texts, natives = pairs
+    order = in_random_order(len(texts))[: max(min(_UNGLOSSED, len(texts) // 5), 1)]
+    held_out = torch.from_numpy(np.sort(order))
+    predicted = normalize(solved.predicted[torch.searchsorted(solved.tested, held_out)])
+    glossary = Glossary(_learn_glossary(texts, natives, further, held_out.tolist()))
+    glosses = [glossary.gloss(texts[row]) for row in held_out]
+    read = [place for place, gloss in enumerate(glosses) if gloss]
+    directions = torch.zeros_like(predicted)
+    if read:
+        embedded = torch.from_numpy(teacher.encode([glosses[place] for place in read]))
+        directions[read] = model.maps.direction_of(embedded)
+    candidates, among = rows[solved.tested].unique(return_inverse=True)
+    right = among[torch.searchsorted(solved.tested, held_out)]
+
+    def score(found: Tensor) -> float:
+        """The mean of one over the place at which each translation is found."""
+        return float((1 / (1 + _ranks(_embeddings(model, found), targets[candidates], right))).mean())
+
+    least = score(predicted)
+    for weight in _GLOSS_WEIGHTS:
+        found = normalize(predicted + weight * directions)
+        if read and score(found) >= least:
+            return weight, held_out, found
+    return 0.0, held_out, predicted
+
+
+def _embeddings(model: RidgeModel, directions: Tensor) -> Tensor:
+    """Embeddings [n, d] of length 1 at directions [n, rank] from the mean."""
+    return normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
+
+
 def _result(
     model: RidgeModel,
     solved: Solution,
+    predicted: Tensor,
     pairs: int,
     targets: Tensor,
     right: Tensor,
+    among: Tensor,
     sampled: Tensor | None = None,
     guesses: np.ndarray | None = None,
 ) -> LanguageResult:
-    """Retrieval of native sentences by predictions, and by the native model's own embeddings of some texts."""
-    maps = model.maps
-    predicted = maps.mean + maps.radius * normalize(solved.predicted) @ maps.directions
-    places, among = right.unique(return_inverse=True)
+    """Retrieval of native sentences by predictions, and by the native model's own embeddings of some texts.
+
+    Args:
+        model: the model.
+        solved: the map.
+        predicted ([t, rank]): the directions that are predicted for texts from which nothing was learned.
+        pairs: the number of sentences.
+        targets ([n, d]): native embeddings.
+        right ([t]): the target of each of the texts.
+        among: the targets among which each is to be found.
+        sampled, guesses: the targets of other texts, and the native model's embeddings of these.
+    """
+    places = among.unique()
     candidates = targets[places]
-    ranks = _ranks(normalize(predicted), candidates, among)
+    ranks = _ranks(_embeddings(model, predicted), candidates, torch.searchsorted(places, right))
     hits = (ranks < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
     low, high = np.percentile(resampled, [2.5, 97.5])
     zero_shot = None
     if sampled is not None and guesses is not None:
-        inverse = {int(place): index for index, place in enumerate(places)}
-        own = _ranks(torch.from_numpy(guesses), candidates, torch.tensor([inverse[int(row)] for row in sampled]))
+        own = _ranks(torch.from_numpy(guesses), candidates, torch.searchsorted(places, sampled))
         zero_shot = 100 * float((own < 10).mean())
     return LanguageResult(
         pairs=pairs,

@@ -75,6 +75,7 @@ class RidgeAcquisition(AcquisitionChoices):
             `language` and `translations`: the languages are all that the text encoder reads.
         ngram_rows: as in `RidgeConfig`, of a plain base: with four times the default, languages take four times the
             space, and are found one or two points better.
+        glossaries: whether languages learn glossaries beside their maps, as in `babelens.trainers.ridge.learn`.
 
     Raises:
         TrainingSetupError: for a choice that only the other ways have.
@@ -83,6 +84,7 @@ class RidgeAcquisition(AcquisitionChoices):
     way: ClassVar[Way] = "ridge"
     texts: str | None = None
     ngram_rows: int | None = None
+    glossaries: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -293,7 +295,8 @@ class RidgeAcquisition(AcquisitionChoices):
     @property
     def learning(self) -> dict[str, Any]:
         """Keyword arguments of `learn`."""
-        return {"names": self.emoji_names, "teacher": self.teacher} | self.computation
+        given = {"names": self.emoji_names, "teacher": self.teacher, "glossaries": self.glossaries}
+        return given | self.computation
 
     @property
     def computation(self) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 from transformers import AutoConfig, AutoProcessor
 
-from babelens.configuration.errors import UnknownLanguageError
+from babelens.configuration.errors import ModelFolderError, UnknownLanguageError
+from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
+from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.character_ngrams import hashed_ngrams, ngram_weights
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
 
@@ -52,6 +55,69 @@ class TestEncoder(ProcessorContract, PublishingContract):
         processor.max_text_length, processor.text_prompt = 8, "query: "
         Embedder(model, processor).encode_text(["ein Hund im Gras, ganz genau", "a"], language="de")
         assert "1 of 2 texts are longer than the 8 tokens" in caplog.text
+
+
+class TestGlossaries(TestCharacters):
+    """With a glossary of one of the languages."""
+
+    options = {"glossaries": True}
+
+    def test_the_prediction_moves_towards_the_native_embedding_of_the_words(self, model, processor):
+        """By the weight of the language, between directions of length 1."""
+        text, weight = "Ein rotes Auto", model.config.gloss_weights[0]
+        found = Embedder(model, processor).encode_text([text], language="de")
+        processor.glossaries.clear()
+        alone = torch.from_numpy(Embedder(model, processor).encode_text([text], language="de", normalize=False))
+        native = torch.from_numpy(Embedder(model, processor).encode_text(["a red car"], language="en"))
+        maps = model.maps
+        direction = torch.nn.functional.normalize((alone - maps.mean) @ torch.linalg.pinv(maps.directions))
+        gloss = torch.nn.functional.normalize((native - maps.mean) @ maps.directions.T)
+        both = torch.nn.functional.normalize(direction + weight * gloss)
+        expected = torch.nn.functional.normalize(maps.mean + maps.radius * both @ maps.directions)
+        torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-4)
+
+    def test_texts_beside_it_change_nothing(self, model, processor):
+        """Rows of other languages, and rows without a known word."""
+        texts, tags = ["ein Hund", "un chien", "xyzzy", "a red car"], ["de", "fr", "de", "en"]
+        embedder = Embedder(model, processor)
+        together = embedder.encode_text(texts, language=tags)
+        alone = [embedder.encode_text([text], language=tag)[0] for text, tag in zip(texts, tags, strict=True)]
+        np.testing.assert_allclose(together, np.stack(alone), atol=1e-5)
+
+    def test_a_text_without_a_language_is_of_the_one_that_has_its_words(self, model, processor):
+        """Or of the native one."""
+        assert [processor.language_of(text) for text in ("ein rotes Haus", "a red cat", "le chat noir")] == [
+            *("de", "en", "und")
+        ]
+        embedder = Embedder(model, processor)
+        found = embedder.encode_text(["ein rotes Auto"])
+        np.testing.assert_array_equal(found, embedder.encode_text(["ein rotes Auto"], language="de"))
+
+    def test_a_corrected_glossary_is_another_model(self, model, processor, tmp_path):
+        """Whoever knows the language edits the file, and what was cached is not used any more."""
+        processor.save_pretrained(tmp_path)
+        before = AutoProcessor.from_pretrained(tmp_path)
+        assert before.glossaries["de"].entries == processor.glossaries["de"].entries
+        file = tmp_path / "glossary.tsv"
+        file.write_text(file.read_text("utf-8").replace("hund\tdog", "Hund\twolf") + "\n", "utf-8")
+        after = AutoProcessor.from_pretrained(tmp_path)
+        assert after.glossaries["de"].gloss("ein Hund") == "a wolf"
+        assert model_identity(model, before) != model_identity(model, after)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write("de\tkatze cat\n")
+        with pytest.raises(ModelFolderError, match=r"glossary.tsv, line 7 has 2 columns"):
+            AutoProcessor.from_pretrained(tmp_path)
+
+    def test_an_onnx_graph_reads_glosses(self, model, processor, tmp_path):
+        """As the model does."""
+        pytest.importorskip("onnxruntime")
+        model.save_pretrained(tmp_path / "model")
+        processor.save_pretrained(tmp_path / "model")
+        export_onnx(tmp_path / "model", tmp_path / "onnx")
+        texts, tags = ["ein Hund", "un chien", "xyzzy", "a red car"], ["de", "fr", "de", "en"]
+        graph = Embedder.from_pretrained(tmp_path / "onnx", backend="onnx")
+        expected = Embedder(model, processor).encode_text(texts, language=tags)
+        np.testing.assert_allclose(graph.encode_text(texts, language=tags), expected, atol=1e-5)
 
 
 TEXTS = ["he kurī, he kurī!", "一只灰狗", "ⅷ Çà  x", "a", ""]

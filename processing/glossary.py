@@ -1,0 +1,163 @@
+"""Word-by-word translation into the native language, so that the native model reads what it can of a text in another.
+
+The result is no sentence, and need not be one: encoders of captions read "man with skis on slope mountain behind" much
+as they read the whole. A word that is in no glossary is taken as it is where it is a native word, and otherwise as the
+known word that is spelled most alike, which finds most inflected forms.
+"""
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+_APOSTROPHES = "'’ʻʼ`ꞌ-"
+# Scripts that put no space between words: Thai and Lao, Burmese, Khmer, those of the Tai languages, Javanese and
+# Balinese, Japanese and Chinese.
+_JOINED = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x1B00, 0x1B7F)),
+    *((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xA980, 0xA9FF), (0xAA60, 0xAADF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF)),
+)
+_ALIKE = 0.5  # Dice coefficient of the n-grams of two words
+_UNKNOWN = 8  # what a character outside of all pieces costs in a segmentation, where a piece costs 1
+LONGEST_PIECE = 12  # characters
+_REMEMBERED = 10_000  # words
+_MOST_WORDS = 40  # which most encoders of captions read whole
+
+
+def is_joined(character: str) -> bool:
+    """Whether a character is of a script that puts no space between words."""
+    code = ord(character)
+    return any(first <= code <= last for first, last in _JOINED)
+
+
+def words_of(text: str) -> list[str]:
+    """Splits a text into words: runs of letters, their combining marks, digits, and apostrophes or hyphens between
+    them, in lower case and in Unicode's compatible form. A run in a script without spaces is one word.
+
+    Examples:
+        >>> words_of("L'homme au-dessus, 2 chiens")
+        ["l'homme", "au-dessus", "2", "chiens"]
+    """
+    words: list[str] = []
+    word = ""
+    for character in unicodedata.normalize("NFKC", text).lower() + " ":
+        is_letter = unicodedata.category(character)[0] in "LMN"
+        if is_letter or (character in _APOSTROPHES and word):
+            if is_letter and word and is_joined(character) != is_joined(word[0]):
+                words.append(word)
+                word = ""
+            word += character
+        elif word:
+            words.append(word)
+            word = ""
+    return [found for word in words if (found := word.rstrip(_APOSTROPHES))]
+
+
+def segmented(word: str, pieces: Mapping[str, object] | set[str]) -> list[str]:
+    """Splits a word into as few known pieces as possible, around as few other characters; these are left out."""
+    # best[end]: the least cost of the first `end` characters, and where the last piece of them begins
+    best: list[tuple[float, int, bool]] = [(0.0, 0, False)]
+    for end in range(1, len(word) + 1):
+        options = [(best[end - 1][0] + _UNKNOWN, end - 1, False)]
+        for start in range(max(0, end - LONGEST_PIECE), end):
+            if word[start:end] in pieces:
+                options.append((best[start][0] + 1, start, True))
+        best.append(min(options))
+    found, end = [], len(word)
+    while end:
+        _, start, is_piece = best[end]
+        if is_piece:
+            found.append(word[start:end])
+        end = start
+    return found[::-1]
+
+
+class Glossary:
+    """The words of one language with native words for them.
+
+    Args:
+        entries: native words by word; none ("") for a word that says nothing by itself. Words of scripts without
+            spaces are pieces of at most `LONGEST_PIECE` characters.
+
+    Examples:
+        >>> Glossary({"motokā": "car", "whero": "red", "he": "a"}).gloss("he motokā whero")
+        'a car red'
+    """
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        self.entries = dict(entries)
+        self._nearest: dict[str, str] = {}
+
+    def units_of(self, text: str) -> list[str]:
+        """The words of a text; in scripts without spaces, the known pieces."""
+        units: list[str] = []
+        for word in words_of(text):
+            units += segmented(word, self.entries) if is_joined(word[0]) else [word]
+        return units
+
+    def gloss(self, text: str) -> str:
+        """Translates a text word by word; words that are not known are left out, and those
+        after the fortieth."""
+        found: list[str] = []
+        for word in self.units_of(text):
+            native = self.entries.get(word)
+            if native is None:
+                native = word if word in self.native_words else self.entries.get(self.nearest(word), "")
+            if native and found[-1:] != [native]:
+                found.append(native)
+        return " ".join(found[:_MOST_WORDS])
+
+    def known(self, text: str) -> float:
+        """The share of a text's characters that are in words of the language, from 0 to 1."""
+        return _share(text, (unit for unit in self.units_of(text) if unit in self.entries))
+
+    def native(self, text: str) -> float:
+        """The share of a text's characters that are in native words, from 0 to 1."""
+        return _share(text, (word for word in words_of(text) if word in self.native_words))
+
+    @cached_property
+    def native_words(self) -> set[str]:
+        """All native words of the entries."""
+        return {word for native in self.entries.values() for word in native.split()}
+
+    def nearest(self, word: str) -> str:
+        """The known word that is spelled most alike; "" if none is alike."""
+        if word not in self._nearest:
+            if len(self._nearest) >= _REMEMBERED:
+                self._nearest.clear()
+            self._nearest[word] = self._find_nearest(word)
+        return self._nearest[word]
+
+    def _find_nearest(self, word: str) -> str:
+        ngrams = _ngrams(word)
+        shared = Counter(place for ngram in ngrams for place in self._by_ngram.get(ngram, ()))
+        best, nearest = _ALIKE, ""
+        for place, count in shared.items():
+            other = self._words[place]
+            alike = 2 * count / (len(ngrams) + len(_ngrams(other))) if count * 4 > len(ngrams) else 0.0
+            if alike > best or (alike == best and nearest and other < nearest):
+                best, nearest = alike, other
+        return nearest
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return [word for word in self.entries if not is_joined(word[0])]
+
+    @cached_property
+    def _by_ngram(self) -> dict[str, list[int]]:
+        found = defaultdict(list)
+        for place, word in enumerate(self._words):
+            for ngram in _ngrams(word):
+                found[ngram].append(place)
+        return found
+
+
+def _share(text: str, known: Iterable[str]) -> float:
+    length = sum(map(len, words_of(text)))
+    return sum(map(len, known)) / length if length else 0.0
+
+
+def _ngrams(word: str) -> set[str]:
+    """The n-grams of 2 to 4 characters of a word with a mark at both ends."""
+    word = f"<{word}>"
+    return {word[start : start + size] for size in (2, 3, 4) for start in range(len(word) - size + 1)}

@@ -1,0 +1,67 @@
+"""Texts are translated word by word, in scripts with and without spaces."""
+
+from itertools import combinations
+
+import pytest
+
+from babelens.processing.glossary import Glossary, segmented, words_of
+
+MAORI = Glossary({"he": "a", "motokā": "car", "whero": "red", "te": "the", "tino": ""})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("L'homme au-dessus, 2 chiens!", ["l'homme", "au-dessus", "2", "chiens"]),
+        ("एक लाल गाड़ी", ["एक", "लाल", "गाड़ी"]),  # with their vowel signs
+        ("སྒོ་ཁྱི་", ["སྒོ", "ཁྱི"]),
+        ("หมาสองตัว dog犬が", ["หมาสองตัว", "dog", "犬が"]),
+        ("ＡＢ ﬁsh'", ["ab", "fish"]),
+        (" — '' \n", []),
+    ],
+)
+def test_words_are_letters_with_their_marks(text, words):
+    assert words_of(text) == words
+
+
+def test_a_word_is_cut_into_the_fewest_pieces():
+    """Against all ways to cut it."""
+    pieces = {"ab", "abc", "c", "cd", "de", "e", "bcde"}
+    for word in ("abcde", "abcd", "xabxcd", "edcba", "xyz", "a"):
+        ways = []
+        for count in range(len(word)):
+            for cuts in combinations(range(1, len(word)), count):
+                ends = [0, *cuts, len(word)]
+                parts = [word[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+                if all(part in pieces or len(part) == 1 for part in parts):
+                    known = [part for part in parts if part in pieces]
+                    ways.append((8 * (len(parts) - len(known)) + len(known), known))
+        found = segmented(word, pieces)
+        unknown = len(word) - len("".join(found))
+        assert 8 * unknown + len(found) == min(cost for cost, _ in ways)
+        assert found in [known for cost, known in ways if cost == min(ways)[0]]
+
+
+def test_words_are_translated_in_their_order():
+    assert MAORI.gloss("He motokā WHERO") == "a car red"
+    assert MAORI.gloss("te tino motokā") == "the car", "a word that says nothing is left out"
+    assert MAORI.gloss("he he he motokā") == "a car", "said once"
+
+
+def test_unknown_words():
+    """Native words stay, inflected and misspelled ones are taken as the nearest, and others are left out."""
+    assert MAORI.gloss("motokāhia red xyzzy") == "car red"
+    assert MAORI.gloss("") == MAORI.gloss("qqq") == ""
+    assert Glossary({}).gloss("motokā") == ""
+
+
+def test_scripts_without_spaces_are_read_in_pieces():
+    thai = Glossary({"หมา": "dog", "สอง": "two", "ตัว": ""})
+    assert thai.gloss("สองหมาตัว") == "two dog"
+    assert thai.known("สองหมา!") == 1.0 and thai.known("หมากข") == 3 / 5
+
+
+def test_shares_of_known_and_native_words():
+    assert MAORI.known("he motokā xxxx") == 8 / 12
+    assert MAORI.native("a red cat") == 4 / 7
+    assert MAORI.known("…") == 0.0

@@ -1,0 +1,66 @@
+"""Words are aligned with the native words that they stand for."""
+
+import numpy as np
+import pytest
+
+from babelens.processing.glossary import Glossary
+from babelens.trainers.glossary_learning import learn_glossary
+
+COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
+THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
+NATIVES = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
+TEXTS = [f"he {thing} {color}" for color in COLORS.values() for thing in THINGS.values()]
+
+
+def test_words_in_another_order_are_found():
+    expected = {"he": "a"} | {word: native for native, word in (COLORS | THINGS).items()}
+    assert learn_glossary(TEXTS, NATIVES) == expected
+
+
+def test_a_script_without_spaces_is_cut_into_words():
+    """By sentences that were not learned from."""
+    colors = dict(zip(COLORS, ("แดง", "เขียว", "น้ำเงิน", "ดำ", "ขาว"), strict=True))
+    things = dict(zip(THINGS, ("รถ", "หมา", "แมว", "ต้นไม้", "บ้าน", "เรือ"), strict=True))
+    pairs = [(f"{things[thing]}สี{colors[color]}", f"{color} {thing}") for color in COLORS for thing in THINGS]
+    held_out, learned = pairs[::7], [pair for row, pair in enumerate(pairs) if row % 7]
+    glossary = Glossary(learn_glossary(*zip(*learned, strict=True)))
+    right = [set(native.split()) <= set(glossary.gloss(text).split()) for text, native in held_out]
+    assert sum(right) >= 4, [glossary.gloss(text) for text, _ in held_out]
+
+
+def test_equals_a_plain_expectation_maximization():
+    """Written with loops, of tables of all words."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in rng.integers(0, 12, rng.integers(1, 7))) for _ in range(60)]
+    natives = [" ".join(f"n{word}" for word in rng.integers(0, 9, rng.integers(1, 6))) for _ in range(60)]
+    expected = plain_alignment([text.split() for text in texts], [native.split() for native in natives])
+    assert learn_glossary(texts, natives) == pytest.approx(expected)
+
+
+def plain_alignment(sentences, translations):
+    table = {(word, native): 1.0 for sentence, translation in zip(sentences, translations, strict=True)
+             for word in ("", *sentence) for native in translation}  # fmt: skip
+    for _ in range(8):
+        counts = dict.fromkeys(table, 0.0)
+        for sentence, translation in zip(sentences, translations, strict=True):
+            for at, native in enumerate(translation):
+                near = [np.exp(-2 * abs((i + 1) / len(sentence) - (at + 1) / len(translation)))
+                        for i in range(len(sentence))]  # fmt: skip
+                prior = [0.15, *(0.85 * each / sum(near) for each in near)]
+                found = [p * table[word, native] for p, word in zip(prior, ("", *sentence), strict=True)]
+                for word, share in zip(("", *sentence), found, strict=True):
+                    counts[word, native] += share / sum(found)
+        totals: dict[str, float] = {}
+        for (word, _), count in counts.items():
+            totals[word] = totals.get(word, 0.0) + count
+        table = {key: count / (totals[key[0]] + 0.3) for key, count in counts.items()}
+    best = {}
+    for (word, native), share in table.items():
+        if word and share > best.get(word, (0.12, ""))[0]:
+            best[word] = share, native
+    return {word: best.get(word, (0.0, ""))[1] for sentence in sentences for word in sentence}
+
+
+@pytest.mark.parametrize("texts", [[], ["", "…"]])
+def test_nothing_is_learned_from_nothing(texts):
+    assert learn_glossary(texts, ["a dog", "a cat"][: len(texts)]) == {}

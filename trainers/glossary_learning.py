@@ -1,0 +1,102 @@
+"""Learns a glossary from translations: which native word each word stands for.
+
+The words of both sides are aligned by IBM's Model 1 (Brown et al. 1993) with a prior for words at like places (Dyer et
+al. 2013), and each word is given the native word that it stands for most often. A thousand sentences are enough for
+most words that occur in them: a regression must find the many dimensions of an embedding for each n-gram, an alignment
+only which of a few words it is.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from ..processing.glossary import LONGEST_PIECE, is_joined, segmented, words_of
+from .ridge_solving import in_random_order
+
+_STEPS = 8
+_PLACE = 2.0  # how much a native word prefers words at its own place
+_NOTHING = 0.15  # the prior of a native word that stands for nothing
+_DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
+_LEAST = 0.12  # the share of its occurrences that a word stands for a native word
+_MOST = 30_000  # sentences
+_PIECES = 2000  # of a script without spaces
+
+
+def learn_glossary(texts: Sequence[str], natives: Sequence[str]) -> dict[str, str]:
+    """Learns what words stand for.
+
+    Args:
+        texts: texts in a language.
+        natives: the native translation of each. Of more than 30,000, some are taken.
+
+    Returns:
+        By word, the native word; "" where no word stands out.
+
+    Examples:
+        >>> learn_glossary(["he kurī", "he ngeru", "te kurī"], ["a dog", "a cat", "the dog"])
+        {'he': 'a', 'kurī': 'dog', 'ngeru': 'cat', 'te': 'the'}
+    """
+    rows = np.sort(in_random_order(len(texts))[:_MOST])
+    words = [words_of(texts[row]) for row in rows]
+    pieces = _pieces(word for sentence in words for word in sentence if is_joined(word[0]))
+    cut = [
+        [unit for word in sentence for unit in (segmented(word, pieces) if is_joined(word[0]) else [word])]
+        for sentence in words
+    ]
+    return _aligned(cut, [words_of(natives[row]) for row in rows])
+
+
+def _pieces(words: Iterable[str]) -> set[str]:
+    """Frequent pieces of words in scripts without spaces."""
+    words = list(words)
+    if not words:
+        return set()
+    model = Tokenizer(models.Unigram())
+    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.UnigramTrainer(vocab_size=_PIECES, max_piece_length=LONGEST_PIECE, show_progress=False)
+    model.train_from_iterator(words, trainer)
+    return set(model.get_vocab())
+
+
+def _aligned(sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]]) -> dict[str, str]:
+    """The native word that each word of the sentences stands for most often."""
+    places: dict[str, int] = {}  # 0 is for nothing
+    native_places: dict[str, int] = {}
+    word, native, target, prior = [], [], [], []
+    targets = 0
+    for sentence, translation in zip(sentences, natives, strict=True):
+        if not sentence or not translation:
+            continue
+        mine = np.array([0, *(places.setdefault(each, len(places) + 1) for each in sentence)])
+        theirs = np.array([native_places.setdefault(each, len(native_places)) for each in translation])
+        distance = np.abs(
+            (np.arange(len(sentence)) + 1)[:, None] / len(sentence)
+            - (np.arange(len(translation)) + 1)[None] / len(translation)
+        )
+        near = np.exp(-_PLACE * distance)
+        near = (1 - _NOTHING) * near / near.sum(0)
+        prior.append(np.vstack([np.full(len(theirs), _NOTHING), near]).ravel())
+        word.append(np.repeat(mine, len(theirs)))
+        native.append(np.tile(theirs, len(mine)))
+        target.append(np.tile(np.arange(targets, targets + len(theirs)), len(mine)))
+        targets += len(theirs)
+    if not word:
+        return {}
+    words, positions, weights = np.concatenate(word), np.concatenate(target), np.concatenate(prior)
+    pairs, pair = np.unique(words * len(native_places) + np.concatenate(native), return_inverse=True)
+    pair_word = pairs // len(native_places)
+    stands_for = np.ones(len(pairs))
+    for _ in range(_STEPS):
+        found = weights * stands_for[pair]
+        found /= np.bincount(positions, found)[positions]  # each native word stands for one word, or for nothing
+        counts = np.bincount(pair, found)
+        stands_for = counts / (np.bincount(pair_word, counts) + _DOUBT)[pair_word]
+    order = np.lexsort((pairs, -stands_for, pair_word))
+    first = order[np.unique(pair_word[order], return_index=True)[1]]
+    names, native_names = ["", *places], list(native_places)
+    return {
+        names[pair_word[each]]: native_names[pairs[each] % len(native_places)] if stands_for[each] > _LEAST else ""
+        for each in first
+        if pair_word[each]
+    }
