@@ -83,7 +83,9 @@ class RidgeConfig(MlaBaseConfig):
         if self.longest_ngram < self.shortest_ngram:
             raise ValueError(f"longest_ngram={self.longest_ngram} is less than shortest_ngram={self.shortest_ngram}")
         if len(self.gloss_weights) not in (0, len(self.languages)):
-            raise ValueError(f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages")
+            raise ValueError(
+                f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages"
+            )
         if isinstance(self.text_config, dict):
             kind = self.text_config.get("model_type")
             if kind not in CONFIG_MAPPING:

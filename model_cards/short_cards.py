@@ -220,6 +220,7 @@ class RidgeCardFacts:
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
+        words: the number of words in the glossaries of all languages.
         license: of the weights, a Hub identifier.
     """
 
@@ -233,6 +234,7 @@ class RidgeCardFacts:
     names: Sequence[str] = ()
     any_language: bool = False
     embeds_images: bool = True
+    words: int = 0
     license: str = "other"
 
     @property

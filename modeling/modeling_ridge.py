@@ -331,8 +331,8 @@ class RidgeModel(MlaPreTrainedModel):
     def _glosses(
         self, indices: Tensor, ids: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The native model's embeddings [N, d] of texts translated word by word, and the weight of each [N], which is 0
-        where no word is known."""
+        """The native model's embeddings [N, d] of texts translated word by word, and the weight of each [N]:
+        0 where no word is known."""
         if ids is None or mask is None:
             return None, None
         weights = torch.tensor([0.0, *self.config.gloss_weights], device=ids.device)[indices]

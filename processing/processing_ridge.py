@@ -1,5 +1,5 @@
-"""Processor of a `RidgeModel`: texts as characters, as the tokens of the model that reads them, and word by word in the
-native language."""
+"""Processor of a `RidgeModel`: texts as characters, as the tokens of the model that reads them, and translated word by
+word."""
 
 import os
 import unicodedata

@@ -206,9 +206,7 @@ def learn(
         gloss_weights.append(chosen)
         sampled = rows[torch.from_numpy(samples[language])]
         own = untaught.get(language)
-        found = _result(
-            model, solved, predicted, len(texts), targets, rows[tested], rows[solved.tested], sampled, own
-        )
+        found = _result(model, solved, predicted, len(texts), targets, rows[tested], rows[solved.tested], sampled, own)
         results[language] = replace(
             found,
             names=None if more is None else more.language,

@@ -193,11 +193,12 @@ def acquire(
     model. A student is a text encoder that learns to put texts where BASE puts their translations. Both are compared
     with the closed form, and the better one is saved.
 
-    Every other choice is a key of the recipe, for --set. Of the closed form: `ngram_rows`; of the text encoder:
-    `text_pooling`; of a student: `train_layers`, `freeze_encoder`, `native_texts`; of an adapter: `vocabulary` or
-    `new_vocabulary`, `acquirer`, `acquirer_size`, `train_embedding`, `text_tower`; of a training: `keep` (`better` or
-    `trained`), `exposure_steps`, `training.learning_rate`, `training.per_device_train_batch_size`,
-    `training.precision`, `training.seed`; of all: `native_language`, `names` (false: without CLDR's names of emoji).
+    Every other choice is a key of the recipe, for --set. Of the closed form: `ngram_rows`, `glossaries` (false for
+    none); of the text encoder: `text_pooling`; of a student: `train_layers`, `freeze_encoder`, `native_texts`; of an
+    adapter: `vocabulary` or `new_vocabulary`, `acquirer`, `acquirer_size`, `train_embedding`, `text_tower`; of a
+    training: `keep` (`better` or `trained`), `exposure_steps`, `training.learning_rate`,
+    `training.per_device_train_batch_size`, `training.precision`, `training.seed`; of all: `native_language`, `names`
+    (false: without CLDR's names of emoji).
     """
     given = {
         "way": way,

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from ..configuration.errors import BabelensError
 from ..configuration.output_lock import locked
+from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge import LanguageResult
 from ..workflows.acquiring import Acquisition
 from ..workflows.acquisition_choices import Way, WayCosts
@@ -184,7 +185,12 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     for tag, found in results.items():
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")
-    if len(results) > 1 and run.model.text_model is None:
+    if words := sum(found.words for found in results.values()):
+        console.print(
+            f"{GLOSSARY_FILE} translates {words:,} words, as they were aligned. Whoever knows the language can "
+            "correct the file, and texts are read as it says."
+        )
+    elif len(results) > 1 and run.model.text_model is None:
         console.print(
             "Name the language of each text: without it, all languages share one map, which finds far less where no "
             "text encoder helps."

@@ -326,6 +326,7 @@ class RidgeAcquisition(AcquisitionChoices):
                 names=[] if self.texts else sorted({each.language for each in self.emoji_names.values()}),
                 any_language=self.processor.any_language,
                 embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
+                words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),
                 command=command,
                 license=self.license,
             )

@@ -1,6 +1,6 @@
 """Texts are translated word by word, in scripts with and without spaces."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_a_word_is_cut_into_the_fewest_pieces():
         for count in range(len(word)):
             for cuts in combinations(range(1, len(word)), count):
                 ends = [0, *cuts, len(word)]
-                parts = [word[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+                parts = [word[start:end] for start, end in pairwise(ends)]
                 if all(part in pieces or len(part) == 1 for part in parts):
                     known = [part for part in parts if part in pieces]
                     ways.append((8 * (len(parts) - len(known)) + len(known), known))

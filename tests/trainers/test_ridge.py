@@ -46,8 +46,8 @@ class Teacher:
 
 def test_a_language_finds_what_it_was_not_solved_with(learner, monkeypatch, tmp_path):
     model, processor = learner
-    monkeypatch.setattr(ridge, "Embedder", Teacher)
-    results = ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, cache_dir=str(tmp_path))
+    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    results = ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, glossaries=False, cache_dir=str(tmp_path))
     assert results["de"].pairs == results["de"].tested == 30
     assert results["de"].r10 > 2 * results["de"].chance
     assert results["de"].r10_low <= results["de"].r10 <= results["de"].r10_high
@@ -97,16 +97,40 @@ def test_a_map_is_rounded_to_8_bits_of_each_direction(learner):
 
 def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkeypatch, tmp_path):
     model, processor = learner
-    monkeypatch.setattr(ridge, "Embedder", Teacher)
+    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
     known = [row for row in SENTENCES if "boat" not in row]
     names = NameTranslations("de", 0.2, [([word[::-1] for word in THINGS], THINGS)])
     learned = {"de": ([row[::-1] for row in known], known)}
-    results = ridge.learn(model, processor, learned, names={"de": names}, cache_dir=str(tmp_path))
+    more = {"names": {"de": names}, "glossaries": False, "cache_dir": str(tmp_path)}
+    results = ridge.learn(model, processor, learned, **more)
     assert results["de"].names == "de"
     sentences = [row for row in SENTENCES if row.startswith("a red")]
     found = Embedder(model, processor).encode_text([row[::-1] for row in sentences], language="de")
     similar = found @ Teacher().encode_text(sentences, language="en").T
     assert sentences[similar[-1].argmax()] == "a red boat"
+
+
+def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
+    """The native model reads each word's translation, and finds held-out sentences at once."""
+    native, read = make_mural()
+    torch.manual_seed(0)
+    for weight in native.text_model.parameters():
+        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+    languages = {"de": (SPELLED, SENTENCES)}
+    options = {"rank": 16, "ngram_rows": 256}
+    model, processor = RidgeModel.from_models(native, **options), RidgeProcessor.for_native(native.config, read)
+    plain = ridge.learn(model, processor, languages, glossaries=False)
+    model, processor = RidgeModel.from_models(native, **options), RidgeProcessor.for_native(native.config, read)
+    found = ridge.learn(model, processor, languages)
+    assert found["de"].gloss_weight == model.config.gloss_weights[0] == 1.0
+    assert found["de"].tested == 6 and found["de"].words == len(processor.glossaries["de"].entries) == 12
+    assert processor.glossaries["de"].gloss("Ä RED CÄR") == "a red car"
+    assert found["de"].r1 > plain["de"].r1 and plain["de"].gloss_weight == 0
+    expected = Embedder(model, processor).encode_text(SPELLED, language="de")
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded = Embedder.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(loaded.encode_text(SPELLED, language="de"), expected)
 
 
 def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, tmp_path):
