@@ -28,6 +28,7 @@ from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_language
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
 from .inference.onnx.text_reading import TEXTS
+from .inference.sentence_encoder import SentenceEncoder
 from .inference.text_only import TextEncoder
 from .model_cards.card_text import CompactCard, save_card
 from .model_cards.result_tables import RESULTS_FILE
@@ -94,6 +95,11 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ArgumentError(f"{output} exists: name a new folder")
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
+    if isinstance(embedder.model, SentenceEncoder):
+        raise ModelKindError(
+            f"{source} is an embedder of sentence-transformers, which loads everywhere without babelens: there is "
+            "nothing to export. Its pooling and prompts are not those of a class of transformers"
+        )
     if isinstance(embedder.model, TextEncoder):
         raise ModelKindError(f"{source} is an encoder of texts alone, and a stock folder of its own already")
     made = stock_model(embedder.model.eval())

@@ -42,9 +42,9 @@ TIMED = """(async () => {
 })()"""
 
 
-def found(scores: np.ndarray) -> float:
-    """R@10 in percent of scores [n, n] whose right ones are on the diagonal."""
-    return 100 * float(((scores >= np.diag(scores)[:, None]).sum(1) <= 10).mean())
+def found(scores: np.ndarray, first: int = 10) -> float:
+    """R@10 in percent of scores [n, n] whose right ones are on the diagonal; or that at another number."""
+    return 100 * float(((scores >= np.diag(scores)[:, None]).sum(1) <= first).mean())
 
 
 def embedded(page: Browser, texts: list[str], tag: str) -> np.ndarray:
@@ -98,16 +98,20 @@ def main(
                     pairs = [row for row in pairs if tag in row and native in row]
                     targets = embedder.encode_text([row[native] for row in pairs], language=native)
                     texts = [row[tag] for row in pairs]
-                    full = found(embedder.encode_text(texts, language=tag) @ targets.T)
-                    results[tag] = full, found(embedded(page, texts, tag) @ (targets @ basis.T).T)
-                    typer.echo(f"sentences {tag}: model {results[tag][0]:.1f}, page {results[tag][1]:.1f}")
-                ratios = {tag: own / full for tag, (full, own) in results.items()}
-                worst = min(ratios, key=lambda tag: ratios[tag])
-                mean = np.mean(list(results.values()), axis=0)
-                typer.echo(
-                    f"{len(results)} languages: model {mean[0]:.1f}, page {mean[1]:.1f} ({mean[1] / mean[0]:.3f}); "
-                    f"lowest ratio {ratios[worst]:.3f} ({worst})"
-                )
+                    full = embedder.encode_text(texts, language=tag) @ targets.T
+                    own = embedded(page, texts, tag) @ (targets @ basis.T).T
+                    results[tag] = [found(full), found(own), found(full, 1), found(own, 1)]
+                    ten, one = "model {:.1f}, page {:.1f}".format(*results[tag]), results[tag][2:]
+                    typer.echo(f"sentences {tag}: {ten}; R@1 {one[0]:.1f}, {one[1]:.1f}")
+                for name, (model_at, page_at) in {"R@10": (0, 1), "R@1": (2, 3)}.items():
+                    ratios = {tag: each[page_at] / max(each[model_at], 1e-9) for tag, each in results.items()}
+                    worst = min(ratios, key=lambda tag: ratios[tag])
+                    mean = np.mean(list(results.values()), axis=0)
+                    typer.echo(
+                        f"{name} of sentences in {len(results)} languages: model {mean[model_at]:.1f}, page "
+                        f"{mean[page_at]:.1f} ({mean[page_at] / mean[model_at]:.3f}); lowest ratio "
+                        f"{ratios[worst]:.3f} ({worst})"
+                    )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def search_index(
     embedder.check_takes_images()  # others have no space in which texts and images meet
     index.check_model(
         model_identity(embedder.model, embedder.processor),
-        f"{embedder.model.name_or_path or type(embedder.model).__name__}",
+        getattr(embedder.model, "name_or_path", "") or type(embedder.model).__name__,
     )
     parts = [embedder.encode_text(texts, language=language)] if texts else []
     parts += [embedder.encode_image(images)] if len(images) else []

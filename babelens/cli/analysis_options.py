@@ -1,6 +1,7 @@
 """What the analyses of `babelens analyze` share: options, the data that they read, and the numbers that they write."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,25 +106,29 @@ EMOJI_VENDOR = "noto"
 _ANALYSIS = "analysis"
 
 
-def load_images(data: str, split: str | None, languages: list[str] | None) -> "datasets.Dataset":
-    """The captioned images of an option --data."""
-    from ..data.corpus.loading import load_captions
+def load_images(
+    data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
+) -> "datasets.Dataset":
+    """The captioned images of an option --data; `options` are those of --option."""
     from ..data.emoji.benchmark import load_emoji
     from ..workflows.recipe import EMOJI
+    from .sources import read_source
 
     if data == EMOJI:
         return load_emoji([EMOJI_VENDOR], split, languages or _benchmark_languages())
-    return load_captions(data, split=split)
+    return read_source(data, options, split=split)
 
 
-def load_texts(data: str, split: str | None, languages: list[str] | None) -> "datasets.Dataset":
+def load_texts(
+    data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
+) -> "datasets.Dataset":
     """As `load_images`; also a file of translations."""
-    from ..data.corpus.loading import load_translations
     from ..data.corpus.translation_files import TRANSLATION_FILES
+    from .sources import read_source
 
     if Path(data).suffix in TRANSLATION_FILES:
-        return load_translations(data, split=split)
-    return load_images(data, split, languages)
+        return read_source(data, options, translations=True, split=split)
+    return load_images(data, split, languages, options)
 
 
 def default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:

@@ -7,7 +7,7 @@ import typer
 from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError
 from ..configuration.languages import normalize_language, normalize_languages
 from .analysis_options import Captions, Figure, Languages, Limit, tags_of
-from .options import AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def distances(
     anchor: Annotated[str, typer.Option(help="The language of the anchor.")] = "en",
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     limit: Limit = 200,
     regions: Annotated[
         str | None,
@@ -80,7 +81,7 @@ def distances(
         raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
     if task is not None and any(are_rc3):
         raise typer.BadParameter("an RC3 has no head for each task", param_hint="--task")
-    corpus = load_images(data, split, tags and [anchor, *tags])
+    corpus = load_images(data, split, tags and [anchor, *tags], source_options)
     others = normalize_languages(tags or default_languages(corpus, data))
     texts = parallel_texts(corpus, [anchor, *others], limit=limit)
     options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}

@@ -8,7 +8,7 @@ from ..configuration.errors import CorpusError, did_you_mean
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from .analysis_options import Captions, Figure, Gallery, Languages, Limit, Seed, Texts, tags_of
-from .options import AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def languages(
     output: Figure,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     limit: Limit = 1000,
     seed: Seed = 0,
     task: TextTask = None,
@@ -47,7 +48,7 @@ def languages(
 
     check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    corpus = load_texts(data, split, tags)
+    corpus = load_texts(data, split, tags, source_options)
     texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
     found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
     save_figure(draw_language_map(found), output)
@@ -71,6 +72,7 @@ def captions(
     output: Figure,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     method: Annotated[
         Literal["tsne", "umap"], typer.Option(help="The method that lays out the embeddings in the plane.")
     ] = "tsne",
@@ -99,7 +101,7 @@ def captions(
 
     check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    corpus = load_texts(data, split, tags)
+    corpus = load_texts(data, split, tags, source_options)
     texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
     found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
     save_figure(draw_embedding_map(found), output)
@@ -125,6 +127,7 @@ def neighbors(
     ] = None,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     top: Annotated[int, typer.Option(help="Number of neighbors to show.", min=1)] = 8,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
@@ -152,7 +155,7 @@ def neighbors(
 
     check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    corpus = load_images(data, split, tags and [*tags, language])
+    corpus = load_images(data, split, tags and [*tags, language], source_options)
     text = _caption_of(corpus, image_id, language) if image_id is not None else query
     assert text is not None
     found = nearest_neighbors(

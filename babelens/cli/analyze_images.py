@@ -21,7 +21,7 @@ from .analysis_options import (
     show_analysis,
     tags_of,
 )
-from .options import AsJson, BatchSize, Model, Split, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, SourceOptions, Split, TrustRemoteCode
 from .starting import begin_work
 
 
@@ -96,6 +96,7 @@ def retrieval(
     output: Gallery,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     direction: Annotated[
         Literal["text-to-image", "image-to-text"], typer.Option(help="What searches what.")
     ] = "text-to-image",
@@ -156,7 +157,7 @@ def retrieval(
     from .models import load_retrieval_embedder, load_translator
 
     check_numbers_file(output)
-    corpus = load_images(data, split, tags)
+    corpus = load_images(data, split, tags, source_options)
     chosen = tags or default_languages(corpus, data)
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     names = row_names(models)
@@ -174,7 +175,7 @@ def retrieval(
         kind = "mlp" if fit_split else "mean"
         joint = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=chosen, aggregation=kind))
         if fit_split:
-            fitted_on = load_images(data, fit_split, tags)
+            fitted_on = load_images(data, fit_split, tags, source_options)
             joint.fit(*consistency_scores(embedder, fitted_on, chosen[0], chosen, translator=machine or None))
         found = with_consistency(embedder, corpus, chosen, joint, translator=machine or None, **options)
     else:

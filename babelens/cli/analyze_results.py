@@ -9,7 +9,7 @@ import typer
 from ..configuration.errors import ComparisonError
 from ..configuration.languages import normalize_languages
 from .analysis_options import RESULTS, Figure, Languages, Metric, OptionalCaptions, TestSet, check_source, tags_of
-from .options import AsJson, BatchSize, Split, TrustRemoteCode
+from .options import AsJson, BatchSize, SourceOptions, Split, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def agreement(
     data: OptionalCaptions = None,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     test_set: TestSet = None,
     rank: Annotated[
         int, typer.Option(help="An image is found when it is among the first N.", metavar="N", min=1)
@@ -60,7 +61,7 @@ def agreement(
         if not ranks:
             raise ComparisonError(f"{source} has no ranks of queries for {chosen}: give --data, and a model as SOURCE")
     else:
-        corpus = load_images(data, split, tags)
+        corpus = load_images(data, split, tags, source_options)
         embedder = load_retrieval_embedder(source, batch_size=batch_size, trust_remote_code=trust_remote_code)
         ranks, image_ids = {}, list(corpus["image_id"])
         evaluate_retrieval(embedder, corpus, tags or default_languages(corpus, data), ranks=ranks)
@@ -141,6 +142,7 @@ def forgetting(
     data: OptionalCaptions = None,
     languages: Languages = None,
     split: Split = None,
+    source_options: SourceOptions = None,
     metric: Metric = "mean_recall",
     test_set: TestSet = None,
     batch_size: BatchSize = 64,
@@ -168,7 +170,9 @@ def forgetting(
     if data is None:
         rows: Mapping[str, Sequence[RunResults]] = read_rows([Path(model) for model in models])
     else:
-        rows = _evaluated(models, data, tags, split, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        rows = _evaluated(
+            models, data, tags, split, source_options, batch_size=batch_size, trust_remote_code=trust_remote_code
+        )
     if tags is not None:
         rows = {name: [_restricted(run, normalize_languages(tags)) for run in runs] for name, runs in rows.items()}
     found = forgetting(rows, metric=metric, test_set=test_set)
@@ -192,6 +196,7 @@ def _evaluated(
     data: str,
     languages: list[str] | None,
     split: str | None,
+    source_options: list[str] | None,
     *,
     batch_size: int,
     trust_remote_code: bool,
@@ -203,7 +208,7 @@ def _evaluated(
     from .analysis_options import default_languages, load_images
     from .models import load_retrieval_embedder
 
-    corpus = load_images(data, split, languages)
+    corpus = load_images(data, split, languages, source_options)
     tags = languages or default_languages(corpus, data)
     folders = [Path(model).name for model in models]
     names = [name if folders.count(name) == 1 else model for model, name in zip(models, folders, strict=True)]

@@ -12,7 +12,16 @@ import typer
 
 from ..configuration.errors import ComparisonError, UnknownLanguageError
 from .console import plain_console
-from .options import CAPTIONED_IMAGES, BatchSize, OnlyCaptioned, Protocol, Split, TrustRemoteCode, split_tags
+from .options import (
+    CAPTIONED_IMAGES,
+    BatchSize,
+    OnlyCaptioned,
+    Protocol,
+    SourceOptions,
+    Split,
+    TrustRemoteCode,
+    split_tags,
+)
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -64,6 +73,7 @@ def compare(
         ),
     ] = None,
     split: Split = None,
+    options: SourceOptions = None,
     protocol: Protocol = "standard",
     only_captioned: OnlyCaptioned = False,
     batch_size: BatchSize = 64,
@@ -93,13 +103,13 @@ def compare(
     begin_work()
 
     from ..data.corpus.corpus import languages_of
-    from ..data.corpus.loading import load_captions
     from ..workflows.run_results import row_names
+    from .sources import read_source
 
     models = dict(zip(row_names(runs), runs, strict=True))
     if len(models) < len(runs):
         raise ComparisonError(f"{next(model for model in runs if runs.count(model) > 1)} is named twice")
-    corpus = load_captions(data, split=split)
+    corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if tags is None else tags
     rows = {}
     for number, (name, model) in enumerate(models.items(), 1):
@@ -126,7 +136,8 @@ def _check_no_models(context: typer.Context, runs: list[str]) -> None:
         given = context.get_parameter_source(name)
         if name not in _OF_RUNS and given is not None and given.name == "COMMANDLINE":
             raise typer.BadParameter(
-                "it is about models that are evaluated: give --data", param_hint=f"--{name.replace('_', '-')}"
+                "it is about models that are evaluated: give --data",
+                param_hint="--" + name.removesuffix("s" * (name == "options")).replace("_", "-"),
             )
     for run in runs:
         if not Path(run).exists():

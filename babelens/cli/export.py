@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .console import plain_console
-from .options import AsJson, Model, SkipBadImages, Split, TruncateDim, TrustRemoteCode, split_tags
+from .options import AsJson, Model, SkipBadImages, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def export(
         ),
     ] = None,
     split: Split = None,
+    options: SourceOptions = None,
     truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -165,18 +166,21 @@ def export(
             raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
         _export_stock(model, output, trust_remote_code, as_json)
         return
-    if split is not None and data is None:
-        raise typer.BadParameter("there is no data set whose split it could be: give --data", param_hint="--split")
+    for hint, value in {"--split": split, "--option": options}.items():
+        if value and data is None:
+            raise typer.BadParameter("there is no data set that it could be about: give --data", param_hint=hint)
     begin_work()
 
     from ..data.corpus.corpus import languages_of
-    from ..data.corpus.loading import load_captions
     from ..evaluation.retrieval import evaluate_retrieval
     from ..inference.embedder import Embedder
     from ..inference.onnx.export import export_onnx
+    from .sources import read_source
 
     precisions = [each.value for each in precision or [Precision.fp32]]
-    corpus = None if data is None else load_captions(data, split=split)  # before the export, which takes minutes
+    corpus = (
+        None if data is None else read_source(data, options, split=split)
+    )  # before the export, which takes minutes
     exported = export_onnx(
         model, output, precisions=precisions, truncate_dim=truncate_dim, trust_remote_code=trust_remote_code
     )

@@ -20,6 +20,7 @@ from ...configuration.identity import folder_identity
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_word_level import WordLevelProcessor
 from ..embedder import Embedder
+from ..sentence_encoder import SentenceEncoder
 from ..text_only import TextEncoder
 from .graph_folder import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
@@ -101,9 +102,15 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
     """Loads a dual encoder in the form in which it is exported: on the processor, in float32.
 
     Raises:
-        ModelKindError: for an encoder of texts alone.
+        ModelKindError: for an encoder of texts alone, and an embedder that sentence-transformers loads.
     """
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
+    if isinstance(embedder.model, SentenceEncoder):
+        raise ModelKindError(
+            f"{source} is an embedder of sentence-transformers, whose texts and images go through one model by that "
+            "library's own steps: it has no towers of which there could be graphs. Load it with SentenceTransformer, "
+            "whose backend='onnx' exports models of texts"
+        )
     if isinstance(embedder.model, TextEncoder):
         raise ModelKindError(
             f"{source} is an encoder of texts alone, which sentence-transformers exports, and not a dual encoder"

@@ -35,4 +35,4 @@ def test_wrong_precisions_and_formats_are_refused(run, model, tmp_path):
 
 def test_a_split_needs_data(run, model, tmp_path):
     refused = run("export", model, "--output", tmp_path / "out", "--split", "test", code=2)
-    assert "there is no data set whose split it could be" in refused.output
+    assert "there is no data set that it could be about" in refused.output

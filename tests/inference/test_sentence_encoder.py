@@ -1,15 +1,24 @@
 """Embedders of vision-language models, loaded by sentence-transformers, behind the interface of an `Embedder`."""
 
+import json
+
 import numpy as np
 import pytest
 from contracts import drawn_images
+from served import LIMITS, serving
 from tiny_embedders import EMBEDDERS, tiny_embedder
 from tiny_training import write_shapes
 from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
+from babelens.configuration.errors import ModelKindError
 from babelens.configuration.identity import model_identity
+from babelens.inference.image_index import ImageIndex
+from babelens.inference.onnx.export import export_onnx
+from babelens.inference.onnx.immich import export_immich
+from babelens.serving.service import ImageService
+from babelens.stock_folders import export_stock
 from babelens.workflows.teachers import SentenceTransformerTeacher, teacher_of
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -45,11 +54,45 @@ def test_commands_take_it(folder, tmp_path):
     def run(*words):
         done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        return done.output
+        return done.stdout
 
     data = ("--data", tmp_path / "shapes")
     assert "t2i_r10" in run("evaluate", folder, *data, "--languages", "en,de", "--json")
-    assert ".png" in run("search", folder, "a red dot", "--images", tmp_path / "shapes")
+    images = ("--images", tmp_path / "shapes")
+    assert ".png" in run("search", folder, "a red dot", *images)
+    (tmp_path / "again").symlink_to(folder)
+    compared = run("compare", folder, tmp_path / "again", *data, "--languages", "en", "--format", "json")
+    scores = {score["run"]: score["mean"] for score in json.loads(compared) if score["metric"] == "mean_recall"}
+    assert len(scores) == 2 and len(set(scores.values())) == 1
+
+
+def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
+    pytest.importorskip("lancedb")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    shapes, index = tmp_path / "shapes", str(tmp_path / "index")
+    shapes.mkdir()
+    write_shapes(shapes)
+    runner, model = CliRunner(), ("--model", str(folder))
+    built = runner.invoke(app, ["index", "build", "--images", str(shapes), *model, "--output", index])
+    assert built.exit_code == 0, built.output
+    asked = runner.invoke(app, ["index", "search", index, "a red dot", *model, "--top", "3", "--json"])
+    assert asked.exit_code == 0, asked.output
+    embedder = Embedder.from_pretrained(folder)
+    expected = [
+        path.name for path, _ in ImageIndex.of_folder(embedder, shapes).search(embedder.encode_text("a red dot")[0], 3)
+    ]
+    assert [each["id"] for each in json.loads(asked.stdout)["results"]] == expected
+    with serving(ImageService.of_folder(embedder, shapes, model=str(folder), limits=LIMITS)) as server:
+        answer = server.ask("/api/search?q=a%20red%20dot&top=3")
+        assert answer.status == 200 and [each["file"] for each in answer.json["results"]] == expected
+        assert server.ask("/api/info").json["needs_language"] is False
+
+
+def test_exports_say_why_there_is_none(folder, tmp_path):
+    for export, reason in {export_onnx: "no towers", export_immich: "no towers", export_stock: "nothing to"}.items():
+        with pytest.raises(ModelKindError, match=f"embedder of sentence-transformers.*{reason}"):
+            export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_it_is_the_teacher_that_it_was(folder):
