@@ -55,6 +55,7 @@ class OfflinePage:
         languages: the languages of queries.
         bytes: the size of all files.
         width: the number of values of an embedding.
+        without_glossaries: the languages whose glossaries the page lacks: a glossary is read by the text tower.
         skipped: why images were left out.
     """
 
@@ -63,6 +64,7 @@ class OfflinePage:
     languages: tuple[str, ...]
     bytes: int
     width: int
+    without_glossaries: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
@@ -119,7 +121,7 @@ def export_offline(
     wanted = normalize_languages(list(languages)) or list(model.config.languages)
     native = processor.native_language
     if native_texts:
-        learn(model, processor, {native: (list(native_texts), list(native_texts))})
+        learn(model, processor, {native: (list(native_texts), list(native_texts))}, glossaries=False)
         wanted = [native, *(tag for tag in wanted if tag != native)]
     known = list(model.config.languages)
     if missing := [tag for tag in wanted if tag not in known]:
@@ -146,7 +148,8 @@ def export_offline(
         _write_page(folder)
         size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     skipped = tuple(index.skipped.values())
-    return OfflinePage(output, len(index.paths), tuple(wanted), size, len(basis), skipped)
+    left = tuple(tag for tag in wanted if tag in processor.glossaries)
+    return OfflinePage(output, len(index.paths), tuple(wanted), size, len(basis), left, skipped)
 
 
 def _basis(maps: RidgeMaps, width: int) -> Tensor:
