@@ -22,9 +22,9 @@ from torch import nn
 from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from .configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
-from .configuration.files import atomic_folder
+from .configuration.errors import ModelKindError, ModelMismatchError
 from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages, write_modalities
+from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
 from .inference.onnx.text_reading import TEXTS
@@ -92,8 +92,7 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
         StockFolder(folder=…, class_name='AlignModel', difference={'text': 1.2e-07, 'image': 0.0}, lost=(…), …)
     """
     output = Path(output)
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ArgumentError(f"{output} exists: name a new folder")
+    check_new(output)
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, SentenceEncoder):
         raise ModelKindError(
@@ -106,9 +105,7 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     processor, images_lost = _stock_processor(embedder, made)
     lost = (*made.lost, *images_lost)
     class_name = type(made.model).__name__
-    if output.is_dir():
-        output.rmdir()
-    with atomic_folder(output) as folder:
+    with new_folder(output) as folder:
         made.model.save_pretrained(folder)
         processor.save_pretrained(folder)
         languages = prompt_languages(embedder.model.config) if made.language is None else [made.language]

@@ -80,13 +80,15 @@ def made(folder: Path) -> Iterator[None]:
                 break
 
 
-def remove_unfinished(folder: str | Path) -> None:
-    """Removes what killed processes left of files that `atomic_file` was writing in a folder.
+def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
+    """Removes what killed processes left of files and folders that they were writing in a folder, or of the one of
+    that name alone.
 
-    No other process may be writing there (`output_lock`).
+    No other process may be writing there (`output_lock`), or that one.
     """
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
-        shutil.rmtree(scratch, ignore_errors=True)
+        if name is None or (scratch / name).exists():
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .errors import SaveError
-from .files import errors_naming, made
+from .errors import ArgumentError, SaveError
+from .files import atomic_folder, errors_naming, made, remove_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,38 @@ def locked_path(path: str | Path) -> Iterator[None]:
             stack.enter_context(made(path.parent))
             stack.enter_context(_held(_lock_beside(path), path, waits=False))
         yield
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """Yields an empty folder to write to, which becomes `path` when the block ends without an error (`atomic_folder`).
+    No other process makes a folder of that name meanwhile.
+
+    Raises:
+        ArgumentError: if there is something of that name already which is not an empty folder.
+        SaveError: if another process holds the lock, or the folder cannot be written.
+    """
+    path = Path(path)
+    check_new(path)
+    with locked_path(path):
+        check_new(path)  # once more: another process may have made it and let go
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            target.rmdir()
+        remove_unfinished(target.parent, target.name)
+        with atomic_folder(path) as folder:
+            yield folder
+
+
+def check_new(path: str | Path) -> None:
+    """Checks that a folder can be made, before the work that fills it.
+
+    Raises:
+        ArgumentError: if there is something of that name already which is not an empty folder.
+    """
+    path = Path(path)
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise ArgumentError(f"{path} exists: name a new folder")
 
 
 @contextmanager

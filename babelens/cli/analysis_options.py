@@ -11,7 +11,7 @@ from ..configuration.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..configuration.errors import SaveError
 from ..configuration.files import atomic_file
 from .console import plain_console
-from .options import CAPTIONED_IMAGES, split_tags
+from .options import CAPTIONED_IMAGES, locked_file, split_tags
 
 if TYPE_CHECKING:
     import datasets
@@ -20,15 +20,17 @@ RESULTS = "a folder of a run, or a file that `babelens evaluate --output` wrote"
 _EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
 
 
-def _figure_file(file: Path) -> Path:
+def _figure_file(context: typer.Context, file: Path) -> Path:
     if file.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
+    locked_file(context, file)
     return file
 
 
-def png_file(file: Path) -> Path:
+def _png_file(context: typer.Context, file: Path) -> Path:
     if file.suffix.lower() != ".png":
         raise typer.BadParameter(f"{file}: a gallery of images is written as .png")
+    locked_file(context, file)
     return file
 
 
@@ -82,7 +84,7 @@ Gallery = Annotated[
         "--output",
         help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
         dir_okay=False,
-        callback=png_file,
+        callback=_png_file,
     ),
 ]
 Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]

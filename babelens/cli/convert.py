@@ -167,14 +167,16 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
+    from ..configuration.output_lock import locked
     from ..trainers.checkpoints import atomic_directory, prepare_saving
 
-    prepare_saving(output)
-    if (output / "config.json").is_file():
-        raise FileExistsError(f"{output} holds a model already: choose another folder")
-    with atomic_directory(output) as scratch:
-        model.save_pretrained(scratch)
-        processor.save_pretrained(scratch)
+    with locked(output):
+        prepare_saving(output)
+        if (output / "config.json").is_file():
+            raise FileExistsError(f"{output} holds a model already: choose another folder")
+        with atomic_directory(output) as scratch:
+            model.save_pretrained(scratch)
+            processor.save_pretrained(scratch)
     languages = [getattr(model.config, "native_language", "en"), *getattr(model.config, "languages", [])]
     parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     typer.echo(

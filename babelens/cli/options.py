@@ -125,7 +125,7 @@ OnlyCaptioned = Annotated[
 ]
 
 
-def _locked(context: typer.Context, file: Path | None) -> Path | None:
+def locked_file(context: typer.Context, file: Path | None) -> Path | None:
     """Locks the file of the results until the command has ended. A second one that would write it stops at once."""
     if file is not None:
         from ..configuration.locks import locked_path
@@ -136,7 +136,9 @@ def _locked(context: typer.Context, file: Path | None) -> Path | None:
 
 ResultsFile = Annotated[
     Path | None,
-    typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False, callback=_locked),
+    typer.Option(
+        "--output", help="Write the results into this file too, as JSON.", dir_okay=False, callback=locked_file
+    ),
 ]
 Report = Annotated[
     bool,

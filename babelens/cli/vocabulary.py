@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..configuration.errors import RecipeError
-from ..configuration.files import atomic_folder
+from ..configuration.locks import new_folder
 from .options import AsJson, Settings, TrustRemoteCode, settings_of, split_tags
 from .starting import begin_work
 
@@ -87,7 +87,7 @@ def write_vocabulary(
     run = recipe_run(recipe, output, "", trust_remote_code=trust_remote_code)
     languages = [*run.data.image_languages, *run.data.pair_languages]
     trained = run.builder.new_tokenizer("tokenizer", languages, run.data.captions)
-    with atomic_folder(output) as unfinished:
+    with new_folder(output) as unfinished:
         trained.save_pretrained(unfinished)
     texts = run.data.texts(tokenizer["sample"])
     unknown = {

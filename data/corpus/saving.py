@@ -17,7 +17,7 @@ from datasets.table import embed_table_storage
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from ...configuration.errors import CorpusError, SaveError
-from ...configuration.files import atomic_folder
+from ...configuration.locks import new_folder
 from .corpus import languages_of
 
 _IMAGES_IN_FILE = 1000
@@ -49,7 +49,7 @@ def save_captions(corpus: Dataset, folder: str | Path) -> Path:
     if folder.exists():
         raise SaveError(f"{folder} exists: name a new folder")
     splits = _rows_by_split(corpus)
-    with atomic_folder(folder) as unfinished:
+    with new_folder(folder) as unfinished:
         for split, rows in splits.items():
             starts = range(0, len(rows), _IMAGES_IN_FILE)
             for index, start in enumerate(starts):

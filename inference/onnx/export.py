@@ -15,8 +15,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
-from ...configuration.files import atomic_file, atomic_folder, errors_naming
+from ...configuration.files import atomic_file, errors_naming
 from ...configuration.identity import folder_identity
+from ...configuration.locks import new_folder
+from ...configuration.output_lock import locked
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_word_level import WordLevelProcessor
 from ..embedder import Embedder
@@ -269,16 +271,12 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
     """Yields a folder to write to, which becomes `output`; of the model's own folder, only graphs and
     `preprocessor_config.json` are replaced."""
     if not (output.is_dir() and source.is_dir() and output.samefile(source)):
-        if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-            raise ArgumentError(f"{output} exists: name a new folder, or the model's own")
-        if output.is_dir():
-            output.rmdir()
-        with atomic_folder(output) as folder:
+        with new_folder(output) as folder:
             yield folder
         return
     if not (output / "config.json").is_file():
         raise ArgumentError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
-    with errors_naming(output), TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
+    with locked(output), errors_naming(output), TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
         folder = Path(scratch)
         yield folder
         graphs = output / GRAPH_FOLDER

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
-from ...configuration.files import atomic_folder
+from ...configuration.locks import check_new, new_folder
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
@@ -95,8 +95,7 @@ def export_immich(
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
-    if Path(output).exists():
-        raise ArgumentError(f"{output} exists: name a new folder")
+    check_new(output)
     embedder = load_exportable(source, **loading)
     tag = language or default_language(embedder.processor)
     texts, images = _Texts(embedder, tag), _Images(embedder)
@@ -109,7 +108,7 @@ def export_immich(
             f"the embeddings have {own} values, and Immich has none of more than {max(IMMICH_MODELS)}"
         )
     model = _Server(embedder.model, texts, images, width)
-    with atomic_folder(Path(output)) as folder:
+    with new_folder(output) as folder:
         for name in ("textual", "visual"):
             (folder / name).mkdir()
         settings = {"embed_dim": width, "text_cfg": {"context_length": texts.length}}

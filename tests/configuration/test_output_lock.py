@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import SaveError
-from babelens.configuration.locks import in_turn, locked_path
+from babelens.configuration.errors import ArgumentError, SaveError
+from babelens.configuration.locks import in_turn, locked_path, new_folder
 from babelens.configuration.output_lock import locked
 from babelens.trainers.frozen_features import frozen_features
 
@@ -120,6 +120,26 @@ def test_arguments_that_are_no_unicode(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["babelens", "search", "m", "\udcff"])
     with in_turn(tmp_path / "x.npz"):
         assert r"\udcff" in next(tmp_path.iterdir()).read_text(encoding="utf-8")
+
+
+def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
+    """The second is told so, before its work and after it, and never takes the other's folder for its own."""
+    other = holder("new_folder")
+    with (
+        pytest.raises(SaveError, match=rf"features is in use by process {other.pid}"),
+        new_folder(tmp_path / "features"),
+    ):
+        pass
+    other.kill()
+    other.wait()
+    assert [path.name for path in tmp_path.glob(".unfinished-*/*")] == ["features"]
+    (tmp_path / "features").mkdir()  # an empty one is taken
+    with new_folder(tmp_path / "features") as folder:
+        (folder / "a").write_text("mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["features"]  # nothing of the killed one's is left
+    with pytest.raises(ArgumentError, match="features exists: name a new folder"), new_folder(tmp_path / "features"):
+        pass
+    assert (tmp_path / "features" / "a").read_text() == "mine"
 
 
 def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):

@@ -26,12 +26,13 @@ import yaml
 from acquired_languages import options, sentences, write_tsv
 from forks import forked
 from image_sources import write_images
+from open_clip_kinds import drawn_weights, recorded, tiny_settings
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_native import saved, tiny_bert, tiny_clip
 from tiny_recipes import mural
 from tiny_training import write_shapes
-from transformers import ConvNextImageProcessorPil, ResNetConfig, ResNetModel
+from transformers import AutoTokenizer, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 
 SHARDS = ("--shard-size", "2", "--workers", "1", "--batch-size", "2")
 
@@ -105,6 +106,7 @@ def commands(folder: Path) -> dict[str, Command]:
     acquired = [str(each) for each in options(folder, output="{output}", steps=6)]
     german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
     solved = [*german, *at, "--set", "names=false"]
+    words = ["--size", "60", "--set", f"train.image_text.source={folder / 'shapes'}"]
     return {
         "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
         "acquire": Command(["acquire", *acquired], "acquire", ["--resume"], "README.md"),
@@ -117,7 +119,25 @@ def commands(folder: Path) -> dict[str, Command]:
         "index add": Command(
             ["index", "add", "{output}", "--images", str(more), "--model", clip], "index", before="index build"
         ),
+        "vocabulary": Command(["vocabulary", str(folder / "recipe.yaml"), *words, *at], "vocabulary"),
+        "convert": Command(["convert", "open_clip", *_of_open_clip(folder), *at], "convert", finished="config.json"),
+        "export": Command(["export", clip, *at], "export"),
+        "export in place": Command(["export", "{output}", *at], "copy", before="convert"),
+        "export stock": Command(["export", clip, *at, "--format", "transformers"], "stock"),
+        "figure": Command(
+            ["analyze", "languages", clip, "--data", str(folder / "shapes"), *at], "figure.svg", compared=(".svg",)
+        ),
     }
+
+
+def _of_open_clip(folder: Path) -> list[str]:
+    """What `babelens convert open_clip` is given for a tiny checkpoint, which is written to the folder."""
+    settings, shapes = tiny_settings("ViT-B-32", folder), recorded()["ViT-B-32"]["shapes"]
+    pieces = len(AutoTokenizer.from_pretrained(folder / "clip"))
+    save_file(drawn_weights(shapes | {"token_embedding.weight": [pieces, 32]}), folder / "open_clip.safetensors")
+    config = {"model_cfg": settings.model, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.25] * 3}}
+    (folder / "open_clip.json").write_text(json.dumps(config), encoding="utf-8")
+    return [str(folder / "open_clip.json"), str(folder / "open_clip.safetensors"), "--tokenizer", str(folder / "clip")]
 
 
 def killed(command: Command, kills: int, folder: Path, seed: int = 0, before: Path | None = None) -> Outcome:
