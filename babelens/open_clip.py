@@ -49,7 +49,15 @@ def from_open_clip(
     source = tokenizer or settings.text.get("hf_tokenizer_name") or OPENAI_TOKENIZER
     words = load_processor(AutoTokenizer, source)
     model = model_from_open_clip(settings, read_weights(Path(checkpoint)), text_model=text_model)
-    rows = model.config.text_config.vocab_size
-    if len(words) > rows:
-        raise ModelFolderError(f"{checkpoint} was trained with {rows:,} tokens, and {source} has {len(words):,}")
+    texts = model.config.text_config
+    if len(words) > texts.vocab_size:
+        raise ModelFolderError(
+            f"{checkpoint} was trained with {texts.vocab_size:,} tokens, and {source} has {len(words):,}"
+        )
+    if texts.model_type == "clip_text_model" and words.eos_token_id != texts.eos_token_id:
+        # A text is read at this token: without it, all texts would have one embedding.
+        raise ModelFolderError(
+            f"{checkpoint} reads texts at token {texts.eos_token_id:,}, and {source} ends them with "
+            f"{words.eos_token_id}: name its own tokenizer"
+        )
     return model, processor_from_open_clip(settings, model.config, words)

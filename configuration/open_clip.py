@@ -95,11 +95,18 @@ def _settings_of_file(path: Path) -> OpenClipSettings:
     try:
         held = json.loads(path.read_text("utf-8"))
         settings = OpenClipSettings(path.name, held.get("model_cfg", held), held.get("preprocess_cfg", {}))
-        given = isinstance(settings.image, dict) and isinstance(settings.text, dict)
+        given = all(isinstance(each, dict) for each in (settings.image, settings.text, settings.preprocessing))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ModelFolderError(f"{path} is no JSON file with vision_cfg and text_cfg: {error}") from error
     if not given:
-        raise ModelFolderError(f"{path}: vision_cfg and text_cfg must be dictionaries")
+        raise ModelFolderError(f"{path}: vision_cfg, text_cfg and preprocess_cfg must be dictionaries")
+    length = settings.text.get("context_length", 1)
+    if not isinstance(length, int) or length < 1:
+        raise ModelFolderError(f"{path}: context_length is {length!r}, and no number of tokens")
+    for key in ("mean", "std"):
+        values = settings.preprocessing.get(key) or 1
+        if not all(isinstance(each, int | float) for each in (values if isinstance(values, list) else [values])):
+            raise ModelFolderError(f"{path}: {key} of images is {values!r}, and no number or list of them")
     return settings
 
 

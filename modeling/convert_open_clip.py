@@ -84,7 +84,8 @@ def model_from_open_clip(
         image, text = _image_tower(settings, weights), _text_tower(settings, weights, text_model)
         scales: dict[str, Tensor] = {name: weights[name] for name in ("logit_scale", "logit_bias") if name in weights}
         model, named = _assembled(settings, image, text, scales)
-    except (KeyError, ValueError, IndexError, RuntimeError) as error:
+    except (KeyError, ValueError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError) as error:
+        # The last three are of settings in a file, such as a text in the place of a number.
         raise ModelFolderError(f"these are no weights of open_clip's {settings.name}: {error}") from error
     _load(model, named, settings.name)
     return model.eval()

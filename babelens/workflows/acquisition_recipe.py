@@ -11,13 +11,14 @@ at hand: where the result goes, and whether code that comes with models is trust
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..configuration.errors import RecipeError, did_you_mean
 from .acquiring import Acquisition
 from .acquisition_choices import OF_MACHINE, Way
-from .recipe_file import build, parse, read_recipe, with_key
+from .recipe_file import build, check_known, parse, read_recipe, with_key
 from .ridge_acquisition import RidgeAcquisition
 from .student_acquisition import StudentAcquisition
 
@@ -37,7 +38,8 @@ def acquisition_recipe(file: Path | None, given: Mapping[str, Any], settings: Ma
         settings: dotted keys with their values in YAML.
 
     Raises:
-        RecipeError: for a file that is no recipe, a value that is not YAML, and a key of the machine at hand.
+        RecipeError: for a file that is no recipe, a value that is not YAML, an unknown key, and one of the machine at
+            hand.
     """
     recipe = {} if file is None else read_recipe(file)
     recipe |= given
@@ -49,7 +51,18 @@ def acquisition_recipe(file: Path | None, given: Mapping[str, Any], settings: Ma
     for key in OF_MACHINE:
         if key in recipe:
             raise RecipeError(f"{key}: is an option of the command, and no key of a recipe")
+    _class_of(recipe)
+    known = dict.fromkeys(each.name for kind in WAYS.values() for each in fields(kind) if each.name not in OF_MACHINE)
+    for key in recipe:  # which of them a way has is known when it is made
+        check_known(key, ["way", *known])
     return recipe
+
+
+def _class_of(recipe: Mapping[str, Any]) -> type[RidgeAcquisition | Acquisition | StudentAcquisition]:
+    way = recipe.get("way", "ridge")
+    if not isinstance(way, str) or way not in WAYS:
+        raise RecipeError(f"way={way!r}{did_you_mean(str(way), WAYS)}: there are {', '.join(WAYS)}")
+    return WAYS[way]
 
 
 def acquisition(
@@ -61,11 +74,8 @@ def acquisition(
         RecipeError: for a key that the way does not have, or a value of another type.
         BabelensError: the errors of the classes.
     """
-    way = recipe.get("way", "ridge")
-    if way not in WAYS:
-        raise RecipeError(f"way={way!r}{did_you_mean(way, WAYS)}: there are {', '.join(WAYS)}")
     keys = {name: value for name, value in recipe.items() if name != "way" and value is not None}
     placed = {"output": output, "trust_remote_code": trust_remote_code}
     if "texts" in keys:
         keys = {"language": "", "translations": ""} | keys
-    return build(WAYS[way], keys | placed)
+    return build(_class_of(recipe), keys | placed)

@@ -88,6 +88,8 @@ class RidgeAcquisition(AcquisitionChoices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.ngram_rows is not None and self.ngram_rows < 1:
+            raise TrainingSetupError(f"ngram_rows={self.ngram_rows} must be at least 1")
         if given := self.given(ONLY_OF_ADAPTERS):
             raise TrainingSetupError(f"{self.as_given(given)}: only an adapter has such a choice (--way adapter)")
         if given := self.given(_OF_TRAINING):

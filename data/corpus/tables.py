@@ -6,6 +6,7 @@ the names of the columns, which `columns` reads; images are named relative to th
 
 import csv
 import io
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from .captions import Place
 from .columns import NO_NAMES, ColumnNames
 from .images import path_inside
 from .text_files import line_of
+
+logger = logging.getLogger(__name__)
 
 TABLES = (".csv", ".tsv")
 DELIMITERS = ",;\t|"
@@ -46,7 +49,8 @@ def table_of(file: Path, columns: ColumnNames = NO_NAMES) -> tuple[Dataset, Plac
             of another length; the message names the line.
     """
     text = decoded(file)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
+    delimiter = delimiter_of(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     lines, rows = [], []
     try:
@@ -59,6 +63,12 @@ def table_of(file: Path, columns: ColumnNames = NO_NAMES) -> tuple[Dataset, Plac
             if len(cells) != len(header):
                 raise CorpusError(
                     f"{file} line {reader.line_num}: {len(cells)} cells, where the header has {len(header)} columns"
+                )
+            if delimiter == "\t" and any("\t" in cell and "\n" in cell for cell in cells):
+                raise CorpusError(
+                    f"{file} line {reader.line_num}: a cell has tabs and lines in it, since a quotation mark opens it "
+                    "that another one closes lines later; write a mark that is part of the text as two, in a cell in "
+                    "quotation marks"
                 )
             lines.append(reader.line_num)
             rows.append([cell.strip() or None for cell in cells])
@@ -94,9 +104,15 @@ def decoded(file: Path) -> str:
     if best is None:
         raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8")
     try:
-        return content.decode(best.encoding).removeprefix("\ufeff")
+        text = content.decode(best.encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{file}: it looks like {best.encoding}, and is not: save it as UTF-8 ({error})") from error
+    shown = next((line.strip() for line in text.splitlines() if not line.isascii()), "")
+    logger.warning(
+        "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
+        *(file, best.encoding, shown),
+    )
+    return text
 
 
 def delimiter_of(text: str) -> str:

@@ -17,6 +17,7 @@ from babelens import Embedder
 from babelens.cli.main import main
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError, TrainingSetupError
 from babelens.workflows.acquiring import Acquisition
+from babelens.workflows.ridge_acquisition import RidgeAcquisition
 
 # ---- Options ----
 
@@ -50,6 +51,8 @@ def test_sentence_pairs_of_opus_are_translations(brought, german, tmp_path):
         ({"acquirer_size": 0}, 1, "acquirer_size=0 must be at least 1"),
         ({"license": "my license"}, 1, "'my license' is no license that the Hub has an identifier for"),
         ({"native_language": "xx"}, 1, "'xx' names no registered language"),
+        ({"set": "way=[adapter]"}, 1, "way=['adapter']; did you mean 'adapter'?: there are ridge"),
+        ({"language": None, "set": "languages=de"}, 1, "unknown key languages; did you mean 'language'?"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(
@@ -81,6 +84,8 @@ def test_an_adapter_is_not_freer_than_its_base(brought, tmp_path, capfd, monkeyp
 def test_so_it_is_in_python(brought, changes):
     with pytest.raises(TrainingSetupError, match="must be"):
         Acquisition(str(brought / "clip"), "de", str(brought / "german.tsv"), brought / "output", **changes)
+    with pytest.raises(TrainingSetupError, match="ngram_rows=0 must be at least 1"):
+        RidgeAcquisition(str(brought / "clip"), "de", str(brought / "german.tsv"), brought / "output", ngram_rows=0)
 
 
 def test_a_collapsed_model_retrieves_nothing(brought, tmp_path):

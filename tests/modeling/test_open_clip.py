@@ -117,6 +117,32 @@ def test_the_command_makes_a_folder_that_reads_images_and_texts(tmp_path):
     assert np.array_equal(Embedder(model, processor).encode_text("a dot"), embedder.encode_text("a dot"))
 
 
+def test_settings_and_tokenizers_of_another_checkpoint(tmp_path):
+    """Sizes are those of the weights; a tokenizer that never writes the token at which texts are read is refused."""
+    settings, shapes = tiny_settings("ViT-B-32", tmp_path), recorded()["ViT-B-32"]["shapes"]
+    model = model_from_open_clip(settings, drawn_weights(shapes | {"positional_embedding": [20, 32]}))
+    settings.model["vision_cfg"]["image_size"] = 64
+    processor = processor_from_open_clip(settings, model.config, tiny_clip()[1].tokenizer)
+    assert processor.image_processor.crop_size == {"height": 32, "width": 32}
+    assert processor.tokenizer.model_max_length == 20
+    save_file(drawn_weights(shapes), tmp_path / "model.safetensors")
+    word_tokenizer("a", "dot").save_pretrained(tmp_path / "words")
+    given = {"checkpoint": tmp_path / "model.safetensors", "tokenizer": tmp_path / "words"}
+    (tmp_path / "settings.json").write_text(json.dumps(settings.model))
+    with pytest.raises(ModelFolderError, match=r"texts at token 119, and .*words ends them with 1: name its own"):
+        from_open_clip(tmp_path / "settings.json", **given)
+    for changed, said in [
+        ({"vision_cfg": settings.image | {"head_width": 0}}, "no weights of open_clip's settings.json"),
+        ({"vision_cfg": settings.image | {"head_width": "64"}}, "no weights of open_clip's settings.json"),
+        ({"text_cfg": settings.text | {"context_length": "long"}}, "context_length is 'long'"),
+        ({"preprocess_cfg": ["mean"]}, "must be dictionaries"),
+        ({"preprocess_cfg": {"mean": "grey"}}, "mean of images is 'grey'"),
+    ]:
+        (tmp_path / "settings.json").write_text(json.dumps({"model_cfg": settings.model | changed} | changed))
+        with pytest.raises(ModelFolderError, match=said):
+            from_open_clip(tmp_path / "settings.json", **given)
+
+
 def word_tokenizer(*words):
     backend = Tokenizer(
         WordLevel({word: number for number, word in enumerate(["<pad>", "</s>", "<unk>", *words])}, "<unk>")

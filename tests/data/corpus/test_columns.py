@@ -143,6 +143,30 @@ def test_a_table_of_captions_in_any_encoding(photos, encoding, delimiter):
     assert captions(named)[0] == {"en": pl[0]}
 
 
+def test_an_encoding_that_was_found_is_said(photos, caplog):
+    """Of a few words it may be the wrong one, and nothing else would show that."""
+    file = photos / "shop.csv"
+    file.write_text("image,pl\n0.png,Żółty kot śpi\n", encoding="iso8859-2")
+    load_captions(file)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "shop.csv is not UTF-8, and is read as " in told and "kot" in told
+    file.write_text("image,pl\n0.png,Żółty kot śpi\n", encoding="utf-8")
+    load_captions(file)
+    assert len(caplog.records) == 1
+
+
+def test_a_lone_quotation_mark_swallows_no_rows(photos):
+    file = photos / "shop.tsv"
+    file.write_text('image\ten\n0.png\t"Best" chair\n')
+    with pytest.raises(CorpusError, match="line 2: "):
+        load_captions(file)
+    file.write_text('image\ten\n0.png\t"a chair\n1.png\ta table"\n2.png\ta vase\n')
+    with pytest.raises(CorpusError, match="line 3: a cell has tabs and lines in it"):
+        load_captions(file)
+    file.write_text('image\ten\n0.png\t"a chair,\nnew"\n')  # a cell of two lines, as spreadsheets write it
+    assert captions(load_captions(file)) == [{"en": "a chair,\nnew"}]
+
+
 def test_a_table_of_translations(tmp_path):
     file = tmp_path / "pairs.csv"
     file.write_text("en;de;uk\na cat;eine Katze;\na dog;ein Hund;собака\n", encoding="utf-8")
