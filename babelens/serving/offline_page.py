@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from ..configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
-from ..configuration.files import atomic_folder
 from ..configuration.languages import normalize_languages
+from ..configuration.locks import check_new, new_folder
 from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
 from ..modeling.modeling_dual_encoder import normalize
@@ -106,8 +106,7 @@ def export_offline(
         ('uk',)
     """
     output = Path(output)
-    if output.exists():
-        raise ArgumentError(f"{output} exists: name a new folder")
+    check_new(output)
     if width < 2:
         raise ArgumentError(f"width={width}: an embedding of a page has at least 2 values")
     embedder = Embedder.from_pretrained(source, device="cpu", **loading)
@@ -128,7 +127,7 @@ def export_offline(
         hint = f"; sentences in {native} teach it: --texts" if native in missing else ""
         raise UnknownLanguageError(f"{source} has not learned {', '.join(missing)} by its characters{hint}")
     basis = _basis(model.maps, width)
-    with atomic_folder(output) as folder:
+    with new_folder(output) as folder:
         (folder / "languages").mkdir()
         for tag in wanted:
             packed = _packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1))

@@ -5,6 +5,7 @@ https://platform.openai.com/docs/api-reference/embeddings
 
 import asyncio
 import base64
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -105,5 +106,7 @@ def _encoded(vector: np.ndarray, form: str) -> list[float] | str:
 
 def _count_tokens(service: ImageService, texts: list[str], language: str) -> int:
     """The number of tokens that the model reads of the texts."""
-    inputs = service.embedder.process_texts(texts, [language] * len(texts))
+    inputs: Mapping[str, Any] = service.embedder.process_texts(texts, [language] * len(texts))
+    if "texts" in inputs:  # sentence-transformers prepares them itself
+        inputs = service.embedder.model.prepared_texts(texts)
     return int(inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel())

@@ -86,6 +86,11 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
         answer = server.ask("/api/search?q=a%20red%20dot&top=3")
         assert answer.status == 200 and [each["file"] for each in answer.json["results"]] == expected
         assert server.ask("/api/info").json["needs_language"] is False
+        body = json.dumps({"model": folder.name, "input": ["a red dot", "a dot"]})
+        answer = server.ask("/v1/embeddings", "POST", body, Content_Type="application/json").json
+        found = [each["embedding"] for each in answer["data"]]
+        np.testing.assert_allclose(found, embedder.encode_text(["a red dot", "a dot"]), atol=1e-5)
+        assert answer["usage"]["total_tokens"] >= 5  # the words, and what the prompt adds
 
 
 def test_exports_say_why_there_is_none(folder, tmp_path):
