@@ -13,7 +13,9 @@ import torch
 from browser import browser
 from PIL import Image
 from transformers_js import program
+from typer.testing import CliRunner
 
+from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.text_reading import TEXTS
@@ -144,6 +146,21 @@ def test_a_page_searches_without_a_server(taught, photos, tmp_path):
         page.run("element('more').click()")
         assert page.run("results.children.length") == 29
         assert page.problems == []
+
+
+def test_the_command_says_what_it_wrote(taught, photos, tmp_path):
+    def run(*words):
+        done = CliRunner().invoke(app, ["export", str(taught), "--output", str(tmp_path / "page"), *map(str, words)])
+        return done.exit_code, " ".join(done.output.split())
+
+    code, output = run("--layout", "browser", "--images", photos, "--languages", "uk", "--truncate-dim", 4)
+    assert code == 0 and "30 images in uk" in output and "open it in a browser" in output
+    search = (tmp_path / "page" / "search.js").read_text(encoding="utf-8")
+    settings = json.loads(search.removeprefix("const SEARCH = ").rstrip(";\n"))
+    assert settings["languages"] == ["uk"] and len(settings["space"]["mean"]) == 4
+    assert str(tmp_path) not in search and len(base64.b64decode(settings["vectors"])) == 30 * 4
+    for words in (["--layout", "browser"], ["--images", photos], ["--layout", "browser", "--precision", "int8"]):
+        assert run(*words)[0] == 2
 
 
 def test_what_a_page_cannot_be(taught, photos, tmp_path, make_ridge, make_mural):
