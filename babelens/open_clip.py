@@ -7,8 +7,8 @@ from transformers import AutoTokenizer, PreTrainedModel, ProcessorMixin
 from .configuration.errors import ModelFolderError
 from .configuration.open_clip import check_open_clip, open_clip_settings
 from .configuration.pretrained import load_processor
+from .modeling.convert_mla import read_weights
 from .modeling.convert_open_clip import model_from_open_clip
-from .modeling.foreign_weights import read_weights
 from .processing.open_clip_processor import processor_from_open_clip
 
 OPENAI_TOKENIZER = "openai/clip-vit-base-patch32"

@@ -84,7 +84,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
     """Removes what killed processes left of files and folders that they were writing in a folder, or of the one of
     that name alone.
 
-    No other process may be writing there (`output_lock`), or that one.
+    No other process may be writing there (`locks.locked`), or that one.
     """
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
         if name is None or (scratch / name).exists():

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from accelerate.utils.environment import get_int_from_env
 from filelock import FileLock, Timeout
 
 from .errors import ArgumentError, SaveError
@@ -139,3 +140,31 @@ def _holder(file: Path) -> str:
         return file.read_text(encoding="utf-8") or "another process"
     except OSError:
         return "another process"
+
+
+# ---- Output folders ----
+# One run at a time uses an output folder: two would delete each other's checkpoints.
+
+_RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
+
+
+def is_first_process() -> bool:
+    """Whether this process is the first of a distributed job or the only one; can be called before the job's process
+    group exists."""
+    return get_int_from_env(_RANKS, 0) == 0
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Locks a folder during the block. In a distributed job, the first process locks it for all.
+
+    Raises:
+        SaveError: if another process holds the lock.
+        OSError: if the folder cannot be created or written to.
+    """
+    if not is_first_process():
+        yield
+        return
+    folder = Path(folder).resolve()
+    with made(folder), locked_folder(folder):
+        yield

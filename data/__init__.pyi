@@ -19,7 +19,7 @@ from .corpus.corpus import (
 )
 from .corpus.images import SkippedImage as SkippedImage
 from .corpus.loading import load_captions as load_captions, load_translations as load_translations
-from .corpus.saving import save_captions as save_captions
+from .corpus.parquet_files import save_captions as save_captions
 from .emoji.benchmark import load_emoji as load_emoji
 from .emoji.tasks import (
     emoji_entailment as emoji_entailment,
@@ -27,7 +27,7 @@ from .emoji.tasks import (
     text_only_accuracy as text_only_accuracy,
     weakly_aligned_emoji as weakly_aligned_emoji,
 )
-from .readers.bitext import load_bitext as load_bitext
+from .readers.bitext import load_bitext as load_bitext, load_similarity as load_similarity
 from .readers.conceptual_captions import load_cc3m as load_cc3m
 from .readers.iglue import (
     load_answers as load_answers,
@@ -38,5 +38,4 @@ from .readers.iglue import (
     load_xvnli as load_xvnli,
 )
 from .readers.multi30k import load_multi30k as load_multi30k
-from .readers.similarity import load_similarity as load_similarity
 from .readers.wit import load_wit as load_wit

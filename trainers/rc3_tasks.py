@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskMixture
-from ..data.batching.retrieval_candidates import CandidateCollator, WithRowIndex, image_vectors, most_similar
+from ..data.batching.rc3_collators import CandidateCollator, WithRowIndex, image_vectors, most_similar
 from ..data.batching.task_data import TaskData
 from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.batching.views import image_text_pairs, triplets

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
-from ..data.emoji.translations import NameTranslations, Pairs
+from ..data.emoji.concepts import NameTranslations, Pairs
 from ..modeling.encoding import evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
@@ -29,7 +29,7 @@ from ..processing.glossary import Glossary
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from .encoder_features import EncoderFeatures
+from .frozen_features import EncoderFeatures
 from .frozen_features import frozen_tensor
 from .glossary_learning import learn_glossary
 from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve, solve_linear

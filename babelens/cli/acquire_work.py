@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..configuration.errors import BabelensError
-from ..configuration.output_lock import locked
+from ..configuration.locks import locked
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge import LanguageResult
 from ..workflows.acquiring import Acquisition

@@ -65,8 +65,7 @@ def clip(checkpoint: Checkpoint, output: Output, tokenizer: Tokenizer = _CLIP) -
     from transformers import AutoTokenizer
 
     from ..configuration.pretrained import load_processor
-    from ..modeling.convert_mla import clip_from_openai
-    from ..modeling.foreign_weights import read_weights
+    from ..modeling.convert_mla import clip_from_openai, read_weights
 
     weights, native_tokenizer = read_weights(checkpoint), load_processor(AutoTokenizer, tokenizer)
     model = _converted(checkpoint, clip_from_openai, weights, end_token_id=native_tokenizer.eos_token_id)
@@ -122,8 +121,7 @@ def convert_mla(checkpoint: Path, output: Path, tokenizer: str, multilingual_tok
     from transformers import AutoTokenizer
 
     from ..configuration.pretrained import load_processor
-    from ..modeling.convert_mla import mla_from_openai
-    from ..modeling.foreign_weights import read_weights
+    from ..modeling.convert_mla import mla_from_openai, read_weights
     from ..processing.processing_mla import MlaProcessor, closing_token_id
 
     weights = read_weights(checkpoint)

@@ -159,7 +159,7 @@ def show_emoji(
     language: str | None, split: str | None, *, sheet: Path | None, images: int, output: Path | None, as_json: bool
 ) -> None:
     """Shows what is in the emoji benchmark, and draws some of its images."""
-    from ..data.corpus.saving import save_captions
+    from ..data.corpus.parquet_files import save_captions
     from ..data.emoji.benchmark import emoji_manifest, load_emoji
 
     corpus = load_emoji(split=split, languages=language or "en")
@@ -188,8 +188,8 @@ def show_corpus(
     translation: Translation | None = None,
 ) -> None:
     """Shows what is in a corpus of captioned images, and draws some of its images."""
+    from ..data.corpus.parquet_files import save_captions
     from ..data.corpus.sampling import evenly_spread
-    from ..data.corpus.saving import save_captions
     from .sources import read_captions
 
     corpus, skipped = read_captions(source, options, language=language, split=split, skip_bad_images=skip_bad_images)

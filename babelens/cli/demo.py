@@ -95,7 +95,7 @@ def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minut
         minutes: time for training, by which the number of steps is chosen.
         steps: the number of steps, where it is given.
     """
-    from ..configuration.output_lock import locked
+    from ..configuration.locks import locked
     from ..reports.page import write_report
     from ..workflows.base import recipe_run
     from ..workflows.loading import load_recipe

@@ -61,9 +61,8 @@ def texts(
         raise typer.BadParameter(f"{languages!r} names fewer than two languages", param_hint="--languages")
     begin_work()
     from ..data.corpus.loading import load_translations
-    from ..data.readers.bitext import load_bitext
+    from ..data.readers.bitext import is_similarity_file, load_bitext, load_similarity
     from ..data.readers.bitext_files import is_bitext
-    from ..data.readers.similarity import is_similarity_file, load_similarity
     from ..evaluation.query_ranks import of_captions
     from ..evaluation.texts import evaluate_bitext, evaluate_similarity
     from .models import load_retrieval_embedder

@@ -148,7 +148,7 @@ def train_seeds(
         FileExistsError: when `output` holds a run of its own.
         ChangedRunError: when a finished run is one of another recipe, or of other data.
     """
-    from ..configuration.output_lock import is_first_process
+    from ..configuration.locks import is_first_process
     from ..reports.page import write_report
     from ..workflows.base import check_finished
     from ..workflows.run_results import is_finished_run, read_seeds, seed_folder
@@ -193,7 +193,7 @@ class _Trained(NamedTuple):
 def _trained(run: "RecipeRun", *, resume: bool, report: bool) -> _Trained | None:
     """Trains and evaluates a run, and writes its card, and its report where that is asked for; None in all processes
     but the first."""
-    from ..configuration.output_lock import locked
+    from ..configuration.locks import locked
     from ..reports.page import write_report
 
     with locked(run.output):

@@ -12,7 +12,7 @@ from accelerate import PartialState
 from datasets import Dataset
 
 from ..configuration.errors import ChangedRunError, CorpusError
-from ..configuration.output_lock import is_first_process
+from ..configuration.locks import is_first_process
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import ids_by_row, languages_of

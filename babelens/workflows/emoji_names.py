@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..data.emoji.translations import EmojiNames, NameTranslations
+from ..data.emoji.concepts import EmojiNames, NameTranslations
 from ..modeling.character_ngrams import hashed_ngrams
 from ..modeling.modeling_dual_encoder import normalize
 from ..processing.processing_ridge import characters_of

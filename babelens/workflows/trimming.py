@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTo
 
 from ..configuration.errors import CorpusError, RecipeError, VocabularyError
 from ..configuration.languages import normalize_languages
-from ..configuration.output_lock import locked
+from ..configuration.locks import locked
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import captions_of

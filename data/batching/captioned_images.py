@@ -11,8 +11,8 @@ from torch import Tensor
 from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
-from .identities import identity_label
 from .mixture import seed_of_step
+from .task_data import identity_label
 from .views import ImageFeatures, Images, images_of
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .identities import IDENTITIES, IDENTITY_COLUMNS, labels_of
 from .mixture import ExampleKey
+from .task_data import IDENTITIES, IDENTITY_COLUMNS, labels_of
 
 # Columns of precomputed features, which take the place of the images or texts that they were computed from.
 _FEATURES = ("image_features", "text_features", "paired_text_features")

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .identities import IDENTITIES, labels_of
 from .mixture import SizedView
+from .task_data import IDENTITIES, labels_of
 from .views import CorpusView
 
 # What a model reads of an example -> the column of the features that take its place.

@@ -22,9 +22,8 @@ from datasets import Dataset, DatasetInfo, config
 
 from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
-from .build import FEATURES, KEYWORD_SEPARATOR, MANIFEST_KEY, TABLE_VERSION, build_emoji, read_sources
+from .build import FEATURES, KEYWORD_SEPARATOR, MANIFEST_KEY, TABLE_VERSION, VENDORS, build_emoji, read_sources
 from .concepts import SPLITS
-from .images import VENDORS
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 

@@ -15,7 +15,7 @@ from ...configuration.languages import normalize_languages
 from ..corpus.captions import CaptionRules, enumeration, normalize_captions, normalize_rows
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_captions
-from ..corpus.prepared import cache_key, prepared
+from ..corpus.parquet_files import cache_key, prepared
 from ..corpus.tar_shards import IMAGES, tar_samples, tar_shards
 from ..corpus.text_files import files_matching, parse_object, read_json, read_lines
 from .task_files import image_path, warn_of

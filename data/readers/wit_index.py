@@ -28,7 +28,7 @@ from ...configuration.files import atomic_folder
 from ...configuration.identity import file_states
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
-from ..corpus.prepared import cache_key
+from ..corpus.parquet_files import cache_key
 from ..corpus.text_files import read_lines
 from .task_files import warn_of
 

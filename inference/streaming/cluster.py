@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...configuration import errors
 from ...configuration.errors import BabelensError, CorpusError, MissingExtraError, SaveError
-from ...configuration.output_lock import locked
+from ...configuration.locks import locked
 from ...modeling.encoding import progress_bar
 from ..embedder import Embedder
 from ..embedding_shards import shard_file

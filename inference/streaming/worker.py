@@ -19,7 +19,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from ...configuration.errors import BabelensError, CorpusError
 from ...configuration.files import atomic_file
-from ...configuration.output_lock import locked
+from ...configuration.locks import locked
 from ...data.corpus.images import JUDGED, refuse_mostly_bad
 from ...modeling.encoding import autocasting, progress_bar
 from ..embedder import Embedder

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from babelens.cli import demo
 from babelens.cli.main import app
 from babelens.configuration.errors import ModelFolderError, RecipeError, SaveError
-from babelens.configuration.output_lock import locked
+from babelens.configuration.locks import locked
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder

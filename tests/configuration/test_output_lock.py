@@ -13,12 +13,12 @@ import pytest
 
 from babelens.configuration.errors import ArgumentError, SaveError
 from babelens.configuration.locks import in_turn, locked_path, new_folder
-from babelens.configuration.output_lock import locked
+from babelens.configuration.locks import locked
 from babelens.trainers.frozen_features import frozen_features
 
 HOLD = """
 import sys, time
-from babelens.configuration.output_lock import locked
+from babelens.configuration.locks import locked
 with locked(sys.argv[1]):
     print("locked", flush=True)
     time.sleep(100)

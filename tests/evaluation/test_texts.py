@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from babelens.configuration.errors import CorpusError, InputError, MissingExtraError, ModelKindError
 from babelens.data import as_translation_corpus
-from babelens.data.readers.similarity import SIMILARITY
+from babelens.data.readers.bitext import SIMILARITY
 from babelens.evaluation import evaluate_bitext, evaluate_mteb, evaluate_similarity, mteb_model
 from babelens.inference.embedder import Embedder
 

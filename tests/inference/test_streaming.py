@@ -27,7 +27,7 @@ from babelens.configuration.errors import (
     SaveError,
 )
 from babelens.configuration.identity import model_identity
-from babelens.configuration.output_lock import locked
+from babelens.configuration.locks import locked
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_batches, read_info, shard_files, write_info
 from babelens.inference.lookahead import results_ahead

@@ -30,7 +30,7 @@ from babelens import (
 )
 from babelens.configuration.errors import CorpusError, InputError, NonFiniteError, UnknownLanguageError
 from babelens.data import image_text_pairs, triplets
-from babelens.data.batching.retrieval_candidates import (
+from babelens.data.batching.rc3_collators import (
     CANDIDATES,
     CandidateCollator,
     WithRowIndex,

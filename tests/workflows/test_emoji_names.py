@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.translations import EmojiNames
+from babelens.data.emoji.concepts import EmojiNames
 from babelens.workflows.emoji_names import names_for
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]

@@ -20,8 +20,8 @@ from babelens.cli.data import data
 from babelens.configuration.errors import CorpusError, LanguageTagError, SourceUnavailableError
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import emoji_licenses, emoji_manifest, load_emoji
+from babelens.data.emoji.build import read_drawings, render
 from babelens.data.emoji.concepts import Concept
-from babelens.data.emoji.images import read_drawings, render
 from babelens.data.npm import file_integrity
 
 pytest.importorskip("resvg_py")

@@ -6,7 +6,7 @@ import pytest
 
 from babelens.configuration.errors import BadTextError, CorpusError, LanguageTagError
 from babelens.data import load_similarity
-from babelens.data.readers.similarity import is_similarity_file
+from babelens.data.readers.bitext import is_similarity_file
 
 ROWS = [
     {"text_a": "ein Hund", "language_a": "de", "text_b": "a dog", "language_b": "en", "score": 5.0},

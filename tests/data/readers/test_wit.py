@@ -17,9 +17,9 @@ from full_disk import full_disk
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
 from babelens.data.corpus.corpus import CAPTIONS
-from babelens.data.readers import wit_splits
+from babelens.data.readers import wit
+from babelens.data.readers.wit import wit_split
 from babelens.data.readers.wit_index import COLUMNS
-from babelens.data.readers.wit_splits import wit_split
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
@@ -271,7 +271,7 @@ class TestSplits:
     def test_every_language_has_its_images_and_none_is_in_two(
         self, corpus: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wit_splits, "_SIZES", (50, 9, 4))
+        monkeypatch.setattr(wit, "_SIZES", (50, 9, 4))
         found = {name: wit_split(corpus, name) for name in ("train", "validation", "test")}
         ids = [image for split in found.values() for image in split["image_id"]]
         assert len(ids) == len(set(ids))
