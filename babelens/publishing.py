@@ -77,7 +77,7 @@ _LOADED_BY_NAME = (
     SAFETENSORS_WEIGHTS_NAME,
 )
 _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
-_CODE_OF_WORDS = "processing_word_level.py"  # in folders of SMALR and LIWE
+_CODE_OF_WORDS = "word_tokenizers.py"  # in folders of SMALR and LIWE
 
 
 def files_to_publish(folder: str | Path) -> dict[str, int]:

@@ -37,8 +37,8 @@ from babelens import Embedder, MuralModel, MuralProcessor, SmalrModel, SmalrProc
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
 from babelens.data.emoji.benchmark import load_emoji
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.processing.word_vocabulary import frequent_words
 
 NAMES_IN_A_CAPTION = 4
 WORD_PIECES = 16_000

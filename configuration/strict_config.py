@@ -132,3 +132,17 @@ def head_of_task(model: Any, task: str | None) -> dict[str, str]:
     if task not in (tasks := list(model.config.tasks)):
         raise ModelKindError(f"this {name} has no head for {task!r}; its tasks are {', '.join(tasks)}")
     return {"task": task}
+
+
+def check_probabilities(**values: float) -> None:
+    """Checks that all values are probabilities.
+
+    Args:
+        values: the values by their names.
+
+    Raises:
+        ValueError: for the first one that is not between 0 and 1; the message names it.
+    """
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name}={value} must be a probability, between 0 and 1")

@@ -26,8 +26,8 @@ from transformers import (
     VisionTextDualEncoderConfig,
 )
 
-from ..configuration.configuration_clip_resnet import REDUCTION, ClipResNetConfig
 from ..configuration.configuration_mla import MlaConfig
+from ..configuration.configuration_mla_base import REDUCTION, ClipResNetConfig
 from ..configuration.errors import ModelFolderError, first_line
 from .modeling_mla import MlaModel
 

@@ -22,8 +22,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
-from .losses.distances import pairwise_distances, same_label
-from .losses.hinge import annealed_hinge_loss, hinge_hardness
+from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
 from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states

@@ -17,8 +17,16 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaConfig
 from ..configuration.text_towers import TextTower, text_tower
-from .acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, NonNativeEmbedding, languages_of_rows
-from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
+from .acquirer import (
+    AcquiredBlock,
+    AcquiredEmbedding,
+    Acquirer,
+    BatchLanguages,
+    MasksByLanguage,
+    NonNativeEmbedding,
+    RowsByLanguage,
+    languages_of_rows,
+)
 from .modeling_common import Call, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, features_of, new_native_model, register_native

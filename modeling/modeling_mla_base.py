@@ -25,12 +25,11 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_clip_resnet import ClipResNetConfig
+from ..configuration.configuration_mla_base import ClipResNetConfig
 from ..configuration.configuration_two_tower import text_positions
 from ..configuration.errors import ModelKindError
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
-from .modeling_clip_resnet import ClipResNetModel
 from .modeling_common import Call, asks_for_states, encode_by_length, is_exporting, tower_keywords
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
@@ -45,6 +44,7 @@ from .modeling_dual_encoder import (
 )
 from .modeling_etcl import EtclModel
 from .modeling_mural import MuralModel
+from .native_tower import ClipResNetModel
 
 # So that a `VisionTextDualEncoderModel` with such an image tower can be loaded by itself.
 AutoModel.register(ClipResNetConfig, ClipResNetModel, exist_ok=True)

@@ -25,8 +25,15 @@ from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
 from ..configuration.errors import InputError, ModelKindError
 from ..configuration.pretrained import load_model
-from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
-from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
+from .acquirer import (
+    AcquiredBlock,
+    Acquirer,
+    BatchLanguages,
+    MasksByLanguage,
+    RowsByLanguage,
+    initialize_linears,
+    load_plain_state_dict,
+)
 from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, in_dtype_of
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model

@@ -1,6 +1,6 @@
 """SMALR: scalable multilingual aligned language representation (Burns et al. 2020), built on MULE (Kim et al. 2020).
 
-Words of all languages get universal embeddings (`word_embedding`), which one recurrent encoder reads. Images are given
+Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Images are given
 as features of a backbone and go through two layers. Training aligns the languages by masked cross-language modelling,
 an adversarial language classifier and neighborhood constraints (section 3); a trained model needs none of these.
 """
@@ -16,7 +16,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import MASK_ID, SPECIAL_IDS, SmalrConfig
-from .losses.distances import pairwise_distances, same_label
 from .losses.smalr import (
     SentenceGrid,
     adversarial_language_loss,
@@ -26,12 +25,19 @@ from .losses.smalr import (
     sentence_grid,
     smalr_loss,
 )
-from .losses.triplet import multimodal_triplet_loss
+from .losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
 from .modeling_common import FIRST_STEP, TrainingStep, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
-from .modeling_smalr_latent import SmalrLatentModel
+from .modeling_smalr_latent import (
+    HybridWordEmbedding,
+    ImageBranch,
+    LanguageAlignment,
+    SentenceEncoder,
+    SmalrLatentModel,
+    WordRows,
+    row_count,
+)
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
-from .word_embedding import HybridWordEmbedding, ImageBranch, LanguageAlignment, SentenceEncoder, WordRows, row_count
 
 
 @dataclass

@@ -7,14 +7,190 @@ one is used (hard attention) or, now and then, one of the best few, so that acci
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from transformers import PreTrainedModel, initialization as init
 
-from ..configuration.configuration_smalr import SPECIAL_IDS, SmalrConfig
-from .losses.distances import pairwise_distances, same_label
-from .losses.triplet import top_violation_triplet_loss
-from .modeling_common import FIRST_STEP, TrainingStep, WeightsAsMade
+from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID, SmalrConfig
+from .losses.triplet import pairwise_distances, same_label, top_violation_triplet_loss
+from .modeling_common import FIRST_STEP, TrainingStep, WeightsAsMade, initialized_by_itself, is_exporting
 from .modeling_dual_encoder import DualEncoderOutput, normalize
-from .word_embedding import WordRows
+
+# ---- Words ----
+# SMALR's hybrid word embedding: words of many languages in one space, few of them with parameters of their own
+# (Burns et al. 2020, section 3.1).
+#
+# A word id of a language is mapped to a *row*. The rows are, in this order:
+#
+#     padding, [MASK], [UNK]                          embeddings
+#     the specific words of the first language, ...   word vectors, projected by the layer of their language
+#     the latent tokens                               embeddings that words of all languages share
+#
+# The row of every word is stored in one table of integers, which is fixed once the latent tokens are assigned. A word
+# that a dictionary maps to another has the row of that word (section 4).
+
+
+def row_count(config: SmalrConfig) -> int:
+    """Returns the number of rows."""
+    return SPECIAL_IDS + sum(config.specific_sizes) + config.latent_tokens
+
+
+class WordRows(nn.Module):
+    """Maps word ids of a language to rows."""
+
+    rows: Tensor
+    offsets: Tensor
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        self.config = config
+        rows, offsets = self._initial()
+        self.register_buffer("rows", rows)
+        self.register_buffer("offsets", offsets, persistent=False)
+
+    def _initial(self) -> tuple[Tensor, Tensor]:
+        """Returns the initial rows and the offsets of the languages.
+
+        Specific words have rows of their own. All other words have the row of the first latent token until they are
+        assigned, or that of [UNK] if there are no latent tokens.
+        """
+        parts = [torch.arange(SPECIAL_IDS)]
+        shared = SPECIAL_IDS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN_ID
+        start = SPECIAL_IDS
+        for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):
+            parts.append(torch.arange(start, start + specific))
+            parts.append(torch.full((size - specific,), shared))
+            start += specific
+        sizes = torch.tensor([0, *self.config.vocabulary_sizes])
+        return torch.cat(parts), sizes.cumsum(0)[:-1]
+
+    def reset(self) -> None:
+        """Restores the initial rows."""
+        rows, offsets = self._initial()
+        init.copy_(self.rows, rows)
+        init.copy_(self.offsets, offsets)
+
+    def share(self, words: Tensor, others: Tensor) -> None:
+        """Gives each of some words the row of another.
+
+        Args:
+            words ([n]), others ([n]): indices among the words of all languages, as `words` computes them.
+        """
+        self.rows[words] = self.rows[others]
+
+    def words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
+        """Returns indices among the words of all languages, special tokens first. [N, T], [N] -> [N, T]"""
+        return torch.where(input_ids < SPECIAL_IDS, input_ids, input_ids + self.offsets[language_ids, None])
+
+    def forward(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
+        """Returns the rows of word ids [N, T] in the languages [N], [N, T]."""
+        return self.rows[self.words(input_ids, language_ids)]
+
+
+class HybridWordEmbedding(nn.Module):
+    """Maps rows to universal word embeddings.
+
+    With `vector_weight`, it keeps the vectors with which training began, `initial_specific`.
+    """
+
+    initial_specific: Tensor
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        self.special = nn.Parameter(torch.empty(SPECIAL_IDS, config.hidden_size))
+        self.specific = nn.Parameter(torch.empty(sum(config.specific_sizes), config.word_size))
+        self.projections = nn.ModuleList([nn.Linear(config.word_size, config.hidden_size) for _ in config.languages])
+        self.latent = nn.Parameter(
+            torch.empty(config.latent_tokens, config.hidden_size), requires_grad=config.latent_tokens > 0
+        )
+        if config.vector_weight:
+            self.register_buffer("initial_specific", torch.zeros_like(self.specific))
+        self.sizes = [SPECIAL_IDS, *config.specific_sizes, config.latent_tokens]  # numbers of rows of each part
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Maps rows [...] to embeddings [..., width]."""
+        table, indices = self.distinct(rows)
+        return nn.functional.embedding(indices, table)
+
+    def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the embeddings of the rows that occur, each computed once, [n, width], and the index of each
+        row's embedding among them, [...]. In an exported graph, it returns those of all rows."""
+        if is_exporting():
+            return self.table(), rows
+        distinct, indices = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are contiguous
+        ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
+        counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
+        special, *specific, latent = distinct.split(counts)
+        table = [
+            self.special[special] * (special != PADDING_ID)[:, None],
+            *(layer(self.specific[own - ends[0]]) for layer, own in zip(self.projections, specific, strict=True)),
+            self.latent[latent - ends[-2]],
+        ]
+        return torch.cat(table), indices
+
+    def drift(self) -> Tensor:
+        """Returns half the squared distance of the specific words' vectors from the initial ones, the mean over the
+        languages, []."""
+        return (self.specific - self.initial_specific).square().sum() / (2 * len(self.projections))
+
+    def table(self) -> Tensor:
+        """Returns the universal embeddings of all rows, [rows, width]."""
+        is_token = torch.arange(SPECIAL_IDS, device=self.special.device) != PADDING_ID
+        specific = self.specific.split(self.sizes[1:-1])
+        own = [layer(vectors) for layer, vectors in zip(self.projections, specific, strict=True)]
+        return torch.cat([self.special * is_token[:, None], *own, self.latent])
+
+
+# ---- Smalr layers ----
+# Layers of SMALR: the sentence encoder, the image branch, and what aligns the languages in training (Burns et al.
+# 2020, section 3).
+
+
+class SentenceEncoder(nn.Module):
+    """A GRU whose state at the last word goes through a linear layer (EmbN on MULE)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gru = initialized_by_itself(nn.GRU(width, width, batch_first=True))
+        self.projection = nn.Linear(width, width)
+
+    def forward(self, words: PackedSequence) -> tuple[Tensor, PackedSequence]:
+        """Maps the words of N texts [.., width] to [N, width], and returns the states at all words too."""
+        states, last = self.gru(words)
+        return self.projection(last[-1]), states
+
+
+class ImageBranch(nn.Module):
+    """Two layers on the features of an image (the Embedding Network of Wang et al. 2018)."""
+
+    def __init__(self, config: SmalrConfig, feature_size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(feature_size, config.image_hidden_size)
+        self.norm = nn.BatchNorm1d(config.image_hidden_size)
+        self.dropout = nn.Dropout(config.image_dropout)
+        self.projection = nn.Linear(config.image_hidden_size, config.hidden_size)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps features [N, F] to embeddings [N, width] and hidden states [N, image_hidden_size]."""
+        hidden = self.norm(self.hidden(features)).relu()
+        return self.projection(self.dropout(hidden)), hidden
+
+
+class LanguageAlignment(nn.Module):
+    """Parameters that align the languages in training (sections 3.2 and 3.3).
+
+    Two layers reconstruct masked words, one for each of the two representations; all pairs of languages share them. A
+    linear layer classifies languages.
+    """
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.fill_sentence = nn.Linear(2 * width, 2 * width)
+        self.fill_text = nn.Linear(2 * width, 2 * width)
+        self.classifier = nn.Linear(width, len(config.languages))
+
+
+# ---- Latent tokens ----
 
 
 class HardAttention(nn.Module):

@@ -18,8 +18,8 @@ from transformers.image_transforms import center_crop
 from transformers.image_utils import ChannelDimension, PILImageResampling
 
 from ..configuration.errors import TrainingSetupError
+from ..configuration.strict_config import check_probabilities
 from .images import check_size, to_rgb
-from .probabilities import check_probabilities
 
 # ---- Steps of an image processor ----
 # The steps by which an image processor of transformers turns an image into pixel values, one by one.

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import normalize_language
-from .probabilities import check_probabilities
+from ..configuration.strict_config import check_probabilities
 
 CLS_TOKEN = "[CLS]"  # mBART's own, <s>, begins the text
 IMAGE_SEPARATOR_TOKEN = "[SEP']"

@@ -15,7 +15,7 @@ from tokenizers.models import WordPiece
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from .probabilities import check_probabilities
+from ..configuration.strict_config import check_probabilities
 from .text_inputs import note_cut_texts
 
 _REMEMBERED_WORDS = 1 << 16

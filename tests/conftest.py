@@ -47,8 +47,8 @@ from babelens import (  # noqa: E402
 )
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.processing_liwe import frequent_characters  # noqa: E402
+from babelens.processing.processing_smalr import frequent_words  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
-from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
 
 def pytest_collection_finish() -> None:

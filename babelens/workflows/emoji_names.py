@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..data.emoji.concepts import EmojiNames, NameTranslations
-from ..modeling.character_ngrams import hashed_ngrams
 from ..modeling.modeling_dual_encoder import normalize
+from ..modeling.modeling_ridge import hashed_ngrams
 from ..processing.processing_ridge import characters_of
 
 logger = logging.getLogger(__name__)

@@ -130,7 +130,7 @@ def load_wit(
             is in the language of the page).
         min_languages: minimum number of languages of an image; other images are left out.
         split: `train`, `validation` or `test` of the images of `source`, which share none, as MURAL's authors divide
-            WIT's training files (`training_part`); without streaming. By default all.
+            WIT's training files (`wit_split`); without streaming. By default all.
         on_bad_row: what to do with a row that does not have WIT's columns, has no address or no known language, or has
             a text longer than a caption can be: raise an error, or leave it out with a warning that counts and names
             it, at this and every later call.

@@ -20,7 +20,7 @@ from ...configuration.identity import folder_identity
 from ...configuration.locks import new_folder
 from ...configuration.output_lock import locked
 from ...modeling.modeling_smalr import SmalrModel
-from ...processing.processing_word_level import WordLevelProcessor
+from ...processing.processing_per_language import WordLevelProcessor
 from ..embedder import Embedder
 from ..sentence_encoder import SentenceEncoder
 from ..text_only import TextEncoder

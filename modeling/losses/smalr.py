@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .distances import normalize_wide, normalized_distances, same_label
-from .triplet import top_violation_triplet_loss
+from .triplet import normalize_wide, normalized_distances, same_label, top_violation_triplet_loss
 
 
 class SentenceGrid(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 
 def top_violation_triplet_loss(
@@ -113,3 +114,107 @@ def multimodal_triplet_loss(
         distances.mT, positives.mT, negatives=negatives.mT, margin=margin, top_n=top_n
     )
     return images + sentence_weight * sentences
+
+
+# ---- The hinge loss ----
+# The hinge loss of LIWE (Wehrmann et al. 2019), which moves from the sum over all negatives to the hardest one.
+#
+# All negatives together learn fast at first; the hardest alone (VSE++: Faghri et al. 2018) gives the better result in
+# the end. As in the authors' code, the loss of every anchor a and positive p, in both directions, is
+#
+#     (1 - k) sum_n v(a, p, n) + k max_n v(a, p, n),    v(a, p, n) = max(0, margin + d(a, p) - d(a, n))
+#
+# with a hardness k = 1 - rate^step that grows during training.
+
+
+def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float = 1.0, margin: float = 0.2) -> Tensor:
+    """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both directions.
+
+    The authors' code adds up the pairs of a batch instead, a factor that does not change the steps of Adamax.
+
+    Args:
+        distances: distances of images to texts, or of texts to texts (`pairwise_distances`).
+        positives: the pairs that belong together; all others are negatives.
+        hardness: k, from 0 (all negatives) to 1 (the hardest alone).
+        margin: how much further away than the positive a negative should be.
+
+    Returns:
+        A scalar.
+
+    Shape:
+        distances: [A, B]; positives: [A, B] bool; result: [].
+
+    Raises:
+        ValueError: if the mask is not boolean or has another shape, or `hardness` is not between 0 and 1.
+    """
+    if distances.dim() != 2 or positives.shape != distances.shape or positives.dtype != torch.bool:
+        raise ValueError(
+            f"distances must be [A, B] and positives the same in bool, but they are {list(distances.shape)} and "
+            f"{list(positives.shape)} {positives.dtype}"
+        )
+    if not 0 <= hardness <= 1:
+        raise ValueError(f"hardness={hardness} must be a fraction, from 0 to 1")
+    forth = _from_rows(distances, positives, hardness, margin)
+    return forth + _from_rows(distances.T, positives.T, hardness, margin)
+
+
+def hinge_hardness(step: int, rate: float = 0.991) -> float:
+    """Returns k = 1 - rate^step after a number of training steps: 0 at first, growing towards 1."""
+    return 1 - rate**step
+
+
+def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: float) -> Tensor:
+    anchor, other = positives.nonzero(as_tuple=True)  # [P]
+    violations = (margin + distances[anchor, other][:, None] - distances[anchor]).clamp(min=0)  # [P, B]
+    violations = violations.masked_fill(positives[anchor], 0)
+    losses = (1 - hardness) * violations.sum(1) + hardness * violations.amax(1)
+    return losses.sum() / max(len(losses), 1)
+
+
+# ---- Distances ----
+# Cosine distances between embeddings, and which pairs of them belong together (SMALR, LIWE).
+
+
+def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Computes the cosine distance, 1 - cos(x, y), of every row of `x` to every row of `y`.
+
+    Args:
+        x: embeddings; they need not be normalized.
+        y: embeddings of the same width.
+
+    Returns:
+        The distances, in float32 at least.
+
+    Shape:
+        x: [A, d]; y: [B, d]; result: [A, B].
+
+    Raises:
+        ValueError: if `x` and `y` are not matrices of the same width.
+    """
+    if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
+        raise ValueError(f"x and y must be [A, d] and [B, d], but are {list(x.shape)} and {list(y.shape)}")
+    return normalized_distances(normalize_wide(x), normalize_wide(y))
+
+
+def normalize_wide(x: Tensor) -> Tensor:
+    """Returns the rows of `x` [N, d] with unit length, in float32 at least."""
+    return normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+
+
+def normalized_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Computes `pairwise_distances` for rows that are normalized already, as by `normalize_wide`."""
+    # Under autocast the matrix product would run in half precision, whose rounding errors are as large as the margin.
+    with torch.autocast(x.device.type, enabled=False):
+        return 1 - x @ y.T
+
+
+def same_label(rows: Tensor, columns: Tensor) -> Tensor:
+    """Returns the mask of the pairs that belong together: those with an equal label, such as the index of their image.
+
+    Each of several sentences about an image carries that image's label:
+    `torch.arange(n_images).repeat_interleave(sentences_per_image)`.
+
+    Shape:
+        rows: [A] integer; columns: [B] integer; result: [A, B] bool.
+    """
+    return rows[:, None] == columns[None, :]

@@ -10,8 +10,7 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, NonNativeEmbedding
-from ..language_rows import BatchLanguages, RowsByLanguage
+from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, BatchLanguages, NonNativeEmbedding, RowsByLanguage
 from ..native_tower import NativeMarks
 from .config import MlaAdapterConfig
 

@@ -18,8 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
 from ...configuration.text_towers import TextTower, text_tower
-from ..acquirer import NonNativeEmbedding, languages_of_rows
-from ..language_rows import RowsByLanguage
+from ..acquirer import NonNativeEmbedding, RowsByLanguage, languages_of_rows
 from ..native_tower import native_marks, tower_parts
 from .config import MlaAdapterConfig
 from .embedding import StoredEmbedding, embedding_digest, load_embedding

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, MlaModel
 from babelens.cli.main import app
-from babelens.configuration.configuration_clip_resnet import ClipResNetConfig
+from babelens.configuration.configuration_mla_base import ClipResNetConfig
 from babelens.configuration.errors import ModelFolderError
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
-from babelens.modeling.modeling_clip_resnet import ClipResNetModel
+from babelens.modeling.native_tower import ClipResNetModel
 
 WIDTH, SPACE, POSITIONS = 64, 12, 20
 RESNET = {"width": 8, "depths": [1, 1, 1, 1], "hidden_size": SPACE, "num_attention_heads": 4, "image_size": 64}

@@ -28,12 +28,9 @@ TWO_TOWER = DUAL_ENCODER | {
 # The native model may be a MURAL or an ETCL, or have the image tower of OpenAI's ResNet CLIPs.
 MLA = TWO_TOWER | {
     "acquirer",
-    "configuration_clip_resnet",
     "configuration_etcl",
     "configuration_mla_base",
     "configuration_mural",
-    "language_rows",
-    "modeling_clip_resnet",
     "modeling_etcl",
     "modeling_mla_base",
     "modeling_mural",
@@ -43,27 +40,26 @@ MLA = TWO_TOWER | {
 MLA |= {"processing_mla", "processing_per_language"}
 # A processor with one vocabulary for all languages.
 VOCABULARY = {"processing_dual_encoder"}
-WORDS = DUAL_ENCODER | {"losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
-WORDS |= {"processing_word_level", "word_tokenizers"}
+WORDS = DUAL_ENCODER | {"losses_triplet", "modeling_word_dual_encoder", "processing_per_language", "word_tokenizers"}
 
 FILES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
     "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_etcl"} | VOCABULARY,
     "mla": MLA | {"configuration_mla", "modeling_mla"},
     "ridge": MLA
-    | {"character_ngrams", "configuration_ridge", "modeling_ridge", "processing_ridge"}
+    | {"configuration_ridge", "modeling_ridge", "processing_ridge"}
     | {"processing_dual_encoder", "processing_mla_student"},
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
     # What `from_towers` loads towers with.
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
-    | {"losses_smalr", "losses_triplet", "word_embedding", "word_vocabulary"},
-    "liwe": WORDS | {"configuration_liwe", "losses_hinge", "modeling_liwe", "processing_liwe"},
+    | {"losses_smalr"},
+    "liwe": WORDS | {"configuration_liwe", "modeling_liwe", "processing_liwe"},
     "rc3": METHOD
     | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
-    | {"losses_interpolated", "probabilities", "processing_per_language", "region_arrays"}
+    | {"losses_interpolated", "processing_per_language", "region_arrays"}
     | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
 }
 

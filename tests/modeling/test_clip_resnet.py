@@ -6,10 +6,10 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, VisionTextDualEncoderModel
 
 from babelens import MlaModel
-from babelens.configuration.configuration_clip_resnet import ClipResNetConfig
+from babelens.configuration.configuration_mla_base import ClipResNetConfig
 from babelens.configuration.errors import InputError
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
-from babelens.modeling.modeling_clip_resnet import ClipResNetModel
+from babelens.modeling.native_tower import ClipResNetModel
 
 TINY = {"width": 8, "depths": [1, 2, 1, 1], "hidden_size": 12, "num_attention_heads": 4, "image_size": 64}
 TEXT_WIDTH, VOCABULARY = 16, 20

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babelens.modeling.losses.hinge import annealed_hinge_loss, hinge_hardness
+from babelens.modeling.losses.triplet import annealed_hinge_loss, hinge_hardness
 
 
 def reference(distances, positives, hardness, margin):

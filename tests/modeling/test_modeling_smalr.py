@@ -15,12 +15,15 @@ from contracts import (
 
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.configuration.configuration_smalr import MASK_ID, PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from babelens.modeling.losses.distances import pairwise_distances, same_label
 from babelens.modeling.losses.smalr import masked_reconstruction_loss, neighborhood_loss, sentence_grid
-from babelens.modeling.losses.triplet import multimodal_triplet_loss, top_violation_triplet_loss
+from babelens.modeling.losses.triplet import (
+    multimodal_triplet_loss,
+    pairwise_distances,
+    same_label,
+    top_violation_triplet_loss,
+)
 from babelens.modeling.modeling_common import TrainingStep
-from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
-from babelens.modeling.word_embedding import HybridWordEmbedding, WordRows
+from babelens.modeling.modeling_smalr_latent import HardAttention, HybridWordEmbedding, SmalrLatentModel, WordRows
 
 TINY = {
     "languages": ["en", "de"],

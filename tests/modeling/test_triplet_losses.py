@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from babelens.modeling.losses import top_violation_triplet_loss
-from babelens.modeling.losses.distances import pairwise_distances, same_label
 from babelens.modeling.losses.smalr import (
     adversarial_language_loss,
     masked_reconstruction_loss,
@@ -20,7 +19,7 @@ from babelens.modeling.losses.smalr import (
     sentence_grid,
     smalr_loss,
 )
-from babelens.modeling.losses.triplet import multimodal_triplet_loss
+from babelens.modeling.losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]
 INPUTS = {name: torch.tensor(FIXTURE["inputs"][name], dtype=torch.float64) for name in ("image", "sent_l1", "sent_l2")}

@@ -11,8 +11,7 @@ from huggingface_hub import HfApi, ModelCard, RepoUrl
 
 from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.processing_smalr import SmalrProcessor
-from babelens.processing.word_vocabulary import frequent_words
+from babelens.processing.processing_smalr import SmalrProcessor, frequent_words
 
 
 def make_processor(**options) -> tuple[None, SmalrProcessor]:

@@ -4,7 +4,7 @@ import pytest
 
 from babelens.configuration.configuration_smalr import UNKNOWN_ID
 from babelens.configuration.errors import VocabularyError
-from babelens.processing.word_vocabulary import WordVocabulary, frequent_words
+from babelens.processing.processing_smalr import WordVocabulary, frequent_words
 
 CAPTIONS = ["a red car", "a RED bus", "a blue car, a dog"]
 

@@ -22,8 +22,8 @@ from babelens import (
     SmalrTrainer,
     SmalrTrainingArguments,
 )
+from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.processing.word_vocabulary import frequent_words
 
 # Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}

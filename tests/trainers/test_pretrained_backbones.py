@@ -21,7 +21,7 @@ from babelens import (
     SmalrTrainingArguments,
 )
 from babelens.processing.processing_liwe import frequent_characters
-from babelens.processing.word_vocabulary import frequent_words
+from babelens.processing.processing_smalr import frequent_words
 
 TEXTS = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
 METHODS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}

@@ -21,7 +21,7 @@ from babelens import (
 from babelens.configuration.errors import NonFiniteError
 from babelens.data.batching.captioned_images import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
-from babelens.processing.word_vocabulary import frequent_words
+from babelens.processing.processing_smalr import frequent_words
 
 # A training of twelve steps.
 QUICK = {

@@ -17,7 +17,7 @@ from full_disk import full_disk
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
 from babelens.data.corpus.corpus import CAPTIONS
-from babelens.data.readers import wit
+from babelens.data.readers import wit as reader
 from babelens.data.readers.wit import wit_split
 from babelens.data.readers.wit_index import COLUMNS
 
@@ -271,7 +271,7 @@ class TestSplits:
     def test_every_language_has_its_images_and_none_is_in_two(
         self, corpus: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wit, "_SIZES", (50, 9, 4))
+        monkeypatch.setattr(reader, "_SIZES", (50, 9, 4))
         found = {name: wit_split(corpus, name) for name in ("train", "validation", "test")}
         ids = [image for split in found.values() for image in split["image_id"]]
         assert len(ids) == len(set(ids))
