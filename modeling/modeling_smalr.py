@@ -1,8 +1,9 @@
 """SMALR: scalable multilingual aligned language representation (Burns et al. 2020), built on MULE (Kim et al. 2020).
 
-Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Images are given
-as features of a backbone and go through two layers. Training aligns the languages by masked cross-language modelling,
-an adversarial language classifier and neighborhood constraints (section 3); a trained model needs none of these.
+Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Images
+are given as features of a backbone and go through two layers. Training aligns the languages by masked cross-language
+modelling, an adversarial language classifier and neighborhood constraints (section 3); a trained model needs none of
+these.
 """
 
 from dataclasses import dataclass
