@@ -11,11 +11,11 @@ import numpy as np
 from accelerate import PartialState
 from datasets import Dataset
 
-from ..configuration.errors import ChangedRunError, CorpusError
+from ..configuration.errors import CorpusError
 from ..configuration.locks import is_first_process
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
-from ..data.corpus.corpus import ids_by_row, languages_of
+from ..data.corpus.corpus import languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
 from ..data.readers.bitext import read_translations
@@ -160,7 +160,7 @@ class AcquisitionRun(AcquisitionChoices):
         if self.captions is not None:
             captions = load_captions(self.captions, languages=self.languages)
             self._check_count(self.captions, languages_of(captions))
-        captions = self._compare_or_record(captions, is_broken_off)
+        self._compare_or_record(captions, is_broken_off)
         steps = self.planned_steps
         if not is_broken_off:
             self.start(train)
@@ -175,23 +175,14 @@ class AcquisitionRun(AcquisitionChoices):
     def start(self, train: Dataset) -> None:
         """Sets weights before the training to what can be computed from the translations."""
 
-    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> Dataset | None:
-        """Compares a run that goes on with what it began with; keeps what a new one begins with. Returns the captions:
-        as an earlier version read them, if one began the run."""
+    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> None:
+        """Compares a resumed run with what it began with; records what a new one begins with."""
         record = self._record(captions)
         folder = self.output / CHECKPOINTS
         if has_run:
-            try:
-                record.check(folder, may_change=_MAY_CHANGE.__contains__)
-            except ChangedRunError:
-                if captions is None or self.captions is None:
-                    raise
-                with ids_by_row():
-                    captions = load_captions(self.captions, languages=self.languages)
-                self._record(captions).check(folder, may_change=_MAY_CHANGE.__contains__)
+            record.check(folder, may_change=_MAY_CHANGE.__contains__)
         elif PartialState().is_main_process:
             record.write(folder)
-        return captions
 
     def _record(self, captions: Dataset | None) -> RunRecord:
         corpora = {"translations": self.corpus} | ({} if captions is None else {"captions": captions})

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import AutoProcessor, ProcessorMixin, set_seed
 
-from ..configuration.errors import ChangedRunError, RecipeError
+from ..configuration.errors import RecipeError
 from ..configuration.hub_code import refuse_kernels
 from ..configuration.identity import holds_weights
 from ..configuration.pretrained import load_processor
@@ -163,7 +163,7 @@ def check_finished(run: RunParts) -> None:
     Raises:
         ChangedRunError: for data or settings that are not those of the run.
     """
-    _compare(run)
+    _record(run).check(run.output / CHECKPOINTS)
 
 
 def resumed_processor(run: RunParts) -> ProcessorMixin | None:
@@ -174,19 +174,10 @@ def resumed_processor(run: RunParts) -> ProcessorMixin | None:
         ChangedRunError: for other data than the run began with, and for settings that cannot change on the way.
     """
     folder = run.output / CHECKPOINTS
-    _compare(run, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
+    _record(run).check(folder, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
     stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.recipe.all_stages))
     saved = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else next(filter(None, stages), None)
     return None if saved is None else load_processor(AutoProcessor, saved)
-
-
-def _compare(run: RunParts, **options: Any) -> None:
-    """Compares a run with the record of its beginning. Data that an earlier version began with are read as it did."""
-    try:
-        _record(run).check(run.output / CHECKPOINTS, **options)
-    except ChangedRunError:
-        run.data.number_rows()
-        _record(run).check(run.output / CHECKPOINTS, **options)
 
 
 def _record(run: RunParts) -> RunRecord:

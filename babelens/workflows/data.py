@@ -20,7 +20,7 @@ from ..data.batching.added_translations import add_translations
 from ..data.batching.streams import sample_of_stream
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
-from ..data.corpus.corpus import captions_of, ids_by_row, languages_of
+from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from .recipe import Recipe, Stage
 from .recipe_file import abbreviated
@@ -43,17 +43,8 @@ class RecipeData:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self._loaded: dict[str, Dataset | IterableDataset] = {}
-        self._by_row = False
 
     # ---- Corpora ----
-
-    def number_rows(self) -> None:
-        """Reads the data once more, as an earlier version read them: rows without an image_id get their number."""
-        self._by_row = True
-        self._loaded.clear()
-        for kind in type(self).__mro__:
-            for name in [name for name, value in vars(kind).items() if isinstance(value, cached_property)]:
-                vars(self).pop(name, None)
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
@@ -67,8 +58,7 @@ class RecipeData:
 
     def _load(self, task: str) -> Dataset | IterableDataset:
         source = self.recipe.train[task]
-        with ids_by_row(self._by_row):
-            corpus = source.load(translations=task in self.translation_tasks)
+        corpus = source.load(translations=task in self.translation_tasks)
         if source.translations is not None:
             pairs = self.recipe.train[source.translations].language_pairs
             try:

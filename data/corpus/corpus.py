@@ -15,8 +15,6 @@ the examples that a task trains on.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -90,7 +88,7 @@ def as_caption_corpus(
     elif "features" not in names:
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
     column = captions_column(names)
-    return _Normalizer(column, captions or CaptionRules(), images, split, place, number_rows=True)(dataset)
+    return _Normalizer(column, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
 
 
 def as_translation_corpus(
@@ -130,7 +128,7 @@ def as_translation_corpus(
         dataset = dataset.map(gather, remove_columns=languages, features=Features(features))
         names = _column_names(dataset)
     column = captions_column(names, ("captions", "translation"))
-    return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
+    return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, names_images=False)(dataset)
 
 
 def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
@@ -203,7 +201,7 @@ class _Normalizer:
     images: ImageRules | None
     split: str | None
     place: Place
-    number_rows: bool  # rows without an image_id get one
+    names_images: bool  # rows without an image_id get one
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
         if dataset.features.get("features", FEATURES) != FEATURES:
@@ -217,7 +215,7 @@ class _Normalizer:
         if not len(dataset):
             raise CorpusError("there are no rows")
         _refuse_broken_texts(dataset, self.place)
-        if self.number_rows and "image_id" not in dataset.column_names and not _BY_ROW.get():
+        if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
         rows: Sequence[int] = range(len(dataset))
         texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
@@ -263,14 +261,12 @@ class _Normalizer:
         texts: dict[str, list[Any]] = {"captions": list(captions)}
         if "image_id" in batch:
             texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
-        elif self.number_rows:
-            texts["image_id"] = [str(row) for row in rows]
         return texts
 
     def _features(self, features: Features) -> Features:
         """The features a dataset has when it is a corpus."""
         normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
-        if self.number_rows or "image_id" in features:
+        if self.names_images or "image_id" in features:
             normal["image_id"] = Value("string")
         return Features(normal)
 
@@ -323,7 +319,7 @@ class _Normalizer:
         places = [self.place(row) for row in rows]
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
-        elif self.number_rows:
+        elif self.names_images:
             batch["image_id"] = [_digest(cell) for cell in batch["image" if "image" in batch else "features"]]
         texts = self._texts(batch, rows, places)
         batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
@@ -336,21 +332,6 @@ class _Normalizer:
             kept = [kept[index] for index in good]
             warn_of_skipped(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
-
-
-# Whether rows without an image_id are called by their number, as in earlier versions.
-_BY_ROW: ContextVar[bool] = ContextVar("by_row", default=False)
-
-
-@contextmanager
-def ids_by_row(is_wanted: bool = True) -> Iterator[None]:
-    """A context in which datasets without a column `image_id` get the numbers of their rows as such, as in earlier
-    versions, so that a run that one of them began goes on with the same data."""
-    token = _BY_ROW.set(is_wanted)
-    try:
-        yield
-    finally:
-        _BY_ROW.reset(token)
 
 
 def _digests(dataset: Dataset) -> list[str]:

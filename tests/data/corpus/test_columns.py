@@ -1,7 +1,6 @@
 """Columns under other names: named by the caller, by languages, by WebDataset and by sentence-transformers; tables."""
 
 import json
-from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, LanguageTagError
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus.corpus import ids_by_row
 
 
 @pytest.fixture
@@ -81,8 +79,6 @@ def test_a_hub_data_set_of_images_and_texts(photos, tmp_path):
     assert ids[0] == ids[2] != ids[1]  # the same file, and another one
     loose = load_captions(Dataset.from_dict({"image": column(photos), "caption": ["a"] * 3}), language="en")
     assert list(loose["image_id"])[:2] == ids[:2]  # the same file as a path
-    with ids_by_row():
-        assert list(load_captions(tmp_path / "0.parquet", language="en")["image_id"]) == ["0", "1", "2"]
 
 
 def test_webdataset_as_datasets_reads_it(photos):
@@ -214,36 +210,6 @@ def test_a_hub_data_set_goes_straight_into_a_trainer(photos, make_mural, tmp_pat
     assert "mean_recall_pl" in trainer.measure(trainer.eval_dataset)
     with pytest.raises(CorpusError, match=r"from its arguments, as in languages=\['en'\]"):
         MuralTrainer(model, ContrastiveTrainingArguments(**settings), processing_class=processor, train_dataset=data)
-
-
-def test_a_run_of_an_earlier_version_goes_on_with_its_ids(photos, tmp_path, monkeypatch):
-    """An earlier version called rows without an image_id by their number, of which the run's record has a digest."""
-    from babelens.configuration.errors import ChangedRunError
-    from babelens.workflows import base
-    from babelens.workflows.data import RecipeData
-    from babelens.workflows.recipe import DataSource
-
-    features = datasets.Features(image=datasets.Image(), text=datasets.Value("string"))
-    Dataset.from_dict({"image": column(photos), "text": list("abc")}, features=features).to_parquet(
-        tmp_path / "0.parquet"
-    )
-    source = DataSource(str(tmp_path / "0.parquet"), options={"language": "en"})
-    monkeypatch.setattr(base, "_settings", lambda recipe, streams: {})
-
-    def run():
-        recipe = SimpleNamespace(train={"image_text": source}, all_stages=[])
-        return SimpleNamespace(recipe=recipe, data=RecipeData(recipe), output=tmp_path / "run")
-
-    earlier = run()
-    earlier.data.number_rows()
-    base._record(earlier).write(tmp_path / "run" / base.CHECKPOINTS)
-    resumed = run()
-    base._compare(resumed)
-    assert list(resumed.data.corpora["image_text"]["image_id"]) == ["0", "1", "2"]
-    other = run()
-    monkeypatch.setattr(DataSource, "load", lambda self, **given: resumed.data.corpora["image_text"].select([0, 1]))
-    with pytest.raises(ChangedRunError):
-        base._compare(other)
 
 
 def test_the_command_maps_columns(photos, tmp_path):
