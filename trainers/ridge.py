@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
-from ..data.emoji.concepts import NameTranslations, Pairs
+from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.encoding import evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel

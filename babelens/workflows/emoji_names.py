@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..data.emoji.concepts import EmojiNames, NameTranslations
+from ..data.emoji.benchmark import EmojiNames, NameTranslations
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import hashed_ngrams
 from ..processing.processing_ridge import characters_of

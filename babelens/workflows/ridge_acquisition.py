@@ -39,7 +39,7 @@ from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
-from ..data.emoji.concepts import NameTranslations, load_emoji_names
+from ..data.emoji.benchmark import NameTranslations, load_emoji_names
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..configuration.errors import CorpusError
-from ..data.emoji.concepts import Pairs
+from ..data.emoji.benchmark import Pairs
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
 from ..trainers.ridge import FEWEST, learn

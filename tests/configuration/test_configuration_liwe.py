@@ -16,7 +16,7 @@ def test_without_arguments_it_is_the_small_one():
     assert load_preset("l-liwe").to_dict() == LiweConfig(character_size=120).to_dict()
 
 
-def test_a_larger_character_costs_its_embedding_and_the_first_convolution():
+def test_the_cost_of_a_larger_character():
     with torch.device("meta"):
         small, large = (LiweModel(load_preset(name)).parameter_parts() for name in ("s-liwe", "l-liwe"))
     assert large.pop("embeddings") - small.pop("embeddings") == 96 * (4096 + 26 * 384)

@@ -34,7 +34,7 @@ def test_languages_become_canonical():
     assert config.known_languages == ["en", "zh-CN", "he"]
 
 
-def test_the_native_model_is_given_as_a_configuration_or_as_its_settings():
+def test_the_native_model_is_a_configuration_or_settings():
     base = SiglipConfig(text_config={"hidden_size": 24, "num_attention_heads": 2})
     given, spelled = MlaConfig(base_config=base), MlaConfig(base_config=base.to_dict())
     assert given.to_dict() == spelled.to_dict()
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
         MlaConfig(**settings)
 
 
-def test_ids_of_the_native_tokenizer_may_lie_beyond_the_learned_vocabulary(monkeypatch):
+def test_native_ids_may_lie_beyond_the_learned_vocabulary(monkeypatch):
     """Trainers write them; transformers warned of them each time."""
     said = []
     monkeypatch.setattr("transformers.configuration_utils.logger.warning_once", said.append)

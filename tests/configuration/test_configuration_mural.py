@@ -30,7 +30,7 @@ def test_towers_are_given_as_configurations_or_as_their_settings():
     assert type(spelled.vision_config) is ViTConfig
 
 
-def test_keys_that_a_checkpoints_configuration_drags_along_are_left_behind(tmp_path):
+def test_leftover_keys_of_a_configuration_are_dropped(tmp_path):
     """As `AutoConfig.from_pretrained("bert-base-multilingual-cased")` gives it."""
     dragging = BertConfig(hidden_size=24, num_attention_heads=2, directionality="bidi", pooler_fc_size=768)
     config = MuralConfig(text_config=dragging)
@@ -60,14 +60,14 @@ def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
         MuralConfig(**settings)
 
 
-def test_what_a_towers_folder_says_of_itself_is_no_part_of_the_model():
+def test_a_towers_folder_is_no_part_of_the_model():
     quantised = BertConfig(hidden_size=24, num_attention_heads=2)
     quantised.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
     assert not hasattr(MuralConfig(text_config=quantised).text_config, "quantization_config")
     assert quantised.quantization_config["load_in_8bit"]
 
 
-def test_a_shared_space_of_another_width_than_the_towers_is_refused():
+def test_a_shared_space_of_another_width_is_refused():
     assert MuralConfig(projection_dim=MuralConfig().projection_dim) == MuralConfig()
     with pytest.raises(ValueError, match="projection_dim=7, but the towers' shared space is"):
         MuralConfig(projection_dim=7)

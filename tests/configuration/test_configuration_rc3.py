@@ -21,7 +21,7 @@ class TestRc3Config(ConfigContract):
 MBART_50 = {"vocab_size": 250_054, "scale_embedding": True}
 
 
-def test_without_arguments_it_is_mbart_50_with_the_papers_visual_inputs():
+def test_the_default_is_mbart_50_with_visual_inputs():
     config, mbart = Rc3Config(), MBartConfig(**MBART_50)
     shared = {field.name for field in dataclasses.fields(Rc3Config)} & set(MBartConfig.__annotations__)
     assert {"d_model", "encoder_layers", "decoder_ffn_dim", "scale_embedding", "dropout", "eos_token_id"} <= shared
@@ -62,7 +62,7 @@ def test_there_are_layers_only_for_what_the_model_reads(make_rc3, visual, layers
     assert {name for name in names if name.endswith("_projection")} == {f"{layer}_projection" for layer in layers}
 
 
-def test_labels_that_nobody_gave_are_none_and_two_that_were_given_stay():
+def test_only_given_labels_are_kept():
     assert Rc3Config().num_labels == 0
     for given in ({"num_labels": 2}, {"id2label": {0: "no", 1: "yes"}}):
         config = Rc3Config(**given)

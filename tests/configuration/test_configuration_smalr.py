@@ -30,7 +30,7 @@ def parts(**options):
         return SmalrModel(SmalrConfig(**options)).parameter_parts()
 
 
-def test_fewer_than_twenty_million_are_trained_and_seven_million_remain():
+def test_seven_of_twenty_million_parameters_remain():
     """Ten languages of 10 000 words, 15 000 of the latent tokens in use (section 3; tokens that stand for no word are
     dropped)."""
     trained = parts(latent_tokens=15_000)
@@ -38,7 +38,7 @@ def test_fewer_than_twenty_million_are_trained_and_seven_million_remain():
     assert (trained["image"] + trained["transformer"]) / 1e6 == pytest.approx(7.1, rel=0.1)
 
 
-def test_specific_sizes_are_those_of_the_vocabulary_where_it_is_smaller():
+def test_specific_sizes_never_exceed_the_vocabulary():
     config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[7, 3], specific_words=5)
     assert config.specific_sizes == [5, 3]
     mule = {"languages": ["en", "de"], "vocabulary_sizes": [7, 3], "specific_words": None, "latent_tokens": 0}

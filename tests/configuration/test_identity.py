@@ -164,7 +164,7 @@ def test_the_tokenizer_counts_and_how_it_was_called_does_not(folder):
     assert model_identity(embedder.model, embedder.processor) != before
 
 
-def test_where_a_model_lies_and_what_is_said_about_it_does_not_count(folder, tmp_path):
+def test_a_models_place_and_card_do_not_count(folder, tmp_path):
     before, on_disk = identity_of(folder), folder_identity(folder)
     moved = folder.rename(tmp_path / "moved")
     config = json.loads((moved / "config.json").read_text())

@@ -66,13 +66,13 @@ KNOWN = ["en", "zh", "zh-Hant", "no", "de", "sr", "pt", "ru"]
 @pytest.mark.parametrize(
     ("asked", "meant"), [("zh-TW", "zh-Hant"), ("nb", "no"), ("de-AT", "de"), ("sr-Latn", "sr"), ("pt-BR", "pt")]
 )
-def test_an_unknown_language_is_answered_with_the_nearest_that_is_known(asked: str, meant: str) -> None:
+def test_an_unknown_language_gets_a_near_one_as_suggestion(asked: str, meant: str) -> None:
     with pytest.raises(UnknownLanguageError, match=rf"its languages are en, .*, ru; did you mean '{meant}'\?$"):
         language_id(asked, KNOWN)
 
 
 @pytest.mark.parametrize("asked", ["uk", "ja", "cs", "sv"])
-def test_another_language_is_not_offered_for_one_that_is_not_near(asked: str) -> None:
+def test_no_language_is_suggested_if_none_is_near(asked: str) -> None:
     with pytest.raises(UnknownLanguageError, match=r"its languages are en, .*, ru$"):
         language_id(asked, KNOWN)
 

@@ -22,7 +22,7 @@ def test_a_preset_builds_its_methods_model(name):
 
 
 @pytest.mark.parametrize("name", [name for name in list_presets() if preset_facts(name).get("paper")])
-def test_a_papers_total_or_the_parts_that_it_prints_are_met_within_three_percent(name):
+def test_numbers_of_parameters_are_within_3_percent_of_papers(name):
     facts = preset_facts(name)
     model = on_meta(name)
     counted = {"total": sum(p.numel() for p in model.parameters())} | model.parameter_parts()

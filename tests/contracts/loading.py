@@ -36,7 +36,7 @@ class LoadingContract(Contract):
         for name, expected in _tensors(made).items():
             _assert_drawn_alike(name, _tensors(loaded)[name], expected)
 
-    def test_a_weight_that_a_folder_lacks_leaves_the_others_as_they_are(self, model, tmp_path):
+    def test_a_missing_weight_leaves_the_others_as_they_are(self, model, tmp_path):
         model.save_pretrained(tmp_path)
         weights = load_file(tmp_path / "model.safetensors")
         for lacking in list(weights)[:: max(1, len(weights) // 4)]:

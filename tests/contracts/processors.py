@@ -31,7 +31,7 @@ class ProcessorContract(Contract):
 
     # ---- Texts ----
 
-    def test_languages_may_be_given_once_or_for_each_text_in_any_case(self, processor):
+    def test_languages_are_given_once_or_for_each_text(self, processor):
         one = processor(text=TEXTS, language="de", return_tensors="pt")
         assert_equal(dict(processor(text=TEXTS, language="DE", return_tensors="pt")), dict(one))
         assert_equal(dict(processor(text=TEXTS, language=["de"] * len(TEXTS), return_tensors="pt")), dict(one))

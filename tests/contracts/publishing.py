@@ -140,7 +140,7 @@ class PublishingContract(PublishedModelContract):
         output = model(**processor(images=image, text=texts, language=self.pipeline_languages, return_tensors="pt"))
         return output.logits_per_image[0].softmax(0)
 
-    def test_zero_shot_classification_with_labels_in_several_languages(self, published, parts):
+    def test_zero_shot_classification_in_several_languages(self, published, parts):
         if not self.has_tokenizer:
             pytest.skip("without a tokenizer")
         classify = pipeline("zero-shot-image-classification", model=str(published))

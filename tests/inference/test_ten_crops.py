@@ -73,7 +73,7 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
     np.testing.assert_allclose(together, np.concatenate([extract([wide]), extract([high])]), rtol=1e-4, atol=1e-6)
 
 
-def test_an_image_that_is_long_and_thin_is_refused_before_it_is_resized(extract):
+def test_a_long_thin_image_is_refused_before_it_is_resized(extract):
     with pytest.raises(ImageError, match="more than 100 times"):
         extract([Image.new("RGB", (1, 100_000))])
 

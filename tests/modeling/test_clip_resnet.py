@@ -200,7 +200,7 @@ def acquired(checkpoint):
     return checkpoint | acquirers | embedding
 
 
-def test_an_mla_of_the_authors_is_converted_and_loads_without_the_package(checkpoint, tmp_path, run_without_babelens):
+def test_an_mla_of_the_authors_is_converted(checkpoint, tmp_path, run_without_babelens):
     model = mla_from_openai(acquired(checkpoint), text_heads=4, vision_heads=4, sep_token_id=3)
     assert model.config.languages == ["de"] and model.config.base_config.vision_config.model_type == "clip_resnet"
     clip = clip_from_openai(checkpoint, text_heads=4, vision_heads=4)

@@ -132,7 +132,7 @@ def test_an_unknown_aggregation_is_refused():
 # ---- What CLC-C learns ----
 
 
-def test_the_first_loss_is_that_of_clc_a_and_the_last_that_of_the_weights():
+def test_the_first_and_last_loss_of_clc_c():
     scores, right = scores_with_noise(0)
     model = make("en", "de", "fr", "ja")
     losses = model.fit(scores, right)
@@ -161,7 +161,7 @@ def test_a_language_that_knows_nothing_loses_its_say():
     assert found(model(scores)) > found(means)
 
 
-def test_equal_scores_give_equal_weights_whatever_the_random_state():
+def test_equal_scores_give_equal_weights():
     models = [make("en", "de", "fr", "ja") for _ in range(2)]
     for seed, model in enumerate(models):
         torch.manual_seed(seed)
@@ -182,7 +182,7 @@ def test_hidden_units_differ_and_stay_different():
     assert change.std(0).min() > 1e-3  # units are not moved alike either
 
 
-def test_initial_weights_are_drawn_by_the_seed_of_the_configuration_alone():
+def test_initial_weights_follow_the_configurations_seed():
     torch.manual_seed(3)
     one = make("en", "de")
     torch.manual_seed(4)

@@ -45,7 +45,7 @@ def test_a_new_model_is_still_before_it_is_told_to_train(make_mural):
     assert model.training and model.text_model.training
 
 
-def test_a_frozen_tower_has_neither_dropout_nor_new_batch_statistics(make_mural):
+def test_a_frozen_tower_has_no_dropout_nor_new_statistics(make_mural):
     model, _ = make_mural(freeze=["image", "text"], text_config={"hidden_dropout_prob": 0.5})
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batch = {"input_ids": torch.tensor([[2, 7, 3]] * 2), "pixel_values": torch.randn(2, 3, 32, 32)}

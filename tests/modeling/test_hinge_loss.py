@@ -53,7 +53,7 @@ def test_without_pairs_it_is_zero_with_a_gradient():
     assert loss.item() == 0 and not distances.grad.any()
 
 
-def test_the_schedule_begins_with_all_negatives_and_ends_with_the_hardest():
+def test_the_schedule_ends_with_the_hardest_negative():
     assert hinge_hardness(0) == 0
     assert hinge_hardness(1, rate=0.75) == 0.25
     assert hinge_hardness(1000) == pytest.approx(1, abs=2e-4)

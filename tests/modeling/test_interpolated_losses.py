@@ -157,7 +157,7 @@ def test_average_probability_receives_no_gradient():
     assert average.grad is None
 
 
-def test_gradient_of_the_regularization_reaches_the_visio_textual_distances_alone():
+def test_regularization_has_gradients_for_one_side_only():
     generator = torch.Generator().manual_seed(0)
     vtr, tr = (torch.rand(4, 3, dtype=torch.float64, generator=generator) * 3 for _ in range(2))
 

@@ -264,7 +264,7 @@ def test_so_they_are_without_the_package(make_mural, run_without_babelens, tmp_p
     assert_equal(load_file(tmp_path / "again/model.safetensors"), weights)
 
 
-def test_native_weights_are_taken_under_the_names_of_earlier_versions(make_mural, make_mla_on_mural):
+def test_native_weights_under_names_of_earlier_versions(make_mural, make_mla_on_mural):
     native, _ = make_mural()
     old = {name.replace("similarity.", ""): value for name, value in native.state_dict().items()}
     model, _ = make_mla_on_mural()
@@ -309,7 +309,7 @@ def test_images_of_rc3_may_have_another_precision_than_the_model(make_rc3):
     assert all(torch.equal(one, found[0]) for one in found)
 
 
-def test_features_of_images_may_have_another_precision_than_the_model():
+def test_features_may_have_another_precision():
     for model in (SmalrModel(SmalrConfig(**TINY_SMALR)), LiweModel(LiweConfig(image_feature_size=7, hidden_size=8))):
         model.eval().to(torch.bfloat16)
         assert model.get_image_features(image_features=torch.rand(2, 7)).pooler_output.dtype == torch.bfloat16

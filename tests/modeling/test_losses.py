@@ -66,7 +66,7 @@ def test_mural_fixture(tile_size):
 
 
 @pytest.mark.parametrize("tile_size", [None, 4])
-def test_mural_fixture_of_the_weighted_total_and_its_temperature_gradient(tile_size):
+def test_mural_fixture_of_total_and_temperature_gradient(tile_size):
     image, text, left, right = inputs("mural", "image", "text", "left", "right")
     translation = 0.1 * symmetric_contrastive_loss(left, right, 0.01, margin=0.3, tile_size=tile_size)
     for value in (1.0, 0.07):
@@ -109,9 +109,7 @@ def test_etcl_fixture(name, temperature, smoothing, margin, tile_size):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("margin", [0.0, 0.3])
 @pytest.mark.parametrize("temperature", [1.0, 0.07])
-def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(
-    temperature, margin, label_smoothing, positives
-):
+def test_dense_and_tiled_losses_follow_the_formula(temperature, margin, label_smoothing, positives):
     x, y = embeddings()
     temperature = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
     options = {"margin": margin, "label_smoothing": label_smoothing, "positives": positives}
@@ -125,7 +123,7 @@ def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(
 @pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY | ONE_WAY.T], ids=["none", *POSITIVES][:4])
 @pytest.mark.parametrize("tile_size", [None, 3])
 @pytest.mark.parametrize("text_text_temperature", [None, 0.01])
-def test_the_triple_loss_and_its_gradients_are_those_of_the_formula(text_text_temperature, tile_size, positives):
+def test_the_triple_loss_follows_the_formula(text_text_temperature, tile_size, positives):
     image, a = embeddings()
     b = a.detach().flip(1).requires_grad_()
     temperature = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
@@ -206,7 +204,7 @@ def test_autocast_changes_nothing(tile_size):
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_float32_stays_close_to_float64_where_the_temperature_is_low():
+def test_float32_is_close_to_float64_at_low_temperatures():
     """600 pairs in tiles that do not divide them, against whole matrices in float64."""
     x, y = embeddings(600, 64)
     temperature = torch.tensor(0.01, dtype=torch.float64, requires_grad=True)
@@ -218,7 +216,7 @@ def test_float32_stays_close_to_float64_where_the_temperature_is_low():
 
 
 @pytest.mark.parametrize("tile_size", [None, 3])
-def test_length_does_not_matter_and_low_temperatures_do_not_overflow(tile_size):
+def test_length_does_not_matter_nor_low_temperature(tile_size):
     x, y = embeddings(dtype=torch.float32)
     with torch.no_grad():
         expected = contrastive_loss(x, y, 1e-4, tile_size=tile_size)

@@ -28,7 +28,7 @@ WIDTHS = {"align_vision_model": 32, "efficientnet": 128, "convnext": 24, "regnet
 
 
 @pytest.mark.parametrize("model_type", VISION)
-def test_the_width_of_a_vision_tower_is_that_of_its_pooled_features(model_type):
+def test_a_vision_towers_width_is_of_its_pooled_features(model_type):
     config = AutoConfig.for_model(model_type, **VISION[model_type])
     tower = build_tower(config).eval()
     with torch.no_grad():
@@ -36,7 +36,7 @@ def test_the_width_of_a_vision_tower_is_that_of_its_pooled_features(model_type):
     assert pooled.shape == (2, image_width(config)) == (2, WIDTHS.get(model_type, 16))
 
 
-def test_a_width_that_a_configuration_does_not_say_is_refused_by_name():
+def test_a_width_that_a_configuration_lacks_is_refused():
     with pytest.raises(ValueError, match="vision model 'mobilenet_v2'"):
         image_width(AutoConfig.for_model("mobilenet_v2"))
 
@@ -47,7 +47,7 @@ def test_a_tower_that_transformers_does_not_know_is_refused():
 
 
 @pytest.mark.parametrize("model_type", ["bert", "align_text_model", "albert", "mpnet", "roberta", "xlm-roberta"])
-def test_text_towers_come_without_their_pooler_and_vision_towers_with_it(model_type):
+def test_only_vision_towers_keep_their_pooler(model_type):
     tower = build_tower(AutoConfig.for_model(model_type, **TRANSFORMER, vocab_size=20))
     assert not any("pooler" in name for name, _ in tower.named_parameters())
     assert any("pooler" in name for name, _ in build_tower(AutoConfig.for_model("vit", **PATCHES)).named_parameters())

@@ -56,7 +56,7 @@ def test_the_loss_of_triplets_is_the_mean_of_three_pair_losses(etcl):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_the_texts_of_a_triplet_may_have_a_temperature_of_their_own(make_etcl):
+def test_texts_of_a_triplet_may_have_their_own_temperature(make_etcl):
     model, processor = make_etcl(triplet_text_temperature=0.02)
     output = model(**triplet_batch(processor), return_loss=True)
     image, text_a, text_b = output.image_embeds, output.text_embeds, output.paired_text_embeds

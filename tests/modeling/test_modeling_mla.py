@@ -227,7 +227,7 @@ def vision_text(encoder):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_every_text_encoder_reads_acquired_texts_at_its_own_positions(encoder):
+def test_every_text_encoder_uses_its_own_positions(encoder):
     """With a second vocabulary that equals the encoder's own, texts have the same embedding through both."""
     native = vision_text(encoder)
     table = native.text_model.get_input_embeddings()

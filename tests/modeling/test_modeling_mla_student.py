@@ -258,7 +258,7 @@ def test_distillation_is_the_mean_error_of_all_sentences(make_trainer, cached):
 
 
 @pytest.mark.parametrize("task", ["text_text", "image_text"])
-def test_training_changes_what_the_strategy_trains_and_nothing_else(make_trainer, strategy, task):
+def test_training_changes_only_what_the_strategy_trains(make_trainer, strategy, task):
     trainer = make_trainer(strategy, task)
     model = trainer.model
     before = {name: value.clone() for name, value in model.state_dict().items()}

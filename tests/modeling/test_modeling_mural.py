@@ -74,7 +74,7 @@ def test_each_task_reads_the_first_state_through_its_own_head(mural):
         assert torch.equal(model(**batch).paired_text_embeds, translations.paired_text_embeds)
 
 
-def test_the_image_text_loss_has_the_learned_temperature_and_no_margin(mural):
+def test_the_image_text_loss_has_no_margin(mural):
     model, processor = mural
     output = model(**image_text_batch(processor), return_loss=True)
     expected = symmetric_contrastive_loss(output.image_embeds, output.text_embeds, 0.1)
@@ -128,7 +128,7 @@ def test_initial_weights(make_mural):
         assert not head.bias.any()
 
 
-def test_a_text_text_head_is_added_to_align_when_it_is_loaded_as_mural(make_mural, tmp_path):
+def test_align_loaded_as_mural_gets_a_text_text_head(make_mural, tmp_path):
     align, _ = make_mural(tasks=["image_text"], temperature_init_value=0.7)
     align.save_pretrained(tmp_path)
     mural, info = MuralModel.from_pretrained(tmp_path, tasks=["image_text", "text_text"], output_loading_info=True)
@@ -139,7 +139,7 @@ def test_a_text_text_head_is_added_to_align_when_it_is_loaded_as_mural(make_mura
         assert torch.equal(mural.state_dict()[name], value), name
 
 
-def test_a_temperature_that_a_checkpoint_lacks_is_the_configured_one(mural, tmp_path):
+def test_a_missing_temperature_is_the_configured_one(mural, tmp_path):
     model, _ = mural
     weights = {name: value for name, value in model.state_dict().items() if not name.endswith("temperature")}
     model.save_pretrained(tmp_path, state_dict=weights)

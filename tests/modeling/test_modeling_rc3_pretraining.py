@@ -344,7 +344,7 @@ def test_a_data_set_may_be_missing_and_not_all():
 # ---- Negatives ----
 
 
-def test_pairs_that_share_something_are_not_each_others_negatives():
+def test_pairs_that_share_something_are_no_negatives():
     """The first and third translate one text; the second is about what the fourth is about."""
     model = make_model()
     batch = parallel_batch(identities=torch.tensor([[1, 2, 3, 4], [5, 6, 1, 7], [8, 9, 10, 9]]))

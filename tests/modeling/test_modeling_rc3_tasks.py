@@ -116,7 +116,7 @@ TRAINED_BEFORE = [Rc3Model, Rc3ForPreTraining]
 
 
 @pytest.mark.parametrize("trained", TRAINED_BEFORE, ids=lambda cls: cls.__name__)
-def test_what_was_trained_before_loads_for_a_task_and_only_its_head_is_new(make_rc3, trained, model_class, tmp_path):
+def test_a_pre_trained_model_loads_for_a_task(make_rc3, trained, model_class, tmp_path):
     before, _ = make_rc3(trained)
     before.save_pretrained(tmp_path)
     model, info = model_class.from_pretrained(tmp_path, output_loading_info=True)
@@ -295,7 +295,7 @@ def test_the_loss_is_the_mean_over_the_tokens(writer):
 
 
 @torch.no_grad()
-def test_greedy_writing_is_the_likeliest_token_at_every_place_with_and_without_a_cache(writer):
+def test_greedy_writing_takes_the_likeliest_token(writer):
     batch = visio_textual_batch()
     written = writer.generate(**batch, language="zh", max_new_tokens=6)
     assert (written[:, 0] == 8).all()
@@ -310,7 +310,7 @@ def test_greedy_writing_is_the_likeliest_token_at_every_place_with_and_without_a
 
 
 @torch.no_grad()
-def test_each_row_in_its_language_and_beams_of_a_row_with_its_image(writer):
+def test_each_row_is_written_in_its_language(writer):
     batch, languages = visio_textual_batch(), ["de", "en", "zh", "de"]
     written = writer.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
     assert written[:, 0].tolist() == [7, 6, 8, 7]

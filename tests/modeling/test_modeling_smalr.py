@@ -63,7 +63,7 @@ class TestSmalrWithBranchesAndWordsOfItsOwn(SmalrContract):
 # ---- Words ----
 
 
-def test_frequent_words_have_rows_of_their_own_and_the_others_share():
+def test_frequent_words_have_rows_and_the_others_share():
     words = WordRows(SmalrConfig(**TINY))
     ids = torch.tensor([[PADDING_ID, MASK_ID, 3, 6, 7, 8], [PADDING_ID, MASK_ID, 3, 6, 7, 7]])
     rows = words(ids, torch.tensor([0, 1]))
@@ -72,7 +72,7 @@ def test_frequent_words_have_rows_of_their_own_and_the_others_share():
     assert rows[1].tolist() == [0, 1, 7, 10, first_latent, first_latent]
 
 
-def test_words_that_share_have_the_row_of_others_and_before_that_of_unknown():
+def test_words_that_share_have_the_row_of_others():
     own = TINY | {"specific_words": None, "latent_tokens": 0, "dictionary_words": [0, 2]}
     words = WordRows(SmalrConfig(**own))
     german = torch.tensor([[3, 5, 6, 7]]), torch.tensor([1])
@@ -99,7 +99,7 @@ def test_the_embedding_is_the_table_of_all_rows():
 # ---- The latent vocabulary ----
 
 
-def test_hard_attention_takes_the_best_token_and_its_gradient_is_weighted_by_the_score():
+def test_hard_attention_takes_the_best_token():
     torch.manual_seed(0)
     attention = HardAttention(SmalrConfig(**TINY)).eval()
     torch.nn.init.normal_(attention.latent)
@@ -136,7 +136,7 @@ def latent_model() -> SmalrLatentModel:
     return model
 
 
-def test_words_without_a_token_of_their_own_are_assigned_and_unused_tokens_dropped():
+def test_words_without_a_token_are_assigned():
     latent = latent_model()
     assigned = latent.assignment()
     shared = torch.cat([assigned[4:6], assigned[10:11]])  # the rare words of both languages
@@ -184,7 +184,7 @@ def training_batch():
     }
 
 
-def test_without_the_other_terms_it_is_the_mean_over_languages_of_the_multimodal_loss():
+def test_without_other_terms_it_is_the_mean_over_languages():
     torch.manual_seed(0)
     alone = {"mask_weight": 0, "adversarial_weight": 0, "neighborhood_weight": 0, "image_dropout": 0.0}
     model = SmalrModel(SmalrConfig(**TINY | alone))
@@ -210,7 +210,7 @@ def test_every_term_reaches_its_parameters():
     assert model.alignment.fill_text.weight.grad.any() and model.alignment.classifier.weight.grad.any()
 
 
-def test_masked_sentences_are_filled_in_from_all_pairs_of_languages():
+def test_masked_sentences_use_all_pairs_of_languages():
     torch.manual_seed(0)
     model = SmalrModel(SmalrConfig(**TINY)).train()
     inputs = training_batch()
@@ -240,7 +240,7 @@ def test_masked_words_are_left_out_of_the_mean_and_read_as_mask():
     assert model.eval()(input_ids=ids, language_ids=torch.tensor([0])).masked_text_embeds is None
 
 
-def test_without_a_shared_encoder_neighbors_are_the_final_embeddings_alone():
+def test_neighbors_without_a_shared_encoder():
     """PAR-EmbN constrains sentences across languages; its languages have no words in common."""
     torch.manual_seed(0)
     alone = {"mask_weight": 0, "adversarial_weight": 0, "image_dropout": 0.0}
@@ -258,7 +258,7 @@ def test_without_a_shared_encoder_neighbors_are_the_final_embeddings_alone():
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
 
 
-def test_the_warm_up_brings_the_words_of_sentences_in_two_languages_together():
+def test_the_warm_up_brings_words_of_two_languages_together():
     torch.manual_seed(0)
     model, inputs = SmalrModel(SmalrConfig(**TINY | MULE)), training_batch()
     labels, languages = inputs["text_labels"], inputs["language_ids"]
@@ -281,7 +281,7 @@ def test_the_warm_up_brings_the_words_of_sentences_in_two_languages_together():
         model.contrastive_objective(output, positives=labels[:3])
 
 
-def test_word_vectors_are_drawn_to_those_with_which_training_began(tmp_path):
+def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
     torch.manual_seed(0)
     model, inputs = SmalrModel(SmalrConfig(**TINY | MULE | {"vector_weight": 0.5})), training_batch()
     model.load_word_vectors(torch.randn(11, 3))

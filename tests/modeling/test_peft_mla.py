@@ -73,7 +73,7 @@ def make(request):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_adapter_of_every_kind_is_trained_saved_loaded_and_switched(kind, tmp_path):
+def test_every_kind_of_adapter_is_trained_saved_and_loaded(kind, tmp_path):
     base, processor = KINDS[kind]()
     base.requires_grad_(False)
     rows = {name: IDS_OF_XLM_ROBERTA[name] for name in ("input_ids", "attention_mask")}
@@ -301,7 +301,7 @@ def test_transformers_own_calls():
 
 
 @pytest.mark.parametrize("train_embedding", [True, False])
-def test_nothing_but_the_active_adapter_and_its_embedding_is_trained(make, train_embedding):
+def test_only_the_active_adapter_is_trained(make, train_embedding):
     model = with_adapters(make(), "de", "fr", train_embedding=train_embedding)
     shared = {"shared_embedding"} if train_embedding else set()
     assert trainable(model) == {"de"} | shared
@@ -376,7 +376,7 @@ def count_checkpointed_calls(model) -> list[None]:
 # ---- Around the model ----
 
 
-def test_merging_is_refused_and_unloading_gives_the_plain_model_back(make):
+def test_merging_is_refused_and_unloading_works(make):
     model, plain = with_adapters(make(), "de"), make()
     for merge in (model.merge_and_unload, model.merge_adapter):
         with pytest.raises(ValueError, match="cannot be merged"):

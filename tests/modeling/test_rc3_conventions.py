@@ -66,7 +66,7 @@ def test_what_is_unknown_or_missing_is_named(model_class):
 
 
 @pytest.mark.parametrize("model_class", [*CLASSIFIERS, Rc3ForImageTextRetrieval])
-def test_inputs_of_a_decoder_are_of_no_effect_on_what_the_encoder_decides(model_class):
+def test_inputs_of_a_decoder_have_no_effect_on_encoder_tasks(model_class):
     """transformers' own tests give them to every encoder-decoder."""
     model, batch = make(model_class), batch_of(model_class)
     decoder = {"decoder_input_ids": batch["input_ids"], "decoder_attention_mask": None, "use_cache": False}

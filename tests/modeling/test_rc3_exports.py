@@ -48,7 +48,7 @@ def test_texts_alone(make_rc3):
     check_export(called, {name: value[:3] for name, value in batch.items()}, others, free)
 
 
-def test_the_states_of_an_exported_encoder_are_those_of_the_model_and_padding(make_rc3):
+def test_an_exported_encoder_has_the_models_states(make_rc3):
     model, batch = make_rc3()[0], visio_textual_batch()
     expected = model(**batch)
     exported = torch.export.export(model, (), batch).module()

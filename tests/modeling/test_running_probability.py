@@ -40,7 +40,7 @@ def test_saved_state_goes_on_as_if_never_interrupted():
     assert after(resumed, 0.1) == after(unbroken, 0.1) == pytest.approx(1.5 / 3)
 
 
-def test_batches_of_a_step_see_one_average_and_count_by_their_anchors():
+def test_batches_of_a_step_see_one_average():
     running = RunningProbability(10)
     after(running, 0.5)
     running.observe(torch.tensor(0.2), anchors=3)

@@ -33,7 +33,7 @@ def test_words_that_no_language_has_seen_are_one_word(make_smalr):
         assert np.abs(one - two).max() > 1e-3  # it is read, and not left out
 
 
-def test_the_latent_vocabulary_is_learned_beside_texts_of_unknown_words():
+def test_the_latent_vocabulary_beside_unknown_words():
     torch.manual_seed(0)
     model = SmalrLatentModel(SmalrConfig(**TINY)).train()
     model.vectors[SPECIAL_IDS:].normal_()

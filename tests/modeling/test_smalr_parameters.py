@@ -14,7 +14,7 @@ def benchmark(monkeypatch):
     return importlib.import_module("smalr_parameters")
 
 
-def test_ten_languages_in_twenty_million_parameters_and_seven_at_test_time(benchmark):
+def test_ten_languages_in_twenty_million_parameters(benchmark):
     counts = {row.title: row.counts() for row in benchmark.rows()}
     trained, needed = counts["SMALR"]
     assert trained < 20e6

@@ -325,7 +325,7 @@ def test_without_the_cache_the_teacher_computes_in_every_step(make_trainer):
     assert len(calls) == 4
 
 
-def test_the_native_language_is_not_trained_where_the_native_model_reads_it(make_trainer):
+def test_the_native_language_is_left_to_the_native_model(make_trainer):
     bert, tokenizer = tiny_bert()
     model, processor = student_of(tiny_clip(), bert, tokenizer, native_texts="native")
     assert list(make_trainer(model, processor).tasks["text_text"].groups) == ["de", "fr"]

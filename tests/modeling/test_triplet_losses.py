@@ -132,7 +132,7 @@ def test_distances_are_those_of_the_formula():
 
 @pytest.mark.parametrize("furthest", [False, True])
 @pytest.mark.parametrize("top_n", [1, 3, 10])
-def test_ragged_triplets_have_the_value_and_gradient_of_the_formula(top_n, furthest):
+def test_ragged_triplets_follow_the_formula(top_n, furthest):
     """Anchors without a positive, with several, without a negative, with fewer than N."""
     distances = random(6, 8).requires_grad_()
     positives = same_label(torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 0, 0, 1, 2, 2, 9, 9]))

@@ -77,7 +77,7 @@ def test_gray_values_in_no_known_range_are_refused(value: float, kind: str, tmp_
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_sixteen_bits_of_a_tiff_are_read_in_either_order_of_bytes(order: str, tmp_path: Path) -> None:
+def test_a_16_bit_tiff_is_read_in_either_byte_order(order: str, tmp_path: Path) -> None:
     values = np.array([[0, 128 * 257, 65535]], dtype=f"{order}u2")
     image = PIL.Image.fromarray(values)
     assert image.mode == {"<": "I;16", ">": "I;16B"}[order]
@@ -162,7 +162,7 @@ def test_the_limit_can_be_lowered_and_holds_before_decoding(tmp_path: Path) -> N
     check_image(jpeg(), max_pixels=3072)
 
 
-def test_a_missing_file_and_an_unknown_format_are_refused_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"nowhere\.png: no such file"):
         open_image(tmp_path / "nowhere.png")
     (tmp_path / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
@@ -181,7 +181,7 @@ def test_a_broken_png_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 101), (10_000, 1), (250, 2)])
-def test_an_image_that_is_long_and_thin_is_refused_before_it_is_decoded(size: tuple[int, int], tmp_path: Path) -> None:
+def test_a_long_thin_image_is_refused_before_it_is_decoded(size: tuple[int, int], tmp_path: Path) -> None:
     """Resized until its shorter side has 224 pixels, 1 x 10,000 would have 500 million."""
     path = tmp_path / "thin.png"
     PIL.Image.new("RGB", size).save(path)
@@ -198,7 +198,7 @@ def test_an_image_without_pixels_is_refused() -> None:
             open_image(PIL.Image.new("RGB", size))
 
 
-def test_more_than_67_million_pixels_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+def test_more_than_67_million_pixels_are_refused(tmp_path: Path) -> None:
     for side, refused in ((8192, False), (8193, True)):
         path = tmp_path / "large.png"
         PIL.Image.new("1", (8192, side)).save(path)

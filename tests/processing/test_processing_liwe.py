@@ -55,7 +55,7 @@ def test_the_same_word_is_the_same_in_every_language(processor):
     assert found[0] == found[1] == found[2]
 
 
-def test_characters_that_are_not_known_are_told_apart_from_padding(processor):
+def test_unknown_characters_are_not_padding(processor):
     (words,) = processor(text="aŁß", language="pl")["input_ids"]
     assert spelled(processor, words[0]) == "a#ss"  # folded
     assert processor.unknown_rate(["aŁß"], "pl") == 25

@@ -35,7 +35,7 @@ def bert_tokenizer(folder):
 # ---- Two vocabularies ----
 
 
-def test_each_row_is_cut_by_its_languages_vocabulary_and_padded_with_its_padding(processor, tmp_path):
+def test_each_row_is_cut_and_padded_by_its_vocabulary(processor, tmp_path):
     other = MlaProcessor(
         processor.image_processor,
         processor.tokenizer,
@@ -90,7 +90,7 @@ def test_padded_to_the_full_length_there_is_no_mask(make_mla):
     assert torch.equal(found["input_ids"][:, :length], unpadded["input_ids"])
 
 
-def test_the_native_model_says_how_long_texts_are_and_how_they_are_padded(make_mural):
+def test_the_native_model_determines_length_and_padding(make_mural):
     processor = make_mural()[1]
     clip = MlaProcessor.for_native(make_mural()[0].config, processor, processor.tokenizer, languages=["de"])
     assert (clip.max_text_length, clip.pad_to_max_length) == (64, False)
@@ -131,7 +131,7 @@ def test_the_given_tokenizers_stay_as_they_are():
 # ---- Refusals ----
 
 
-def test_a_vocabulary_without_a_beginning_is_refused_where_the_first_state_is_pooled():
+def test_pooling_the_first_state_needs_a_token_at_the_beginning():
     tokenizer = KINDS["siglip2"]()[1].tokenizer  # it ends texts with <eos>, and begins them with nothing
     for kind, works in {"clip": True, "align": False, "altclip": False}.items():
         native, processor = KINDS[kind]()
@@ -155,7 +155,7 @@ def test_a_length_that_nothing_states_must_be_given():
         MlaProcessor.for_native(*given, text_tower=declared)
 
 
-def test_a_language_that_was_not_acquired_is_refused_with_those_that_were(processor):
+def test_a_language_that_was_not_acquired_is_refused(processor):
     with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
         processor(text=TEXTS[:2], language=["de", "uk"])
 
@@ -186,7 +186,7 @@ def with_ending(template: str | None, **special: str) -> PreTrainedTokenizerFast
     ],
     ids=["no [SEP]", "no end", "[SEP] elsewhere", "no padding"],
 )
-def test_a_vocabulary_that_does_not_end_texts_with_sep_is_refused(processor, tokenizer, complaint):
+def test_a_vocabulary_without_sep_at_the_end_is_refused(processor, tokenizer, complaint):
     with pytest.raises(VocabularyError, match=complaint):
         MlaProcessor(processor.image_processor, processor.tokenizer, tokenizer)
 

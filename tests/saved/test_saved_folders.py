@@ -127,7 +127,7 @@ def test_adapters_on_their_base(root, base):
     assert {digest(value) for value in weights.values()} <= have
 
 
-def test_they_load_in_sentence_transformers_once_the_files_are_added(root, tmp_path):
+def test_sentence_transformers_loads_once_files_are_added(root, tmp_path):
     """By `export_code`, which changes no file that a folder had."""
     manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
     whole = [name for name in manifest["folders"] if (root / name / "processor_config.json").exists()]

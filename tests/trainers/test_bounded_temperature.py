@@ -91,7 +91,7 @@ def test_a_plain_trainer_computes_with_a_bounded_temperature(request, tmp_path, 
 
 
 @pytest.mark.parametrize("factory", ["make_mla", "make_mla_on_mural"])
-def test_a_native_model_that_is_trained_is_bounded_and_one_that_is_frozen_is_not_touched(request, factory):
+def test_only_a_trained_native_model_is_bounded(request, factory):
     model, processor = request.getfixturevalue(factory)()
     native = model.native_model
     weight = native.logit_scale if hasattr(native, "logit_scale") else native.temperature
@@ -109,7 +109,7 @@ def test_a_native_model_that_is_trained_is_bounded_and_one_that_is_frozen_is_not
     assert weight.item() == (torch.tensor(math.log(100)).item() if hasattr(native, "logit_scale") else LEAST)
 
 
-def test_above_its_bound_a_value_and_its_gradient_are_left_to_the_bit():
+def test_above_its_bound_value_and_gradient_are_unchanged():
     values = torch.cat([torch.linspace(MIN_TEMPERATURE, 1, 999), torch.tensor([MIN_TEMPERATURE])]).requires_grad_()
     gradient = torch.randn(len(values), generator=torch.Generator().manual_seed(0))
     found = at_least(values, MIN_TEMPERATURE)
@@ -117,7 +117,7 @@ def test_above_its_bound_a_value_and_its_gradient_are_left_to_the_bit():
     assert torch.equal(found, values) and torch.equal(values.grad, gradient)
 
 
-def test_below_its_bound_only_a_gradient_passes_that_raises_the_value():
+def test_below_its_bound_only_raising_gradients_pass():
     values = torch.tensor([-0.5, 0.0, 0.009, -0.5, 0.0, 0.009], requires_grad=True)
     gradient = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
     found = at_least(values, MIN_TEMPERATURE)

@@ -117,7 +117,7 @@ def test_a_resumed_run_names_what_it_is_computed_with_now(tmp_path, caplog, then
     assert named is None or named in warned[0]
 
 
-def test_a_run_that_resumes_with_other_batches_or_optimizer_says_so(tmp_path, caplog):
+def test_resuming_with_other_batches_or_optimizer_is_told(tmp_path, caplog):
     settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "optim": "adamw_torch"}
     shapes_trainer(tmp_path, **settings).train()
     more = settings | {"max_steps": 3, "gradient_accumulation_steps": 2}

@@ -137,7 +137,7 @@ def test_texts_are_cut_in_other_ways_in_training(tmp_path, workers):
             assert cut[task][name].shape[1] > plain[task][name].shape[1]
 
 
-def test_texts_are_cut_in_other_ways_for_the_tasks_that_are_named(tmp_path):
+def test_texts_of_named_tasks_are_cut_in_other_ways(tmp_path):
     plain, cut = (
         next(iter(shapes_trainer(tmp_path, text_augmentation=augmentation).get_train_dataloader()))
         for augmentation in (None, {"subword_dropout": 1.0, "tasks": ["image_text"]})
@@ -225,7 +225,7 @@ def test_impossible_arguments_are_refused(tmp_path, bad):
         shapes_trainer(tmp_path, **bad)
 
 
-def test_weights_of_tasks_count_with_one_optimizer_and_are_refused_where_they_would_not(tmp_path):
+def test_weights_of_tasks_count_with_one_optimizer(tmp_path):
     """LAMB divides a loss's scale away, if every task has a LAMB of its own."""
 
     def step(**settings):

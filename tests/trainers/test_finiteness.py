@@ -36,7 +36,7 @@ SAVED = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}
     ],
     ids=["lamb", "adamw", "adamax", "not clipped", "chunks", "accumulated", "two optimisers", "all at once"],
 )
-def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path, settings):
+def test_a_non_finite_gradient_stops_before_the_weights(tmp_path, settings):
     trainer = shapes_trainer(tmp_path, max_steps=4, **SAVED | settings)
     poison = PoisonGradient(step=3)
     trainer.add_callback(poison)
@@ -64,7 +64,7 @@ def test_the_last_step_is_checked_too(tmp_path):
         (TWO_RATES, "text_model.embeddings.word_embeddings.weight in task 'image_text', "),
     ],
 )
-def test_the_parameter_is_named_where_clipping_leaves_it_to_be_seen(tmp_path, settings, name):
+def test_the_parameter_is_named_unless_clipping_hides_it(tmp_path, settings, name):
     trainer = shapes_trainer(tmp_path, max_steps=2, **settings)
     trainer.add_callback(PoisonGradient(step=2, value=math.inf, name="word_embeddings"))
     with pytest.raises(NonFiniteError, match="in step 2 because of ") as raised:

@@ -68,7 +68,7 @@ def test_what_is_trained_and_what_stays_to_the_bit(tower, choice, expected, tmp_
 
 
 @pytest.mark.parametrize("train", ["none", "biases", "lora"])
-def test_batch_statistics_and_dropout_of_frozen_weights_stand_still(train, tmp_path):
+def test_batch_statistics_of_frozen_weights_stand_still(train, tmp_path):
     towers = {"image": {"train": train}, "text": {"train": "upper", "layers": 1}}
     model = shapes_trainer(tmp_path, towers=towers, **SMALL).model.train()
     norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
@@ -93,7 +93,7 @@ def test_the_option_takes_precedence_over_the_configuration(tmp_path):
     assert MuralModel.from_pretrained(tmp_path / "saved").frozen_towers == ("image", "text")
 
 
-def test_a_frozen_tower_of_the_configuration_stays_to_the_bit_through_a_resumed_run(tmp_path):
+def test_a_frozen_tower_stays_to_the_bit_in_a_resumed_run(tmp_path):
     settings = SMALL | {"freeze": ("image",), "save_strategy": "steps", "save_steps": 1}
     first = shapes_trainer(tmp_path, **settings)
     before = weights(first.model.vision_model)
@@ -118,7 +118,7 @@ def rates(trainer):
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
-def test_each_layer_has_the_rate_of_the_layer_above_times_the_decay(tmp_path):
+def test_rates_decay_from_each_layer_to_the_next(tmp_path):
     towers = {"text": {"decay": 0.5}, "image": {"train": "upper", "layers": 2, "rate": 0.1, "decay": 0.1}}
     found = rates(shapes_trainer(tmp_path, towers=towers, **SMALL))
     expected = {
@@ -256,7 +256,7 @@ def test_wrong_settings_are_refused_with_the_arguments(towers, message, tmp_path
 
 
 @pytest.mark.parametrize(("towers", "message"), MISFITS, ids=str)
-def test_settings_that_do_not_fit_the_tower_are_refused_before_training(towers, message, tmp_path):
+def test_settings_that_do_not_fit_the_tower_are_refused(towers, message, tmp_path):
     with pytest.raises(TrainingSetupError, match=message):
         shapes_trainer(tmp_path, towers=towers, **SMALL)
 

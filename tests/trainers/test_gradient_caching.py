@@ -196,7 +196,7 @@ def test_dropout_is_replayed():
         assert torch.equal(torch.rand(3), following)
 
 
-def test_word_embeddings_have_gradients_by_row_once_they_have_any():
+def test_word_embeddings_have_gradients_by_row():
     used, unused = nn.Embedding(5, 2), nn.Embedding(5, 2)
     model = nn.ModuleList([used, unused])
     rows = torch.tensor([1, 3])
@@ -249,7 +249,7 @@ def test_any_device_that_torch_can_repeat_is_replayed(monkeypatch):
 
 
 @pytest.mark.parametrize("device_type", ["cuda", "mps", "xpu", "mtia"])
-def test_the_functions_of_torchs_own_devices_are_called_as_they_are_declared(device_type):
+def test_functions_of_devices_are_called_as_declared(device_type):
     """Without such a device, the call itself can be checked: a device for both, and the state before it."""
     module, device = getattr(torch, device_type), torch.device(device_type)
     assert signature(module.get_rng_state).bind(device)

@@ -138,7 +138,7 @@ def test_a_resumed_run_ends_as_an_unbroken_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_states_follow_weights_that_change_after_they_were_computed(is_resumed: bool, tmp_path: Path) -> None:
+def test_states_follow_weights_that_change_later(is_resumed: bool, tmp_path: Path) -> None:
     expected, _ = trained(tmp_path, save_strategy="steps", save_steps=3)
     other = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "other"), **SETTINGS | {"seed": 5})
     if is_resumed:  # the checkpoint has the weights with which the states were computed before
@@ -238,13 +238,13 @@ def test_evaluation_during_training_runs_all_layers(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_where_states_change_or_layers_cannot_be_skipped_there_are_none(changes: Any, tmp_path: Path) -> None:
+def test_no_states_where_layers_cannot_be_skipped(changes: Any, tmp_path: Path) -> None:
     trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **SETTINGS | changes)
     assert trainer.frozen_towers.half_frozen is None
     assert not (tmp_path / "features").exists()
 
 
-def test_adapters_in_the_upper_layers_leave_the_lower_ones_frozen(tmp_path: Path) -> None:
+def test_adapters_in_upper_layers_leave_the_lower_frozen(tmp_path: Path) -> None:
     lora = {"train": "lora", "lora": {"layers_to_transform": [2], "r": 2}}
     on_states, read = trained(tmp_path, towers={"text": lora})
     assert read[:2] == [0, 0]
@@ -252,7 +252,7 @@ def test_adapters_in_the_upper_layers_leave_the_lower_ones_frozen(tmp_path: Path
     assert_close(on_states, with_all)
 
 
-def test_texts_of_a_stream_run_through_all_layers_beside_known_ones(tmp_path: Path) -> None:
+def test_texts_of_a_stream_run_through_all_layers(tmp_path: Path) -> None:
     changes = {"shards": {"text_text": 2}}  # texts in French are in no caption
     on_states, read = trained(tmp_path, **changes)
     with_all, read_by_all = trained(tmp_path, cache_frozen_features=False, **changes)

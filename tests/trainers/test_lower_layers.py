@@ -144,7 +144,7 @@ def outputs_and_gradients(tower):
 
 
 @pytest.mark.parametrize("config", WHOLE, ids=kind)
-def test_towers_whose_layers_share_more_than_states_run_as_a_whole(config):
+def test_towers_with_shared_positions_run_as_a_whole(config):
     tower = half_frozen(config, 1).eval()
     assert frozen_lower_layers(tower) == 2 and width(tower) is None
 

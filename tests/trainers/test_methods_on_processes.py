@@ -53,7 +53,7 @@ def test_two_processes_measure_what_one_does(tmp_path, method, data):
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_masks_of_words_are_drawn_by_each_process_and_weights_stay_the_same(tmp_path):
+def test_masks_of_words_are_drawn_by_each_process(tmp_path):
     """The layers that fill in masked words are read by the loss, outside of the wrapped model."""
     (losses, first), (others, second) = together(2, train, "smalr", tmp_path, mask=True, **HALVES[1])
     assert losses == others

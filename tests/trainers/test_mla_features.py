@@ -42,7 +42,7 @@ def test_a_model_in_another_state_has_features_of_its_own(make_mla_trainer, clip
 
 
 @pytest.mark.parametrize("task", ["text_text", "image_text"])
-def test_what_the_features_do_not_depend_on_leaves_them_in_the_cache(make_mla_trainer, clip_mla, task, tmp_path):
+def test_unrelated_changes_leave_features_in_the_cache(make_mla_trainer, clip_mla, task, tmp_path):
     """Another language, or acquirers and an embedding that were trained, see the same frozen model."""
     make_mla_trainer([task], languages=["de"])
     kept = sorted((tmp_path / "cache").rglob("*.safetensors"))
@@ -70,14 +70,14 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
         make_mla_trainer(["image_text"], cache_frozen_features=False).train()
 
 
-def test_a_run_whose_features_were_cached_before_takes_the_same_course(make_mla_trainer):
+def test_a_run_with_cached_features_takes_the_same_course(make_mla_trainer):
     trainers = [make_mla_trainer(["image_text", "text_text"]) for _ in range(2)]
     for trainer in trainers:
         trainer.train()
     assert not changed(trainers[1].model, weights(trainers[0].model))
 
 
-def test_augmentation_of_images_whose_features_are_kept_is_refused(make_mla_trainer):
+def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
     with pytest.raises(TrainingSetupError, match="image_augmentation is not read for task 'image_text'"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)

@@ -71,7 +71,7 @@ def test_impossible_arguments_are_refused(tmp_path, wrong):
 
 
 @pytest.mark.parametrize("settings", [{}, {"embed_chunk_size": 3, "max_grad_norm": 0.0}], ids=["clipped", "chunks"])
-def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(make_mla_trainer, settings):
+def test_a_non_finite_gradient_stops_before_the_weights(make_mla_trainer, settings):
     trainer = make_mla_trainer(("text_text", "image_text"), **settings)
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)

@@ -62,7 +62,7 @@ def test_batch_norm_keeps_its_statistics(make_mla_trainer, make_mla_on_mural, ca
     assert trained_parts(trainer) == {"de", "fr", "embedding"}
 
 
-def test_finetuning_on_english_leaves_the_acquirers_which_then_plug_in(make_mla_trainer, clip_mla):
+def test_finetuning_on_english_leaves_the_acquirers(make_mla_trainer, clip_mla):
     model, processor = clip_mla()
     acquired = {name: value for name, value in weights(model).items() if ".mla_" in name}
     trainer = make_mla_trainer(["image_text"], parts=(model, processor), trainable="native", max_steps=4)
@@ -86,7 +86,7 @@ def test_all_trains_everything_in_every_language(make_mla_trainer):
 
 
 @pytest.mark.parametrize("settings", [{"trainable": "native"}, {"cache_frozen_features": False}])
-def test_images_are_prepared_as_in_use_unless_augmentation_is_asked_for(make_mla_trainer, settings):
+def test_images_are_prepared_as_in_use_by_default(make_mla_trainer, settings):
     def images(**changes):
         trainer = make_mla_trainer(["image_text"], **settings | changes)
         keys = next(iter(TaskBatchSampler(trainer.train_dataset, 4, seed=0)))

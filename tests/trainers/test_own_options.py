@@ -119,7 +119,7 @@ def test_the_methods_that_read_an_option_are_named(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.methods[0])
-def test_a_default_value_of_an_option_that_is_not_read_is_accepted(kind: type, tmp_path: Any) -> None:
+def test_the_default_of_an_unread_option_is_accepted(kind: type, tmp_path: Any) -> None:
     defaults = {option: own_options(kind)[option] for option in kind.unread}
     kind(output_dir=str(tmp_path), precision="float32", **defaults)
 

@@ -62,7 +62,7 @@ def test_the_other_processors(processor, flags, name):
 
 @pytest.mark.parametrize("flags", [{}, {"architecture": "riscv64"}])
 @pytest.mark.parametrize("ratio", [0.5, 1.8])
-def test_a_product_is_timed_where_the_instructions_cannot_be_read(processor, monkeypatch, flags, ratio):
+def test_a_product_is_timed_if_instructions_are_unknown(processor, monkeypatch, flags, ratio):
     processor(flags)
     assert precision._seconds(torch.bfloat16) > 0
     monkeypatch.setattr(precision, "_seconds", {torch.bfloat16: ratio, torch.float32: 1.0}.get)
@@ -71,7 +71,7 @@ def test_a_product_is_timed_where_the_instructions_cannot_be_read(processor, mon
     assert f"{ratio:.2f} times as long" in chosen.reason
 
 
-def test_a_product_is_timed_where_torch_does_not_use_the_instructions(processor, monkeypatch):
+def test_a_product_is_timed_if_instructions_are_unused(processor, monkeypatch):
     processor(HARDWARE)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert "times as long" in fastest_precision("cpu").reason

@@ -46,7 +46,7 @@ def made(method: str, backbone: Any, image_processor: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BACKBONES)
-def test_training_leaves_the_backbone_and_encodes_every_image_once(name, method, tmp_path, monkeypatch):
+def test_training_encodes_every_image_once(name, method, tmp_path, monkeypatch):
     plain, image_processor = saved_backbone(name, tmp_path / "backbone")
     before = {key: value.clone() for key, value in plain.state_dict().items()}
     trainer_class, arguments_class = METHODS[method]

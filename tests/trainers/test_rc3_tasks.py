@@ -78,7 +78,7 @@ def made(model_class, processor, **config):
 # ------------------------------------------------------------------------------------------------------- collators
 
 
-def test_rows_become_texts_with_images_and_regions_and_their_labels(inputs):
+def test_rows_become_texts_with_images_and_labels(inputs):
     examples = LabelledExamples(colour_rows(), ["de"])
     rows = examples.__getitems__([0, 1])
     assert [(row["language"], row["label"]) for row in rows] == [("de", "true"), ("de", "false")]
@@ -206,7 +206,7 @@ def test_each_task_is_learned_from_its_english_data(model_class, data, config, s
     assert losses[-1] < losses[0] / 2, losses
 
 
-def test_extracted_regions_are_of_augmented_images_in_training_alone(rc3_processor, tmp_path):
+def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_path):
     torch.manual_seed(0)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[REGION_SIZE], depths=[1], layer_type="basic")
     extractor = RegionExtractor.from_encoder(ResNetModel(config), rc3_processor.image_processor, grid=2)
@@ -252,7 +252,7 @@ def test_evaluations_are_by_language_and_their_mean(rc3_processor, tmp_path):
     assert "eval_test_accuracy_de" in run.evaluate({"test": TaskData(colour_rows(), ["de"])})
 
 
-def test_settings_of_texts_and_of_generation_are_kept_with_the_model(rc3_processor, tmp_path):
+def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path):
     model = made(Rc3ForConditionalGeneration, rc3_processor, visual="patches")
     kept = {"num_beams": 3, "max_new_tokens": 5}
     run = trainer(
@@ -311,7 +311,7 @@ def test_two_images_of_a_row_are_drawn_together():
     assert nameless.image_ids[:2] == ["0", "1"]
 
 
-def test_translations_are_those_of_generate_as_sacrebleu_judges_them(rc3_processor):
+def test_translations_are_those_of_generate(rc3_processor):
     metrics = pytest.importorskip("sacrebleu").metrics
     model = made(Rc3ForConditionalGeneration, rc3_processor, visual="patches").eval()
     view = triplets(CORPUS, [("en", "de"), ("en", "fr")])
@@ -355,7 +355,7 @@ def test_languages_that_nobody_knows_are_refused(rc3_processor, tmp_path):
         LabelledExamples(colour_rows(), ["sw"])
 
 
-def test_data_without_labels_and_models_without_tasks_are_refused(rc3_processor, tmp_path):
+def test_data_without_labels_or_tasks_are_refused(rc3_processor, tmp_path):
     with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
         LabelledExamples(colour_rows().remove_columns("label"))
     with pytest.raises(TypeError, match="Rc3Model is for none of RC3's tasks"):

@@ -106,7 +106,7 @@ def test_an_epoch_reads_every_example_about_once(tmp_path):
     assert sorted(key.position for key in keys) == list(range(48))
 
 
-def test_captions_of_the_strict_data_are_parallel_texts_if_asked_for(tmp_path):
+def test_captions_of_strict_data_may_be_parallel_texts(tmp_path):
     data = rc3_data() | {"parallel": TaskData(rc3_data()["parallel"], pairs=[("fr", "en")])}
     assert len(rc3_trainer(tmp_path, data=data).train_dataset.tasks["parallel"]) == 16
     trainer = rc3_trainer(tmp_path, data=data, parallel_captions=True, max_steps=2)
@@ -296,7 +296,7 @@ def test_data_that_no_objective_learns_from_are_left_alone(tmp_path):
     assert "itm_loss" in logged and "xtcl_loss" not in logged
 
 
-def test_a_loss_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
+def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
     trainer = rc3_trainer(tmp_path)
     with torch.no_grad():
         trainer.model.matching_head.bias.fill_(torch.nan)
@@ -306,7 +306,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
     assert torch.equal(trainer.model.lm_head.weight, before)
 
 
-def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
+def test_a_non_finite_gradient_stops_before_the_weights(tmp_path):
     trainer = rc3_trainer(tmp_path, max_steps=2)
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)

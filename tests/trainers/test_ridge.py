@@ -6,7 +6,7 @@ import torch
 from tokenizers import normalizers
 
 from babelens.configuration.errors import CorpusError
-from babelens.data.emoji.concepts import NameTranslations
+from babelens.data.emoji.benchmark import NameTranslations
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor

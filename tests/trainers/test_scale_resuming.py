@@ -73,7 +73,7 @@ def test_fifty_kills_while_saving_lose_nothing(tmp_path):
     assert kills[-1].found > 5
 
 
-def test_a_checkpoint_that_is_overwritten_does_not_count_until_it_is_whole(tmp_path, monkeypatch):
+def test_a_checkpoint_counts_once_it_is_overwritten_whole(tmp_path, monkeypatch):
     """A run goes on from an earlier checkpoint than its newest one, whose folder it overwrites."""
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     shapes_trainer(tmp_path, **settings).train()

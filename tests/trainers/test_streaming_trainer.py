@@ -80,7 +80,7 @@ def test_a_run_that_is_over_is_not_trained_further(tmp_path):
     assert_same(weights(resumed.model), weights(trainer.model))
 
 
-def test_a_checkpoint_that_does_not_say_where_the_stream_stood_is_refused(tmp_path):
+def test_a_checkpoint_without_the_streams_position_is_refused(tmp_path):
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     shapes_trainer(tmp_path, **settings).train()
     with pytest.raises(FileNotFoundError, match=r"stream_0\.json"):

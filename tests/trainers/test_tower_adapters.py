@@ -38,7 +38,7 @@ class BeforeMerging(TrainerCallback):
         self.answers = embeddings(model, *self.parts)
 
 
-def test_the_merged_model_is_a_plain_one_that_answers_as_the_trained_one(tmp_path):
+def test_the_merged_model_answers_as_the_trained_one(tmp_path):
     trainer = shapes_trainer(tmp_path, **SMALL | SAVED)
     plain = shapes_trainer(tmp_path, **SMALL | {"towers": None}).model
     unmerged = BeforeMerging(trainer.processing_class, trainer.eval_dataset)
@@ -59,7 +59,7 @@ def test_the_merged_model_is_a_plain_one_that_answers_as_the_trained_one(tmp_pat
     np.testing.assert_allclose(embeddings(loaded, *unmerged.parts), merged, atol=1e-6)  # in another memory layout
 
 
-def test_the_initial_adapters_follow_from_the_seed_and_take_no_random_numbers(tmp_path):
+def test_the_initial_adapters_follow_from_the_seed(tmp_path):
     state = torch.get_rng_state()
     first, again = (weights(shapes_trainer(tmp_path, **SMALL).model) for _ in range(2))
     assert_same(first, again)
@@ -71,7 +71,7 @@ def test_the_initial_adapters_follow_from_the_seed_and_take_no_random_numbers(tm
     assert set(weights(plain.model)) != set(first)
 
 
-def test_a_checkpoint_holds_the_adapters_and_resumes_to_the_same_weights(tmp_path):
+def test_a_checkpoint_resumes_with_its_adapters(tmp_path):
     unbroken = shapes_trainer(tmp_path / "unbroken", **SMALL | SAVED)
     unbroken.train()
     resumed = shapes_trainer(tmp_path / "resumed", **SMALL)

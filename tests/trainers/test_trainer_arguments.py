@@ -87,7 +87,7 @@ def test_the_evaluation_loss_is_that_of_one_batch(given):
     assert predicted.metrics["test_loss"] == pytest.approx(2 * np.mean(losses), rel=1e-5)
 
 
-def test_predictions_are_embeddings_with_the_image_of_each_caption(given):
+def test_predictions_are_embeddings_and_images(given):
     trainer = MuralTrainer(**given)
     predicted = trainer.predict(shapes_corpus())
     assert [side.shape for side in predicted.predictions] == [(48, 32), (16, 32)]
@@ -97,7 +97,7 @@ def test_predictions_are_embeddings_with_the_image_of_each_caption(given):
 
 
 @pytest.mark.parametrize("metric", [None, "mean_recall", "loss"])
-def test_the_best_model_is_found_by_recall_unless_a_metric_is_named(tmp_path, metric):
+def test_the_best_model_is_found_by_recall_by_default(tmp_path, metric):
     chosen = {"metric_for_best_model": metric} if metric else {}
     trainer = shapes_trainer(tmp_path, load_best_model_at_end=True, **SEARCH, **chosen)
     trainer.train()
@@ -116,7 +116,7 @@ def test_a_metric_that_is_not_measured_is_refused_by_name(tmp_path, given):
         MuralTrainer(**given | {"args": trainer.args, "eval_dataset": named})
 
 
-def test_languages_that_the_model_does_not_read_are_refused_before_the_training(make_mla_trainer):  # noqa: F811
+def test_unread_languages_are_refused_before_the_training(make_mla_trainer):  # noqa: F811
     trainer = make_mla_trainer(model={"languages": ["de"]}, languages=["de"])
     with pytest.raises(TrainingSetupError, match=r"fr.*eval_languages"):
         trainer.evaluate(shapes_corpus())

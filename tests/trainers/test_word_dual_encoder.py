@@ -75,7 +75,7 @@ def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
     assert torch.equal(some(examples, [seed, 0])["input_ids"], encoded["input_ids"])
 
 
-def test_sentences_in_a_column_are_translations_where_captions_stand_in_the_same_order(processor):
+def test_sentences_in_the_same_order_are_translations(processor):
     """Five captions in two languages translate each other; a third language has three."""
     words = {"en": "thing", "de": "ding", "fr": "chose"}
     captions = {tag: [f"{word}{n}" for n in range(3 if tag == "fr" else 5)] for tag, word in words.items()}
@@ -94,7 +94,7 @@ def test_sentences_in_a_column_are_translations_where_captions_stand_in_the_same
     assert read["fr"] != read["en"] and set(read["fr"]) == set("012")
 
 
-def test_smalr_is_trained_at_a_constant_rate_without_clipping_on_the_papers_batches(tmp_path):
+def test_smalr_is_trained_as_the_paper_says(tmp_path):
     arguments = SmalrTrainingArguments(output_dir=str(tmp_path), report_to="none")
     assert (arguments.per_device_train_batch_size, arguments.sentences_per_image) == (450, 2)
     assert (arguments.lr_scheduler_type, arguments.max_grad_norm) == ("constant", 0)
@@ -166,7 +166,7 @@ def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
     assert losses[-1] < losses[0]
 
 
-def test_a_gradient_that_is_no_number_stops_liwe_before_its_weights(liwe_trainer):
+def test_a_non_finite_gradient_stops_liwe_before_its_weights(liwe_trainer):
     poison = PoisonGradient(step=3)
     liwe_trainer.add_callback(poison)
     with pytest.raises(NonFiniteError, match="in step 3"):

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.concepts import EmojiNames
 from babelens.workflows.emoji_names import names_for
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]

@@ -64,7 +64,7 @@ def test_every_step_has_one_group_and_each_group_as_many_steps():
     assert all(abs(count - 220) < 4 * (660 * 2 / 9) ** 0.5 for count in steps.values()), steps  # 4 standard deviations
 
 
-def test_a_group_goes_through_all_its_examples_before_it_repeats_one():
+def test_a_group_repeats_no_example_before_all_were_seen():
     found = batches(range(20))
     for name, size in SIZES.items():
         numbers = [number for batch in found for group, number in batch if group == name]
@@ -82,7 +82,7 @@ def test_what_a_batch_holds_follows_from_seed_and_number():
 
 
 @pytest.mark.parametrize("num_processes", [2, 3])
-def test_the_processes_of_a_step_have_one_group_and_different_examples(num_processes):
+def test_processes_share_a_group_and_no_example(num_processes):
     found = batches(range(30), num_processes=num_processes, de=24, uk=36)
     assert len(found) % num_processes == 0
     for start in range(0, len(found), num_processes):

@@ -99,7 +99,7 @@ def test_masked_words_are_those_of_the_first_text(processor, strict):
     assert torch.equal(masked[~is_masked], first[~is_masked])
 
 
-def test_an_example_is_drawn_by_its_own_seed_whatever_is_beside_it(processor, strict):
+def test_an_example_is_drawn_by_its_own_seed(processor, strict):
     whole, part = (TripletCollator(processor, 0.5)(strict[:count], SEEDS[:count]) for count in (16, 5))
     again = TripletCollator(processor, 0.5)(strict, SEEDS)
     other = TripletCollator(processor, 0.5)(strict, [seed + 1 for seed in SEEDS])
@@ -118,7 +118,7 @@ def languages_of(processor, inputs) -> set[int]:
     return set(inputs["input_ids"][torch.arange(len(lengths)), lengths - 1].tolist())
 
 
-def test_a_batch_has_one_language_on_each_side_and_each_of_the_two_on_either(processor, strict):
+def test_a_batch_has_one_language_on_each_side(processor, strict):
     given = [dict(example) for example in strict]
     for example in given[::2]:  # pairs of which the other language stands first
         for name in ("text", "language"):
@@ -184,7 +184,7 @@ def test_parallel_batch_says_what_is_alike(processor):
     assert alike.sum() > 14
 
 
-def test_texts_that_are_about_nothing_known_are_alike_by_their_words(processor):
+def test_texts_about_nothing_known_are_alike_by_words(processor):
     corpus = shapes_corpus().remove_columns(["image", "image_id"])
     batch = TranslationCollator(processor)(examples(translation_pairs(corpus, [("de", "en")]), 4), SEEDS[:4])
     assert batch["identities"].shape == (3, 4)  # as many as with images, so that processes can gather them

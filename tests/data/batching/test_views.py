@@ -116,7 +116,7 @@ class TestImageTextPairs:
 
 
 class TestTranslationPairs:
-    def test_equally_many_texts_are_paired_one_to_one_others_all_with_all_each_once(self, corpus: Dataset) -> None:
+    def test_equally_many_texts_are_paired_one_to_one(self, corpus: Dataset) -> None:
         view = translation_pairs(corpus, [("en", "de")])
         assert texts(view) == [
             ("cat one", "Katze eins"),
@@ -163,7 +163,7 @@ class TestTranslationPairs:
         assert texts(view)[2:5] == [("犬", "dog"), ("dog", "Hund"), ("dog", "Wauwau")]
         assert len(view) == 6
 
-    def test_co_captions_are_every_two_different_captions_of_an_image(self) -> None:
+    def test_co_captions_are_pairs_of_different_captions(self) -> None:
         rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
         corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
         pairs = [("en", "en"), ("de", "de")]
@@ -219,7 +219,7 @@ def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus: Dataset)
 
 
 class TestWeakPairs:
-    def test_every_two_texts_in_different_languages_however_many_there_are(self, corpus: Dataset) -> None:
+    def test_every_two_texts_in_different_languages(self, corpus: Dataset) -> None:
         view = weak_pairs(corpus, ["en", "DE"])
         assert texts(view) == [
             ("cat one", "Katze eins"),
@@ -264,7 +264,7 @@ class TestRetrievalSet:
         assert found.text_to_images == [[0], [0], [1, 3], [1, 3], [1, 3]]
         assert found.language == "de"
 
-    def test_the_same_caption_twice_in_a_row_counts_twice_as_in_the_usual_protocols(self) -> None:
+    def test_the_same_caption_twice_counts_twice(self) -> None:
         columns = {"image": [bytes_of(COLOURS[0])], "captions": [{"en": ["a", "a"]}]}
         corpus = as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
         assert retrieval_set(corpus, "en").texts == ["a", "a"]

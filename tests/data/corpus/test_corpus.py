@@ -61,7 +61,7 @@ class TestCaptions:
         assert normalize_captions("eine Katze", rules) == [caption("de", "eine Katze")]
         assert normalize_captions(["a", "b"], rules) == [caption("de", "a"), caption("de", "b")]
 
-    def test_plain_text_without_a_language_is_never_taken_for_english(self) -> None:
+    def test_plain_text_without_a_language_is_refused(self) -> None:
         with pytest.raises(CorpusError, match="'a cat' comes without a language; name it, as in language='en'"):
             normalize_captions("a cat", CaptionRules())
 
@@ -140,7 +140,7 @@ class TestCaptionCorpus:
     def test_rows_without_an_image_id_are_called_by_their_image(self) -> None:
         assert list(as_caption_corpus(image_dataset([{"en": "a"}, {"en": "b"}]))["image_id"]) == [named(0), named(1)]
 
-    def test_only_the_languages_asked_for_are_kept_and_rows_that_have_one(self) -> None:
+    def test_only_rows_in_the_wanted_languages_are_kept(self) -> None:
         dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
         corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
         assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
@@ -230,7 +230,7 @@ class TestBadImages:
         assert message.startswith("left out 300 images: row 0: image of 8 bytes: not an image")
         assert message.endswith("; and 290 more")
 
-    def test_rows_are_numbered_as_in_the_source_when_others_were_left_out(self) -> None:
+    def test_rows_keep_their_numbers_if_others_are_left_out(self) -> None:
         dataset = image_dataset([{"de": "a"}, {"en": "b"}, {"en": "c"}])
         rules = ImageRules(max_pixels=63, skip=True, skipped=[])
         corpus_rules = CaptionRules(languages=("en",))

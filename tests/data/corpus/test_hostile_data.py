@@ -117,7 +117,7 @@ class TestMetadata:
             load_captions(folder)
         assert len(load_captions(folder, on_bad_image="skip")) == 1
 
-    def test_hardly_an_image_that_can_be_read_is_refused_when_skipping(self, folder: Path) -> None:
+    def test_skipping_nearly_all_images_is_refused(self, folder: Path) -> None:
         names = ["0.png"] + [f"missing-{number}.png" for number in range(99)]
         with_metadata(folder, *({"file_name": name, "captions": {"en": "a"}} for name in names))
         with pytest.raises(BadImageError, match=r"1 of 100 images can be read.*line 2: .*; and 96 more"):
@@ -182,7 +182,7 @@ class TestParquet:
             features[[0, 1]]
 
 
-def test_half_of_a_surrogate_pair_in_a_stream_is_refused_with_its_row() -> None:
+def test_half_of_a_surrogate_pair_in_a_stream_is_refused() -> None:
     rows = [{"features": [1.0], "captions": {"en": text}} for text in ("fine 😀", "\ud83d")]
     features = Features(features=List(Value("float32")), captions={"en": Value("string")})
     stream = IterableDataset.from_generator(lambda: iter(rows), features=features)

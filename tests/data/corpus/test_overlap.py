@@ -34,7 +34,7 @@ def photos():
     return [photo(seed) for seed in range(8)]
 
 
-def test_files_that_are_the_same_and_images_that_only_look_alike_are_counted_apart(photos):
+def test_same_files_and_similar_images_are_counted_apart(photos):
     held_out = corpus([encoded(image) for image in photos[:4]])
     training = [
         corpus([encoded(photos[0]), encoded(photos[5])]),

@@ -173,7 +173,7 @@ def test_keywords_can_be_captions_too(cache: Path) -> None:
     assert other["captions"][:] != both["captions"][:]  # drawn anew for every image
 
 
-def test_languages_with_few_names_and_regional_locales_are_left_out(cache: Path) -> None:
+def test_rare_languages_and_regional_locales_are_left_out(cache: Path) -> None:
     assert emoji_manifest(cache_dir=cache)["languages"] == {"de": 5, "en": 5}
 
 

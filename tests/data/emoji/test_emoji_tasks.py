@@ -66,7 +66,7 @@ class TestEntailment:
         assert text_only_accuracy(task) == 0.5
         assert all((text.partition(" ")[2] == image_id) == label for image_id, text, _, label in rows(task))
 
-    def test_the_same_questions_in_every_language_and_run_and_others_for_another_seed(self) -> None:
+    def test_the_same_questions_in_every_language_and_run(self) -> None:
         task = rows(emoji_entailment(emoji(30), ["en", "de"]))
         assert rows(emoji_entailment(emoji(30), ["en", "de"])) == task
         english, german = task[:60], task[60:]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.data.emoji.concepts import load_emoji_names
+from babelens.data.emoji.benchmark import load_emoji_names
 from babelens.workflows.emoji_names import names_for
 
 

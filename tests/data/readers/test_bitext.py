@@ -107,7 +107,7 @@ def _refuse(**arguments):
     raise RuntimeError("read again")
 
 
-def test_a_dataset_is_written_once_for_the_same_files_and_options(tmp_path, monkeypatch):
+def test_a_dataset_is_written_once_for_the_same_options(tmp_path, monkeypatch):
     source, cache = archive(tmp_path), tmp_path / "cache"
     rows = load_bitext(source, min_score=1.04, streaming=False, cache_dir=cache)
     assert isinstance(rows, Dataset) and texts(rows) == EXPECTED[:2]

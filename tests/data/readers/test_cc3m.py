@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return write_uc2(tmp_path / "cc3m", CAPTIONS)
 
 
-def test_captions_of_an_image_come_together_under_the_name_of_its_regions(folder, tmp_path):
+def test_captions_come_together_by_the_name_of_the_regions(folder, tmp_path):
     for _ in range(2):  # read, and from the cache
         corpus = load_cc3m(folder, ["en", "de", "fr"], cache_dir=tmp_path / "cache")
         expected = {image_id(url): {k: v for k, v in captions.items() if v} for url, captions in CAPTIONS.items()}

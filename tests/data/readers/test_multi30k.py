@@ -31,7 +31,7 @@ def test_sentences_of_a_line_belong_to_the_image_of_that_line(task: Path) -> Non
     assert rows == [(1, "1018148011.jpg", "A dog.", "Ein Hund."), (2, "1029450589.jpg", "A man.", "Ein Mann.")]
 
 
-def test_plain_files_beside_their_list_and_captions_numbered_as_of_coco(tmp_path: Path) -> None:
+def test_plain_files_and_captions_numbered_as_coco(tmp_path: Path) -> None:
     (tmp_path / "test_2017_mscoco.en").write_text("A dog.\n")
     (tmp_path / "test_2017_mscoco_images.txt").write_text("COCO_train2014_000000117071.jpg#367178\n")
     assert load_multi30k(tmp_path, "test_2017_mscoco", ["en"])[:] == {
@@ -77,7 +77,7 @@ def both_tasks(task: Path) -> Path:
     return root
 
 
-def test_five_descriptions_of_the_second_task_beside_the_sentences_of_the_first(both_tasks: Path) -> None:
+def test_five_descriptions_beside_the_sentences(both_tasks: Path) -> None:
     corpus = load_multi30k(both_tasks, "val", ["en", "de"], described=["en"])
     first = [(caption["language"], caption["text"]) for caption in corpus[0]["captions"]]
     assert corpus["image_id"][0] == "1018148011.jpg"

@@ -54,7 +54,7 @@ def inside(folder, monkeypatch, tmp_path):
         monkeypatch.setattr(f"babelens.data.readers.conceptual_captions.{name.upper()}_CACHE", tmp_path / name)
 
 
-def test_multi30k_has_sentences_of_task_1_and_descriptions_of_task_2():
+def test_multi30k_has_sentences_and_descriptions():
     options = {"folder": "data/multi30k", "images": "data/flickr30k-images"}
     sentences = load_published("multi30k", **options)
     assert languages_of(sentences) == {"cs": 4, "de": 4, "en": 4, "fr": 4} and sentences[0]["image"].size == (16, 16)
@@ -103,7 +103,7 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
         load_published("cc300k", **options, images="data/cc300k/images")
 
 
-def test_sentence_pairs_are_streams_unless_they_are_wanted_otherwise():
+def test_sentence_pairs_are_streams_by_default():
     pairs = {
         "wikimatrix": ({"files": "data/wikimatrix", "min_score": 1.04}, 2),  # of four pairs, and one of a low score
         "opus": ({"files": "data/opus"}, 4),
@@ -149,7 +149,7 @@ def test_what_is_not_the_layout_is_refused_with_what_was_found(name, options, fo
         load_published(name, **options)
 
 
-def test_a_folder_of_the_same_name_is_read_where_there_are_no_options(tmp_path, monkeypatch):
+def test_a_folder_of_the_same_name_is_read_without_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("coco").mkdir()
     Path("coco/metadata.jsonl").write_text(json.dumps({"file_name": "a.jpg", "captions": {"en": "a cat"}}))
