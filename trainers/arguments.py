@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 from transformers.training_args import OptimizerNames
 
 from ..configuration.errors import TrainingSetupError
+from .optimizers import ADAMAX as ADAMAX, LAMB as LAMB, check_task_settings
 from .precision import PrecisionTrainingArguments
-from .task_settings import ADAMAX as ADAMAX, LAMB as LAMB, check_task_settings
 from .whole_checkpoints import check_numbers
 
 

@@ -21,7 +21,7 @@ from babelens.cli.main import app
 from babelens.configuration.errors import ModelFolderError, ModelKindError, UnknownLanguageError
 from babelens.configuration.open_clip import open_clip_settings
 from babelens.modeling.convert_open_clip import model_from_open_clip
-from babelens.processing.open_clip_processor import processor_from_open_clip
+from babelens.open_clip import processor_from_open_clip
 
 
 def embeddings(model, settings):
