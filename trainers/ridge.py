@@ -29,8 +29,7 @@ from ..processing.glossary import Glossary
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from .frozen_features import EncoderFeatures
-from .frozen_features import frozen_tensor
+from .frozen_features import EncoderFeatures, frozen_tensor
 from .glossary_learning import learn_glossary
 from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve, solve_linear
 

@@ -23,9 +23,8 @@ from ..modeling.modeling_liwe import LiweModel
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
-from ..processing.processing_smalr import SmalrProcessor
+from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import aligned_word_vectors, dictionary_words, word_vectors
-from ..processing.word_vocabulary import frequent_words
 from .building import ModelBuilder
 from .data import RecipeData, file_digest
 from .loading import Workflow

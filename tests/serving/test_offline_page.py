@@ -19,8 +19,7 @@ from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.text_reading import TEXTS
-from babelens.modeling.character_ngrams import hashed_ngrams
-from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.modeling.modeling_ridge import RidgeModel, hashed_ngrams
 from babelens.processing.processing_ridge import RidgeProcessor, characters_of
 from babelens.serving.offline_page import _packed, export_offline
 from babelens.trainers.ridge import learn
