@@ -55,7 +55,8 @@ def processor_from_open_clip(settings: OpenClipSettings, config: PreTrainedConfi
     """
     tokenizer = copy.deepcopy(tokenizer)
     images = _image_processor(settings, config)
-    length = settings.text.get("context_length", DEFAULT_LENGTH)
+    positions = getattr(config.text_config, "max_position_embeddings", None) or DEFAULT_LENGTH
+    length = min(settings.text.get("context_length", DEFAULT_LENGTH), positions)
     kind = config.model_type
     if settings.text.get("hf_tokenizer_name"):
         cleaning = (settings.text.get("tokenizer_kwargs") or {}).get("clean", "whitespace")
@@ -81,9 +82,10 @@ def _image_processor(settings: OpenClipSettings, config: PreTrainedConfig) -> An
             f"{settings.name}: images are resized by {mode!r} and {interpolation!r}, which transformers' processors "
             "do not do"
         )
-    side = getattr(config.vision_config, "image_size", None)
+    side = getattr(config.vision_config, "image_size", None)  # by the weights: other sizes are not read
     stated = settings.image.get("image_size", side)
-    side = stated if isinstance(stated, int) else side  # a ConvNeXt reads any size
+    if isinstance(stated, int) and config.vision_config.model_type == "convnext":  # which reads any size
+        side = stated
     square = {"height": side, "width": side}
     how = {
         "resample": Resampling.BICUBIC if interpolation == "bicubic" else Resampling.BILINEAR,

@@ -165,7 +165,7 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
-    from ..configuration.output_lock import locked
+    from ..configuration.locks import locked
     from ..trainers.checkpoints import atomic_directory, prepare_saving
 
     with locked(output):

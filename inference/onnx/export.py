@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
 from ...configuration.files import atomic_file, errors_naming
 from ...configuration.identity import folder_identity
-from ...configuration.locks import new_folder
-from ...configuration.output_lock import locked
+from ...configuration.locks import locked, new_folder
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ..embedder import Embedder

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from babelens.configuration.errors import ArgumentError, SaveError
-from babelens.configuration.locks import in_turn, locked_path, new_folder
-from babelens.configuration.locks import locked
+from babelens.configuration.locks import in_turn, locked, locked_path, new_folder
 from babelens.trainers.frozen_features import frozen_features
 
 HOLD = """
