@@ -5,6 +5,7 @@ processes), and updates the weights. The trainer of a method names its tasks and
 model computes the loss from the embeddings (`contrastive_objective`).
 """
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -41,6 +42,8 @@ from .processes import check_shardable, gather_labels, gather_rows, make_shardab
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .tower_features import FrozenTowers
 from .tower_training import TrainedTowers, check_frozen, checked_training, frozen_by
+
+logger = logging.getLogger(__name__)
 
 
 class ContrastiveTrainer(BabelensTrainer):
@@ -256,6 +259,8 @@ class ContrastiveTrainer(BabelensTrainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
+        if self.args.should_log:
+            self._warn_of_no_negatives(max_steps, train_dataloader)
         if self._miner is not None:
             self._miner.start(resume_from_checkpoint)
         # FSDP shards the weights when it wraps the model below.
@@ -268,6 +273,16 @@ class ContrastiveTrainer(BabelensTrainer):
             self._sync_replicated_trainable_parameters(model)
             shard_embedding_methods(model)
         return model, loader
+
+    def _warn_of_no_negatives(self, max_steps: int, train_dataloader: DataLoader) -> None:
+        """Logs what of the settings teaches nothing, which the losses alone do not show."""
+        sizes = self._batch_sizes(self._train_batch_size)
+        compares = hasattr(self.model.config, "image_text_loss")  # others may compare with frozen embeddings
+        for task in self.tasks if compares else ():
+            if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
+                logger.warning("%s: an example alone in its batch has no negatives, and teaches nothing", task)
+        if self._miner is not None and max_steps <= len(train_dataloader) // self.args.gradient_accumulation_steps:
+            logger.warning("hard_negatives: the training ends with its first epoch, before which none are mined")
 
     def order_epoch(self, epoch: int) -> None:
         """Sets the order of the examples of an epoch that begins, by hard negatives if there are any."""

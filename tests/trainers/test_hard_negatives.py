@@ -103,6 +103,16 @@ def test_a_run_resumes_in_the_middle_of_a_mined_epoch(tmp_path):
         assert_same(weights(resumed.model), weights(unbroken.model))
 
 
+def test_what_has_no_negatives_says_so(tmp_path, caplog):
+    shapes_trainer(tmp_path, **SETTINGS | {"max_steps": 4}).train()
+    shapes_trainer(tmp_path, max_steps=1, per_device_train_batch_size=1).train()
+    told = [record.getMessage() for record in caplog.records if "negatives" in record.getMessage()]
+    assert [each.partition(":")[0] for each in told] == ["hard_negatives", "image_text", "text_text"]
+    caplog.clear()
+    shapes_trainer(tmp_path, **SETTINGS | {"max_steps": 5}).train()
+    assert "ends with its first epoch" not in caplog.text and "teaches nothing" not in caplog.text
+
+
 def test_what_cannot_be_mined_is_refused(tmp_path):
     with pytest.raises(TrainingSetupError, match="neither in streams nor in groups of languages"):
         shapes_trainer(tmp_path, hard_negatives=2, shards={"image_text": 2})
