@@ -10,6 +10,7 @@ from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3Model
 from babelens.configuration.errors import ComparisonError, CorpusError, ModelKindError, SaveError
+from babelens.configuration.locks import locked_path
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.analysis import svcca
 from babelens.inference.embedder import Embedder
@@ -298,3 +299,13 @@ def test_images_and_labels_are_in_one_map(result, clip_folder, tmp_path):
     assert found["classes"] == ["cat", "dog"] and found["targets"] == [0] * 4 + [1] * 4
     assert np.shape(found["images"]) == (8, 2) and found["labels"][1][1] == [None, None]
     assert found["accuracy"]["de"] == 50  # of one label
+
+
+def test_a_figure_that_another_command_draws(run, mural_folder, captioned, tmp_path):
+    """Its numbers would lie beside the figure of the other."""
+    with locked_path(tmp_path / "map.svg"):
+        refused = run(
+            "analyze", "languages", mural_folder, "--data", captioned, "--output", tmp_path / "map.svg", code=1
+        )
+        assert isinstance(refused.exception, SaveError) and "map.svg is in use by process" in str(refused.exception)
+    assert list(tmp_path.iterdir()) == []

@@ -124,9 +124,6 @@ def commands(folder: Path) -> dict[str, Command]:
         "export": Command(["export", clip, *at], "export"),
         "export in place": Command(["export", "{output}", *at], "copy", before="convert"),
         "export stock": Command(["export", clip, *at, "--format", "transformers"], "stock"),
-        "figure": Command(
-            ["analyze", "languages", clip, "--data", str(folder / "shapes"), *at], "figure.svg", compared=(".svg",)
-        ),
     }
 
 
