@@ -51,8 +51,9 @@ class RidgeConfig(MlaBaseConfig):
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
         shortest_ngram, longest_ngram: Numbers of characters of the n-grams.
         rank: Number of directions of the embeddings that are predicted; at most their width.
-        gloss_weights: For each language, the weight of the native model's embedding of the text translated word by
-            word, beside the direction that the map predicts. Empty for a model without glossaries.
+        gloss_weights: The weight of the native model's embedding of the text translated word by word, beside the
+            direction that the map predicts: of the shared map, and of the map of each language. Empty for a model
+            without glossaries.
 
     Raises:
         LanguageTagError: if a tag names no language.
@@ -82,9 +83,10 @@ class RidgeConfig(MlaBaseConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.longest_ngram < self.shortest_ngram:
             raise ValueError(f"longest_ngram={self.longest_ngram} is less than shortest_ngram={self.shortest_ngram}")
-        if len(self.gloss_weights) not in (0, len(self.languages)):
+        if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
             raise ValueError(
-                f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages"
+                f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages, and needs "
+                "one more than those"
             )
         if isinstance(self.text_config, dict):
             kind = self.text_config.get("model_type")

@@ -397,7 +397,7 @@ class RidgeModel(MlaPreTrainedModel):
         0 where no word is known."""
         if ids is None or mask is None:
             return None, None
-        weights = torch.tensor([0.0, *self.config.gloss_weights], device=ids.device)[indices]
+        weights = torch.tensor(list(self.config.gloss_weights), device=ids.device)[indices]
         read = mask.any(1)
         weights = torch.where(read, weights, 0.0)
         if is_exporting():

@@ -7,7 +7,7 @@ known word that is spelled most alike, which finds most inflected forms.
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 _APOSTROPHES = "'’ʻʼ`ꞌ-"
@@ -88,10 +88,10 @@ class Glossary:
         self.entries = dict(entries)
         self._nearest: dict[str, str] = {}
 
-    def units_of(self, text: str) -> list[str]:
-        """The words of a text; in scripts without spaces, the known pieces."""
+    def units_of(self, words: Iterable[str]) -> list[str]:
+        """Words as they are, and in scripts without spaces the known pieces of them."""
         units: list[str] = []
-        for word in words_of(text):
+        for word in words:
             units += segmented(word, self.entries) if is_joined(word[0]) else [word]
         return units
 
@@ -99,7 +99,7 @@ class Glossary:
         """Translates a text word by word; words that are not known are left out, and those
         after the fortieth."""
         found: list[str] = []
-        for word in self.units_of(text):
+        for word in self.units_of(words_of(text)):
             native = self.entries.get(word)
             if native is None:
                 native = word if word in self.native_words else self.entries.get(self.nearest(word), "")
@@ -107,13 +107,13 @@ class Glossary:
                 found.append(native)
         return " ".join(found[:_MOST_WORDS])
 
-    def known(self, text: str) -> float:
-        """The share of a text's characters that are in words of the language, from 0 to 1."""
-        return _share(text, (unit for unit in self.units_of(text) if unit in self.entries))
+    def known(self, words: Sequence[str]) -> float:
+        """The share of the characters of words (`words_of`) that are in words of the language, from 0 to 1."""
+        return _share(words, (unit for unit in self.units_of(words) if unit in self.entries))
 
-    def native(self, text: str) -> float:
-        """The share of a text's characters that are in native words, from 0 to 1."""
-        return _share(text, (word for word in words_of(text) if word in self.native_words))
+    def native(self, words: Sequence[str]) -> float:
+        """The share of the characters of words that are in native words, from 0 to 1."""
+        return _share(words, (word for word in words if word in self.native_words))
 
     @cached_property
     def native_words(self) -> set[str]:
@@ -133,15 +133,18 @@ class Glossary:
         shared = Counter(place for ngram in ngrams for place in self._by_ngram.get(ngram, ()))
         best, nearest = _ALIKE, ""
         for place, count in shared.items():
-            other = self._words[place]
-            alike = 2 * count / (len(ngrams) + len(_ngrams(other))) if count * 4 > len(ngrams) else 0.0
-            if alike > best or (alike == best and nearest and other < nearest):
-                best, nearest = alike, other
+            alike = 2 * count / (len(ngrams) + self._sizes[place])
+            if alike > best or (alike == best and nearest and self._words[place] < nearest):
+                best, nearest = alike, self._words[place]
         return nearest
 
     @cached_property
     def _words(self) -> list[str]:
         return [word for word in self.entries if not is_joined(word[0])]
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [len(_ngrams(word)) for word in self._words]
 
     @cached_property
     def _by_ngram(self) -> dict[str, list[int]]:
@@ -152,8 +155,8 @@ class Glossary:
         return found
 
 
-def _share(text: str, known: Iterable[str]) -> float:
-    length = sum(map(len, words_of(text)))
+def _share(words: Iterable[str], known: Iterable[str]) -> float:
+    length = sum(map(len, words))
     return sum(map(len, known)) / length if length else 0.0
 
 

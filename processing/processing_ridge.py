@@ -16,7 +16,7 @@ from transformers.utils import cached_file
 
 from ..configuration.errors import ModelFolderError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .glossary import Glossary
+from .glossary import Glossary, words_of
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
@@ -26,7 +26,8 @@ from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts, overl
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
-_ENOUGH = 0.5  # of a text without a language must be known words
+# Of a text without a language, so much must be words of a glossary for the map of its language, and for the glossary.
+_ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
 
 
 def as_characters(text: str) -> list[int]:
@@ -174,11 +175,12 @@ class RidgeProcessor(PerLanguageProcessor):
             UnknownLanguageError: if the model has not learned a language.
         """
         known = self.known_languages
-        if self.any_language:
-            languages = [tag if tag in known else UNDETERMINED for tag in languages]
+        glossed = [self._glossary_of(text, tag) for text, tag in zip(texts, languages, strict=True)]
         if self._glossaries:
             pairs = zip(texts, languages, strict=True)
             languages = [self.language_of(text) if tag == UNDETERMINED else tag for text, tag in pairs]
+        if self.any_language:
+            languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         native = [row for row, index in enumerate(ids) if index == 0]
@@ -206,27 +208,43 @@ class RidgeProcessor(PerLanguageProcessor):
             **layout.mask(tokens),
             "language_ids": ids,
             "character_ids": self.characters(texts).tolist(),
-            **self._glosses(texts, languages, layout),
+            **self._glosses(texts, glossed, layout),
         }
 
     def language_of(self, text: str) -> str:
         """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""
-        shares = {tag: glossary.known(text) for tag, glossary in self._glossaries.items()}
-        native = max(glossary.native(text) for glossary in self._glossaries.values())
-        best = max(shares, key=shares.__getitem__)
-        if native > shares[best] and native >= _ENOUGH:
-            return self.native_language
-        return best if shares[best] >= _ENOUGH or self.languages == [best] else UNDETERMINED
+        best, share = self._best_glossary(text)
+        if best == self.native_language:
+            return best if share >= _ENOUGH else UNDETERMINED
+        is_learned = best in self.languages
+        return best if is_learned and (share >= _ENOUGH or self.languages == [best]) else UNDETERMINED
 
-    def _glosses(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+    def _best_glossary(self, text: str) -> tuple[str, float]:
+        """The language with most of a text's words, which may be the native one, and their share."""
+        words = words_of(text)
+        shares = {tag: glossary.known(words) for tag, glossary in self._glossaries.items()}
+        native = max(glossary.native(words) for glossary in self._glossaries.values())
+        best = max(shares, key=shares.__getitem__)
+        return (best, shares[best]) if shares[best] >= native else (self.native_language, native)
+
+    def _glossary_of(self, text: str, tag: str) -> Glossary | None:
+        """The glossary by which a text is read; `tag` is the language that is stated."""
+        if not self._glossaries or tag == self.native_language:
+            return None
+        if tag == UNDETERMINED:
+            tag, share = self._best_glossary(text)
+            if share < _ENOUGH_TO_GLOSS and self.languages != [tag]:
+                return None
+        return self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
+
+    def _glosses(
+        self, texts: list[str], glossaries: list[Glossary | None], layout: TextLayout
+    ) -> dict[str, list[Any]]:
         """The tokens of texts that are translated word by word, as the native model reads them. The mask is zero in
-        rows without a word: of other languages, and where no word is known."""
+        rows without a word: without a glossary, and where no word is known."""
         if not self._glossaries:
             return {}
-        found = [
-            self._glossaries[tag].gloss(text) if tag in self._glossaries else ""
-            for text, tag in zip(texts, languages, strict=True)
-        ]
+        found = [glossary.gloss(text) if glossary else "" for text, glossary in zip(texts, glossaries, strict=True)]
         rows: list[list[int]] = [[]] * len(texts)
         if chosen := [row for row, gloss in enumerate(found) if gloss]:
             padding = "max_length" if self.pad_native else False

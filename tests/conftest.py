@@ -246,7 +246,7 @@ def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
         text = TINY_TEXT | {"vocab_size": len(tokenizer), "model_type": "bert"} if encoder else None
         languages = list(mla.config.languages)
         options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": languages}
-        options["gloss_weights"] = [0.5 + index for index in range(len(languages))] if glossaries else []
+        options["gloss_weights"] = [0.5 * index for index in range(1 + len(languages))] if glossaries else []
         model = RidgeModel(RidgeConfig(base_config=native.config, text_config=text, **options))
         model.load_native(native.state_dict())
         for name, values in model.maps.named_buffers():

@@ -20,7 +20,7 @@ _NOTHING = 0.15  # the prior of a native word that stands for nothing
 _DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
 _LEAST = 0.12  # the share of its occurrences that a word stands for a native word
 _MOST = 30_000  # sentences
-_PIECES = 2000  # of a script without spaces
+_PIECES = 2000  # of a script without spaces, beside its characters
 
 
 def learn_glossary(texts: Sequence[str], natives: Sequence[str]) -> dict[str, str]:
@@ -54,7 +54,8 @@ def _pieces(words: Iterable[str]) -> set[str]:
         return set()
     model = Tokenizer(models.Unigram())
     model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.UnigramTrainer(vocab_size=_PIECES, max_piece_length=LONGEST_PIECE, show_progress=False)
+    size = _PIECES + len({character for word in words for character in word})
+    trainer = trainers.UnigramTrainer(vocab_size=size, max_piece_length=LONGEST_PIECE, show_progress=False)
     model.train_from_iterator(words, trainer)
     return set(model.get_vocab())
 

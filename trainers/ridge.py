@@ -8,7 +8,7 @@ that neither was learned from are found better with it.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ _UNTAUGHT = 200  # sentences of a language on which the base is tried without it
 _RESAMPLES = 1000
 _UNGLOSSED = 300  # sentences of a language that say how much weight its glossary has
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
+_WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
 
 
 class Teacher(Protocol):
@@ -180,7 +181,7 @@ def learn(
         untaught = dict(zip(samples, np.split(teacher.encode(guessed), ends), strict=False))
     start = len(model.config.languages)
     model.maps.add(len(translations))
-    gloss_weights = list(model.config.gloss_weights or [0.0] * start)
+    gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
     results = {}
@@ -223,17 +224,20 @@ def learn_unstated(
     processor: RidgeProcessor,
     texts: Sequence[str],
     *,
+    names: Iterable[NameTranslations] = (),
     batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
     """Solves for the map of texts in any language that the text encoder reads, from native texts alone: where the
-    encoder puts translations near each other, the map leads them to one place (arXiv 2601.10096).
+    encoder puts translations near each other, the map leads them to one place (arXiv 2601.10096). Languages that have
+    names learn glossaries from these alone.
 
     Args:
         model: a model with a text encoder, and without languages.
         processor: its processor, which reads texts in any language by this map afterwards.
         texts: texts in the native language.
+        names: of each language that has some, names of things.
         batch_size, precision, cache_dir: as those of `learn`.
 
     Returns:
@@ -251,6 +255,10 @@ def learn_unstated(
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
+    for each in tqdm(names, "Glossaries", disable=None):
+        processor.glossaries[each.language] = Glossary(_learn_glossary([], [], each.groups))
+    if processor.glossaries:
+        model.config.gloss_weights = [_WEIGHT_FROM_NAMES]
     predicted, tested = normalize(solved.predicted), rows[solved.tested]
     return {UNDETERMINED: _result(model, solved, predicted, len(texts), targets, tested, tested)}
 

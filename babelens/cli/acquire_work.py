@@ -185,7 +185,7 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     for tag, found in results.items():
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")
-    if words := sum(found.words for found in results.values()):
+    if words := sum(len(glossary.entries) for glossary in run.processor.glossaries.values()):
         console.print(
             f"{GLOSSARY_FILE} translates {words:,} words, as they were aligned. Whoever knows the language can "
             "correct the file, and texts are read as it says."

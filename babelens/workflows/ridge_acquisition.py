@@ -165,7 +165,8 @@ class RidgeAcquisition(AcquisitionChoices):
 
     @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
-        """Names of things to learn from beside the sentences, by language; empty where they cannot be fetched."""
+        """Names of things to learn from beside the sentences, by language, or in the place of sentences; empty where
+        they cannot be fetched."""
         if not self.names or not (self.teacher is None or self.teacher.reads_any):
             return {}
         try:
@@ -173,7 +174,12 @@ class RidgeAcquisition(AcquisitionChoices):
         except (SourceUnavailableError, MissingExtraError) as error:
             logger.warning("The languages are learned without CLDR's names of emoji: %s", error)
             return {}
-        return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
+        if self.texts is None:
+            return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
+        others = [tag for tag in names.languages if tag.partition("-")[0] != self._native.partition("-")[0]]
+        if self._native not in names.languages or not self.glossaries:
+            return {}
+        return {tag: names.translations(tag, self._native, 1.0) for tag in others}
 
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
@@ -289,7 +295,8 @@ class RidgeAcquisition(AcquisitionChoices):
             raise FileExistsError(f"{self.output} holds a model already: choose another folder")
         if self.texts is not None:
             texts = self.native_texts_alone
-            self.results = learn_unstated(self.model, self.processor, texts, **self.computation)
+            names = self.emoji_names.values()
+            self.results = learn_unstated(self.model, self.processor, texts, names=names, **self.computation)
             return self.results
         self.results = learn(self.model, self.processor, self.pairs, **self.learning)
         return self.results
@@ -325,7 +332,7 @@ class RidgeAcquisition(AcquisitionChoices):
                 base_models=self.base_facts,
                 has_encoder=config.text_config is not None,
                 results=self.results,
-                names=[] if self.texts else sorted({each.language for each in self.emoji_names.values()}),
+                names=sorted({each.language for each in self.emoji_names.values()}),
                 any_language=self.processor.any_language,
                 embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
                 words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),

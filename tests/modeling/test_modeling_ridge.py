@@ -64,7 +64,7 @@ class TestGlossaries(TestCharacters):
 
     def test_the_prediction_moves_towards_the_native_embedding_of_the_words(self, model, processor):
         """By the weight of the language, between directions of length 1."""
-        text, weight = "Ein rotes Auto", model.config.gloss_weights[0]
+        text, weight = "Ein rotes Auto", model.config.gloss_weights[1]
         found = Embedder(model, processor).encode_text([text], language="de")
         processor.glossaries.clear()
         alone = torch.from_numpy(Embedder(model, processor).encode_text([text], language="de", normalize=False))

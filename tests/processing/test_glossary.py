@@ -58,10 +58,10 @@ def test_unknown_words():
 def test_scripts_without_spaces_are_read_in_pieces():
     thai = Glossary({"หมา": "dog", "สอง": "two", "ตัว": ""})
     assert thai.gloss("สองหมาตัว") == "two dog"
-    assert thai.known("สองหมา!") == 1.0 and thai.known("หมากข") == 3 / 5
+    assert thai.known(words_of("สองหมา!")) == 1.0 and thai.known(words_of("หมากข")) == 3 / 5
 
 
 def test_shares_of_known_and_native_words():
-    assert MAORI.known("he motokā xxxx") == 8 / 12
-    assert MAORI.native("a red cat") == 4 / 7
-    assert MAORI.known("…") == 0.0
+    assert MAORI.known(words_of("he motokā xxxx")) == 8 / 12
+    assert MAORI.native(words_of("a red cat")) == 4 / 7
+    assert MAORI.known(words_of("…")) == 0.0

@@ -28,6 +28,14 @@ def test_a_script_without_spaces_is_cut_into_words():
     assert sum(right) >= 4, [glossary.gloss(text) for text, _ in held_out]
 
 
+def test_thousands_of_characters_are_no_obstacle():
+    """As Chinese has them."""
+    texts = [chr(0x4E00 + 2 * row) + chr(0x4E01 + 2 * row) for row in range(1500)]
+    found = learn_glossary(texts, [f"w{row}" for row in range(1500)])
+    glossary = Glossary(found)
+    assert sum(glossary.gloss(text) == f"w{row}" for row, text in enumerate(texts)) > 1400
+
+
 def test_equals_a_plain_expectation_maximization():
     """Written with loops, of tables of all words."""
     rng = np.random.default_rng(0)

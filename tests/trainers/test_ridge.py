@@ -122,7 +122,7 @@ def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
     plain = ridge.learn(model, processor, languages, glossaries=False)
     model, processor = RidgeModel.from_models(native, **options), RidgeProcessor.for_native(native.config, read)
     found = ridge.learn(model, processor, languages)
-    assert found["de"].gloss_weight == model.config.gloss_weights[0] == 1.0
+    assert found["de"].gloss_weight == model.config.gloss_weights[1] == 1.0
     assert found["de"].tested == 6 and found["de"].words == len(processor.glossaries["de"].entries) == 12
     assert processor.glossaries["de"].gloss("Ä RED CÄR") == "a red car"
     assert found["de"].r1 > plain["de"].r1 and plain["de"].gloss_weight == 0
