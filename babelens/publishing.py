@@ -36,10 +36,10 @@ from .configuration.pretrained import (
 )
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
+from .model_cards.card_text import paths_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
-from .model_cards.public_names import paths_in_files
-from .model_cards.published_results import EVAL_RESULTS
+from .model_cards.result_tables import EVAL_RESULTS
 from .registry import METHODS, dual_encoder_of
 from .workflows.run_results import outdated_problems
 

@@ -29,10 +29,10 @@ from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets
 from ..data.batching.views import Images
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.build import read_sources
+from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, retrieval_gallery
 from ..inference.lettering import Lettering
-from ..inference.reranking import Reranker
 from .found_images import found_images
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks

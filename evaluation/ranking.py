@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..data.batching.retrieval_sets import RetrievalSet
-from ..inference.reranking import Reranker, reranked_scores
+from ..inference.cross_encoder import Reranker, reranked_scores
 from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 
 PROTOCOLS = ("standard", "mla")

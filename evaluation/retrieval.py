@@ -14,9 +14,9 @@ from ..configuration.languages import normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSets, retrieval_set
 from ..data.batching.views import Images, images_of
 from ..data.corpus.corpus import languages_of
+from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, TextsRow
-from ..inference.reranking import Reranker
 from .found_images import found_images, found_texts, some_texts
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings, score_ranks

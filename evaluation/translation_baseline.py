@@ -16,7 +16,7 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.views import images_of
 from ..inference.embedder import Embedder
-from ..inference.translating_embedder import TranslatingEmbedder
+from ..inference.translated_captions import TranslatingEmbedder
 from ..inference.translation import Translator
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval

@@ -1,12 +1,10 @@
-from .cross_encoder import CrossEncoder as CrossEncoder
+from .cross_encoder import CrossEncoder as CrossEncoder, Reranker as Reranker
 from .embedder import Embedder as Embedder
 from .image_index import ImageIndex as ImageIndex
-from .reranking import Reranker as Reranker
 from .streaming.cluster import embed_on_ray as embed_on_ray
 from .streaming.job import EmbeddingJob as EmbeddingJob
 from .streaming.worker import embed_source as embed_source
-from .translated_captions import translated_captions as translated_captions
-from .translating_embedder import TranslatingEmbedder as TranslatingEmbedder
+from .translated_captions import TranslatingEmbedder as TranslatingEmbedder, translated_captions as translated_captions
 from .translation import (
     Seq2SeqTranslator as Seq2SeqTranslator,
     Translator as Translator,

@@ -33,9 +33,8 @@ from ..processing.text_inputs import as_texts, counting_cut_texts, default_langu
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .sentence_encoder import SentenceEncoder, SentenceInputs
 from .stated_languages import languages_of, says_multilingual, warn_of_scripts
-from .text_only import TextEncoder
+from .text_only import SentenceEncoder, SentenceInputs, TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 _TOKENIZED_AT_ONCE = 4096  # texts

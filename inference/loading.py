@@ -16,13 +16,15 @@ from ..configuration.errors import ModelFolderError, ModelKindError
 from ..configuration.files import check_finished
 from ..configuration.hub_code import SETTINGS_FILE
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
-from .sentence_encoder import (
+from .text_only import (
     SentenceEncoder,
     SentenceInputs,
+    TextEncoder,
+    is_text_encoder,
     load_sentence_encoder,
+    load_text_only,
     needs_sentence_transformers,
 )
-from .text_only import TextEncoder, is_text_encoder, load_text_only
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
 # From an adapter's folder or repository, and what `from_pretrained` takes, to the model with the adapter.

@@ -26,6 +26,9 @@ from ..configuration.identity import model_identity
 from ..configuration.languages import language_and_script, normalize_language
 from ..configuration.pretrained import load_model, load_processor
 
+logger = logging.getLogger(__name__)
+
+
 # ---- How translation models are told the languages ----
 # How translation models are told the languages, which differs from family to family:
 #
@@ -183,7 +186,7 @@ def _task_prefixes(model: PreTrainedModel) -> dict[tuple[Written, Written], str]
     return prefixes
 
 
-logger = logging.getLogger(__name__)
+# ---- The translators ----
 
 
 class Translator(Protocol):

@@ -23,10 +23,9 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.hub_code import MODULES_FILE, add_prompts
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, address, cell, code, save_card
+from .card_text import CompactCard, CompactCardData, address, cell, code, save_card, without_paths
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
-from .public_names import without_paths
 from .result_tables import RESULTS_FILE, MeanResult, Table, complete_tables, shown_tables
 
 # ---- The files that an Inference Endpoint needs beside a model: `handler.py` and `requirements.txt` ----

@@ -12,11 +12,10 @@ from typing import Any
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, cell, code, save_card
+from .card_text import CompactCard, CompactCardData, cell, code, paths_in, save_card, without_paths
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG, TrainingRun
 from .licenses import check_weights_license, what_it_forbids
-from .public_names import paths_in, without_paths
 
 _OF_IMAGES = ["vision-language", "image-text-retrieval"]
 

@@ -28,7 +28,7 @@ from ..inference.embedding_shards import (
     read_info,
     shard_files,
 )
-from ..inference.image_files import utf8_name
+from ..inference.image_index import utf8_name
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
@@ -163,8 +163,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
         ModelKindError: for an encoder of texts alone.
     """
     from ..configuration.identity import model_identity
-    from ..inference.image_files import image_cache
-    from ..inference.image_index import ImageIndex
+    from ..inference.image_index import ImageIndex, image_cache
 
     index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
     refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))

@@ -28,8 +28,7 @@ from ..workflows.acquisition_run import AcquisitionRun
 from ..workflows.ridge_acquisition import RidgeAcquisition
 from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try_beside
 from ..workflows.training import CHECKPOINTS
-from .console import plain_console
-from .next_steps import next_commands, show_next
+from .console import next_commands, plain_console, show_next
 
 
 def acquire_language(

@@ -1,5 +1,7 @@
-"""Printing to a terminal what users wrote: queries, names of files, captions."""
+"""Printing to a terminal what users wrote: queries, names of files, captions; and what to do next."""
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,3 +13,34 @@ def plain_console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
+
+
+# ---- What to do with a model that was just trained: three commands, which `train` and `acquire` end with ----
+
+
+def next_commands(model: Path, language: str | None, *, searches: bool = True) -> list[tuple[str, str]]:
+    """The commands, and what each is for.
+
+    Args:
+        model: the folder of the model.
+        language: a language that it reads.
+        searches: whether it is a dual encoder, which searches images.
+    """
+    folder = shlex.quote(str(model))
+    push = (f"babelens push {folder} NAME/{shlex.quote(model.name)} --dry-run", "checks what would be published")
+    if not searches:
+        return [(f"babelens info {folder}", "its size, beside the paper's"), push]
+    stated = f" --language {language}" if language else ""
+    return [
+        (f'babelens search {folder} "…"{stated} --images photos', "finds images of a folder"),
+        (f"babelens serve {folder} --images photos", "a page to search them"),
+        push,
+    ]
+
+
+def show_next(console: "Console", commands: list[tuple[str, str]]) -> None:
+    """Prints the commands, each on a line of its own that can be copied, below what it is for."""
+    console.print("Next:")
+    for command, purpose in commands:
+        console.print(f"  # {purpose}", highlight=False)
+        console.print(f"  {command}", highlight=False, soft_wrap=True)

@@ -317,7 +317,7 @@ def check_names(folder: Path) -> None:
     Raises:
         CorpusError: for such a name.
     """
-    from ..inference.image_files import utf8_name, walk_images
+    from ..inference.image_index import utf8_name, walk_images
 
     for path in walk_images(folder):
         utf8_name(path, folder)

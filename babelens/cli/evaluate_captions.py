@@ -30,9 +30,9 @@ from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
+    from ..inference.cross_encoder import Reranker
     from ..inference.embedder import Embedder
     from ..inference.gallery import GalleryRow, TextsRow
-    from ..inference.reranking import Reranker
     from ..inference.translation import Translator
 
 _TRANSLATION = "Translation before the search"

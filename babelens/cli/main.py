@@ -96,6 +96,8 @@ def _options_of(command: Any) -> Iterator[tuple[str, str]]:
                     yield name.removeprefix("--").replace("-", "_"), name
 
 
+# ---- The commands ----
+
 app = typer.Typer(
     cls=CommandGroup,
     help="Teach vision-language models new languages, and search images in any of them.",

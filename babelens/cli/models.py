@@ -7,10 +7,9 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
 from ..configuration.pretrained import load_config
-from ..inference.cross_encoder import CrossEncoder
+from ..inference.cross_encoder import CrossEncoder, Reranker
 from ..inference.embedder import Embedder
 from ..inference.region_extraction import RegionExtractor
-from ..inference.reranking import Reranker
 from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
 from ..registry import METHODS

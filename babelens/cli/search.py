@@ -117,8 +117,7 @@ def search_images(
     import numpy as np
 
     from ..data.corpus.images import refuse_mostly_bad
-    from ..inference.image_files import image_cache
-    from ..inference.image_index import ImageIndex
+    from ..inference.image_index import ImageIndex, image_cache
     from ..inference.stated_languages import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
 

@@ -93,7 +93,7 @@ def serve_images(
     trust_remote_code: bool,
 ) -> None:
     """Encodes the images of a folder, and serves them at a socket until the process is told to stop."""
-    from ..inference.image_files import image_cache
+    from ..inference.image_index import image_cache
     from ..serving.server import serve
     from ..serving.service import ImageService
     from .models import load_embedder

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..configuration.errors import RecipeError
-from .console import plain_console
-from .next_steps import next_commands, show_next
+from .console import next_commands, plain_console, show_next
 from .options import AsJson, Report, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 

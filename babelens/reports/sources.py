@@ -12,7 +12,7 @@ from yaml import YAMLError
 from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import RunResults
 from ..evaluation.found_images import Gallery, gallery_file, read_gallery
-from ..model_cards.public_names import without_paths
+from ..model_cards.card_text import without_paths
 from ..workflows.reporting import EVALUATION, FACTS, outdated_results, stage_log
 from ..workflows.run_results import finished_runs, read_file, result_files
 from ..workflows.training import CHECKPOINTS

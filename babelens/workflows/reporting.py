@@ -26,6 +26,7 @@ from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
+from ..model_cards.card_text import public_name, without_paths
 from ..model_cards.cards import write_card
 from ..model_cards.emoji import emoji_results, emoji_sources
 from ..model_cards.facts import (
@@ -38,7 +39,6 @@ from ..model_cards.facts import (
     training_run,
 )
 from ..model_cards.licenses import OTHER, weights_license
-from ..model_cards.public_names import public_name, without_paths
 from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.checkpoints import atomic_directory, checkpoints

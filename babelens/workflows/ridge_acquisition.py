@@ -43,9 +43,8 @@ from ..data.emoji.benchmark import NameTranslations, load_emoji_names
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
-from ..model_cards.card_text import code
+from ..model_cards.card_text import code, without_paths
 from ..model_cards.licenses import check_weights_license
-from ..model_cards.public_names import without_paths
 from ..model_cards.short_cards import RidgeCardFacts, write_ridge_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..configuration.errors import CorpusError, first_line
-from ..inference.sentence_encoder import load_sentence_transformer, needs_sentence_transformers
+from ..inference.text_only import load_sentence_transformer, needs_sentence_transformers
 
 TEXT, VECTOR = "text", "vector"
 

@@ -22,6 +22,9 @@ from ..embedding_shards import EmbeddingsInfo, read_info, shard_file, shard_file
 from .job import EmbeddingJob
 from .shards import extent_of
 
+logger = logging.getLogger(__name__)
+
+
 # ---- What became of the records of a source ----
 # Every record that was read is embedded, or was skipped for a reason.
 #
@@ -131,7 +134,7 @@ def skipped_file(shard: Path) -> Path:
     return shard.with_name(f"skipped-{shard.stem.removeprefix('shard-')}.jsonl")
 
 
-logger = logging.getLogger(__name__)
+# ---- The folder ----
 
 
 def begin(folder: Path, info: EmbeddingsInfo) -> None:

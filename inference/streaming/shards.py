@@ -20,7 +20,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.identity import remote_state, state_of
 from ...data.corpus.tar_shards import files_named
 from ...data.corpus.text_files import MAX_BYTES
-from ..image_files import utf8_name, walk_images
+from ..image_index import utf8_name, walk_images
 
 _STATE = "; state "  # in an identity, between what a shard has and the state that it was in
 Kind = Literal["tar", "parquet", "jsonl", "txt", "files"]

@@ -19,7 +19,7 @@ from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.graph_folder import GraphSettings
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.worker import embed_source
-from babelens.model_cards.published_results import add_results
+from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
 from babelens.reports.sources import read_sources as sources_of
 from babelens.search.queries import search_index

@@ -20,10 +20,9 @@ from babelens.configuration.errors import BadImageError, BadTextError, CorpusErr
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import emoji
 from babelens.evaluation.retrieval import evaluate_retrieval
-from babelens.inference.cross_encoder import CrossEncoder
+from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
 from babelens.inference.region_extraction import RegionExtractor
-from babelens.inference.reranking import Reranker
 
 NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
 

@@ -19,7 +19,7 @@ from babelens.configuration.errors import (
     SearchIndexError,
 )
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
-from babelens.inference.image_files import images_in
+from babelens.inference.image_index import images_in
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from documents import known_commands, mistakes
 from rich.console import Console
 
 from babelens.cli.acquire_work import _show_results
-from babelens.cli.next_steps import next_commands, show_next
+from babelens.cli.console import next_commands, show_next
 from babelens.trainers.ridge import LanguageResult
 
 

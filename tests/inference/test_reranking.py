@@ -10,10 +10,9 @@ from babelens.evaluation import ranking
 from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval
-from babelens.inference import reranking
-from babelens.inference.cross_encoder import CrossEncoder
+from babelens.inference import cross_encoder as reranking
+from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
-from babelens.inference.reranking import Reranker
 
 TIE = 1e-6
 

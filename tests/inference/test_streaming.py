@@ -169,7 +169,7 @@ def test_threads_change_nothing(embedder, tmp_path):
 def test_large_images_are_prepared_in_parts(embedder, tmp_path, monkeypatch):
     tars = write_tars(tmp_path / "tars", 1, 7)
     _, _, whole = run(embedder, tars, tmp_path / "whole", dtype="float32")
-    monkeypatch.setattr("babelens.inference.streaming.batches._PIXELS", 500)
+    monkeypatch.setattr("babelens.inference.streaming.worker._PIXELS", 500)
     _, _, parts = run(embedder, tars, tmp_path / "parts", dtype="float32")
     np.testing.assert_array_equal(whole, parts)
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from babelens.model_cards.card_text import paths_in, public_name, without_paths
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun, retrieval_results
-from babelens.model_cards.public_names import paths_in, public_name, without_paths
 from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
 
 HOME = "/home/jane.doe/secret project/photos"

@@ -5,7 +5,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_result_entries
 
 from babelens.configuration.errors import ModelFolderError
-from babelens.model_cards.published_results import add_results
+from babelens.model_cards.result_tables import add_results
 from babelens.publishing import files_to_publish
 
 CARD = """---
