@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
-from huggingface_hub.dataclasses import type_validator
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 
 from ..configuration.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
 from ..configuration.merging import merged
@@ -289,8 +290,8 @@ def _dataclass_in(kind: Any) -> type | None:
 
 def _is_of(kind: Any, value: Any) -> bool:
     try:
-        type_validator("value", value, _widened(kind))
-    except TypeError:
+        strict(dataclasses.make_dataclass("Value", [("value", _widened(kind))]))(value)
+    except StrictDataclassError:
         return False
     return True
 
