@@ -5,7 +5,7 @@
     retrieve("b.jpg", texts=["ein rotes Auto", "ein Hund"], language="de")
 
 transformers has no task of this kind; saved models hold the code of this one. Every candidate takes a pass of the
-model; in a large gallery, rerank what a dual encoder finds (`inference.reranking`).
+model; in a large gallery, rerank what a dual encoder finds (`inference.cross_encoder`).
 """
 
 from typing import Any, ClassVar
