@@ -28,8 +28,7 @@ from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
 from .inference.onnx.text_reading import TEXTS
-from .inference.sentence_encoder import SentenceEncoder
-from .inference.text_only import TextEncoder
+from .inference.text_only import SentenceEncoder, TextEncoder
 from .model_cards.card_text import CompactCard, save_card
 from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output

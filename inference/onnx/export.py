@@ -21,8 +21,7 @@ from ...configuration.locks import locked, new_folder
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ..embedder import Embedder
-from ..sentence_encoder import SentenceEncoder
-from ..text_only import TextEncoder
+from ..text_only import SentenceEncoder, TextEncoder
 from .graph_folder import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
 from .text_reading import TEXTS, NotExpressible, language_tags, sample_inputs, sample_languages, text_reading
