@@ -8,7 +8,7 @@ known word that is spelled most alike, which finds most inflected forms.
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 _APOSTROPHES = "'’ʻʼ`ꞌ-"
 # Scripts that put no space between words: Thai and Lao, Burmese, Khmer, those of the Tai languages, Javanese and
@@ -24,6 +24,7 @@ _REMEMBERED = 10_000  # words
 _MOST_WORDS = 40  # which most encoders of captions read whole
 
 
+@lru_cache(1 << 14)
 def is_joined(character: str) -> bool:
     """Whether a character is of a script that puts no space between words."""
     code = ord(character)

@@ -7,6 +7,7 @@ only which of a few words it is.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -15,7 +16,7 @@ from ..processing.glossary import LONGEST_PIECE, is_joined, segmented, words_of
 from .ridge_solving import in_random_order
 
 _STEPS = 8
-_PLACE = 2.0  # how much a native word prefers words at its own place
+_PLACE = 2.0  # how much a native word of a sentence prefers words at its own place
 _NOTHING = 0.15  # the prior of a native word that stands for nothing
 _DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
 _LEAST = 0.12  # the share of its occurrences that a word stands for a native word
@@ -23,28 +24,33 @@ _MOST = 30_000  # sentences
 _PIECES = 2000  # of a script without spaces, beside its characters
 
 
-def learn_glossary(texts: Sequence[str], natives: Sequence[str]) -> dict[str, str]:
+def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Learns what words stand for.
 
     Args:
-        texts: texts in a language.
-        natives: the native translation of each. Of more than 30,000, some are taken.
+        sentences: texts with their native translations. Of more than 30,000, some are taken.
+        names: names of things, or lists of words, with their native translations. A word's place says nothing there.
 
     Returns:
         By word, the native word; "" where no word stands out.
 
     Examples:
-        >>> learn_glossary(["he kurī", "he ngeru", "te kurī"], ["a dog", "a cat", "the dog"])
+        >>> learn_glossary([("he kurī", "a dog"), ("he ngeru", "a cat"), ("te kurī", "the dog")])
         {'he': 'a', 'kurī': 'dog', 'ngeru': 'cat', 'te': 'the'}
     """
-    rows = np.sort(in_random_order(len(texts))[:_MOST])
-    words = [words_of(texts[row]) for row in rows]
+    chosen = [sentences[row] for row in np.sort(in_random_order(len(sentences))[:_MOST])]
+    words = [_words_of(text) for text, _ in (*chosen, *names)]
     pieces = _pieces(word for sentence in words for word in sentence if is_joined(word[0]))
     cut = [
         [unit for word in sentence for unit in (segmented(word, pieces) if is_joined(word[0]) else [word])]
         for sentence in words
     ]
-    return _aligned(cut, [words_of(natives[row]) for row in rows])
+    places = [_PLACE] * len(chosen) + [0.0] * len(names)
+    return _aligned(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
+
+
+# Texts are read twice, and native ones in each language.
+_words_of = lru_cache(1 << 16)(words_of)
 
 
 def _pieces(words: Iterable[str]) -> set[str]:
@@ -60,13 +66,16 @@ def _pieces(words: Iterable[str]) -> set[str]:
     return set(model.get_vocab())
 
 
-def _aligned(sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]]) -> dict[str, str]:
-    """The native word that each word of the sentences stands for most often."""
+def _aligned(
+    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
+) -> dict[str, str]:
+    """The native word that each word of the sentences stands for most often; `place` says for each sentence how much a
+    native word prefers words at its own place."""
     places: dict[str, int] = {}  # 0 is for nothing
     native_places: dict[str, int] = {}
     word, native, target, prior = [], [], [], []
     targets = 0
-    for sentence, translation in zip(sentences, natives, strict=True):
+    for sentence, translation, strength in zip(sentences, natives, place, strict=True):
         if not sentence or not translation:
             continue
         mine = np.array([0, *(places.setdefault(each, len(places) + 1) for each in sentence)])
@@ -75,7 +84,7 @@ def _aligned(sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]
             (np.arange(len(sentence)) + 1)[:, None] / len(sentence)
             - (np.arange(len(translation)) + 1)[None] / len(translation)
         )
-        near = np.exp(-_PLACE * distance)
+        near = np.exp(-strength * distance)
         near = (1 - _NOTHING) * near / near.sum(0)
         prior.append(np.vstack([np.full(len(theirs), _NOTHING), near]).ravel())
         word.append(np.repeat(mine, len(theirs)))

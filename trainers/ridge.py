@@ -505,8 +505,7 @@ def _learn_glossary(
     """A glossary from sentences and names, without some of the sentences and all others that have a side of them."""
     out = {texts[row] for row in without} | {natives[row] for row in without}
     kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
-    kept += [pair for group in further for pair in zip(*group, strict=True)]
-    return learn_glossary([text for text, _ in kept], [native for _, native in kept])
+    return learn_glossary(kept, [pair for group in further for pair in zip(*group, strict=True)])
 
 
 def _gloss_weight(
