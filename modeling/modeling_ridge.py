@@ -357,7 +357,8 @@ class RidgeModel(MlaPreTrainedModel):
             `pooler_output` [N, d] holds the embeddings, which are not normalized.
 
         Raises:
-            InputError: without texts, and for texts of acquired languages without their characters.
+            InputError: without texts, for texts of acquired languages without their characters, and without what a
+                model with glossaries reads of them.
         """
         if input_ids is None:
             raise InputError("a ridge model needs texts: input_ids")
@@ -369,6 +370,11 @@ class RidgeModel(MlaPreTrainedModel):
         if language_ids is None:
             raise InputError("character_ids need language_ids: the processor makes both")
         native = language_ids == 0
+        if self.config.gloss_weights and (gloss_ids is None or gloss_attention_mask is None):
+            raise InputError(
+                "this model reads glossaries: gloss_ids and gloss_attention_mask are missing, which the processor "
+                "makes of glossary.tsv. If the file is missing, get the model again"
+            )
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         glosses = (gloss_ids, gloss_attention_mask) if self.config.gloss_weights else (None, None)
         if is_exporting():  # a graph has no branches: every row is read in both ways

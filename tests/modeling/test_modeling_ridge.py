@@ -9,7 +9,7 @@ import torch
 from contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 from transformers import AutoConfig, AutoProcessor
 
-from babelens.configuration.errors import ModelFolderError, UnknownLanguageError
+from babelens.configuration.errors import InputError, ModelFolderError, UnknownLanguageError
 from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
@@ -66,7 +66,7 @@ class TestGlossaries(TestCharacters):
         """By the weight of the language, between directions of length 1."""
         text, weight = "Ein rotes Auto", model.config.gloss_weights[1]
         found = Embedder(model, processor).encode_text([text], language="de")
-        processor.glossaries.clear()
+        model.config.gloss_weights = []
         alone = torch.from_numpy(Embedder(model, processor).encode_text([text], language="de", normalize=False))
         native = torch.from_numpy(Embedder(model, processor).encode_text(["a red car"], language="en"))
         maps = model.maps
@@ -107,6 +107,14 @@ class TestGlossaries(TestCharacters):
             lines.write("de\tkatze cat\n")
         with pytest.raises(ModelFolderError, match=r"glossary.tsv, line 7 has 2 columns"):
             AutoProcessor.from_pretrained(tmp_path)
+
+    def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
+        """It refuses, and does not embed otherwise in silence."""
+        model.save_pretrained(tmp_path)
+        processor.save_pretrained(tmp_path)
+        (tmp_path / "glossary.tsv").unlink()
+        with pytest.raises(InputError, match=r"glossary\.tsv"):
+            Embedder.from_pretrained(tmp_path).encode_text(["ein Hund"], language="de")
 
     def test_an_onnx_graph_reads_glosses(self, model, processor, tmp_path):
         """As the model does."""
