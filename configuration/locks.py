@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from accelerate.utils.environment import get_int_from_env
 from filelock import FileLock, Timeout
 
 from .errors import ArgumentError, SaveError
@@ -151,6 +150,8 @@ _RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
 def is_first_process() -> bool:
     """Whether this process is the first of a distributed job or the only one; can be called before the job's process
     group exists."""
+    from accelerate.utils.environment import get_int_from_env  # commands answer --help without it
+
     return get_int_from_env(_RANKS, 0) == 0
 
 
