@@ -92,6 +92,8 @@ def test_rows_of_ngrams_are_those_of_the_first_language(base, table, tmp_path, c
 def test_all_languages_of_a_table(base, table, tmp_path, capsys):
     assert acquire(base, table, tmp_path / "all", language="all") == 0
     assert AutoModel.from_pretrained(tmp_path / "all").config.languages == ["mi", "uk"]
+    assert "glossary.tsv translates" in " ".join(capsys.readouterr().out.split())
+    assert acquire(base, table, tmp_path / "plain", language="all", glossaries=False) == 0
     assert "Name the language of each text" in " ".join(capsys.readouterr().out.split())
 
 
@@ -135,7 +137,7 @@ def encoder(tmp_path_factory):
 def test_texts_alone_teach_the_languages_of_the_encoder(base, encoder, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join([*ROWS, "", ROWS[0]]), encoding="utf-8")
     given = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out", "json": True}
-    assert run_acquire(*as_arguments(given | {"text_encoder": encoder})) == 0
+    assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "names": False})) == 0
     assert json.loads(capsys.readouterr().out)["held_out"]["und"]["pairs"] == len(ROWS)
     found, plain = Embedder.from_pretrained(tmp_path / "out"), Embedder.from_pretrained(base)
     unstated = found.encode_text(ROWS, language="und")

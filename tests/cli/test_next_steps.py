@@ -34,7 +34,12 @@ def test_results_of_a_language_are_a_row_of_80_columns(tmp_path):
     written = io.StringIO()
     results = {"mi": LanguageResult(12_345, 1000, 75.8, 97.1, 96.0, 98.1, 1.0, 13.5, 1.0, 0.0, "mi")}
     run = SimpleNamespace(
-        texts=None, model=SimpleNamespace(text_model=None), teacher=None, output=tmp_path, languages=["mi"]
+        texts=None,
+        model=SimpleNamespace(text_model=None),
+        processor=SimpleNamespace(glossaries={}),
+        teacher=None,
+        output=tmp_path,
+        languages=["mi"],
     )
     _show_results(results, run, Console(file=written, width=80))
     [row] = [line for line in written.getvalue().splitlines() if line.split()[:1] == ["mi"]]
