@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
-from ...configuration.files import atomic_file, errors_naming
+from ...configuration.files import atomic_file, errors_naming, remove_unfinished
 from ...configuration.identity import folder_identity
 from ...configuration.locks import locked, new_folder
 from ...modeling.modeling_smalr import SmalrModel
@@ -274,16 +274,18 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
         return
     if not (output / "config.json").is_file():
         raise ArgumentError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
-    with locked(output), errors_naming(output), TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
-        folder = Path(scratch)
-        yield folder
-        graphs = output / GRAPH_FOLDER
-        if graphs.is_dir():
-            shutil.rmtree(graphs)
-        (folder / GRAPH_FOLDER).rename(graphs)
-        for path in folder.glob("preprocessor_config.json"):
-            with atomic_file(output / path.name) as unfinished:
-                shutil.copy(path, unfinished)
+    with locked(output), errors_naming(output):
+        remove_unfinished(output)
+        with TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
+            folder = Path(scratch)
+            yield folder
+            graphs = output / GRAPH_FOLDER
+            if graphs.is_dir():
+                shutil.rmtree(graphs)
+            (folder / GRAPH_FOLDER).rename(graphs)
+            for path in folder.glob("preprocessor_config.json"):
+                with atomic_file(output / path.name) as unfinished:
+                    shutil.copy(path, unfinished)
 
 
 def _size(graph: Path) -> int:
