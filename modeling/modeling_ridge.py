@@ -8,8 +8,8 @@ of all, in the directions in which embeddings vary most. A regression shrinks wh
 more so in another domain, until the mean decides which images are found; so each prediction is scaled to the deviation
 that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
 
-Where a language has a glossary, the native model also reads the text translated word by word, and what it makes of it
-is added to the prediction: it knows what words mean together, and the glossary which words there are.
+Where a language has a glossary, the native model also embeds the text translated word by word, and the direction of
+this embedding is added to the one that the map predicts.
 
 Images, and texts in the native language, are embedded by the native model, bitwise as before. Texts whose language is
 not stated (`und`) are embedded by a map that all languages of a run share.
@@ -244,7 +244,8 @@ class RidgeMaps(nn.Module):
             found = found + torch.einsum("nw,nwr->nr", features, self.encoder_map[indices].float())
         found = normalize(found)
         if gloss is not None and gloss_weights is not None:
-            found = normalize(found + gloss_weights[:, None] * self.direction_of(gloss))
+            both = normalize(found + gloss_weights[:, None] * self.direction_of(gloss))
+            found = torch.where(gloss_weights[:, None] > 0, both, found)  # other texts keep every bit
         return self.mean.float() + self.radius.float() * found @ self.directions.float()
 
     def direction_of(self, embeddings: Tensor) -> Tensor:

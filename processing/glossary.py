@@ -97,8 +97,7 @@ class Glossary:
         return units
 
     def gloss(self, text: str) -> str:
-        """Translates a text word by word; words that are not known are left out, and those
-        after the fortieth."""
+        """Translates a text word by word, without unknown words and what follows the fortieth."""
         found: list[str] = []
         for word in self.units_of(words_of(text)):
             native = self.entries.get(word)

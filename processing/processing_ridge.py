@@ -175,10 +175,10 @@ class RidgeProcessor(PerLanguageProcessor):
             UnknownLanguageError: if the model has not learned a language.
         """
         known = self.known_languages
-        glossed = [self._glossary_of(text, tag) for text, tag in zip(texts, languages, strict=True)]
+        glossaries: list[Glossary | None] = [None] * len(texts)
         if self._glossaries:
-            pairs = zip(texts, languages, strict=True)
-            languages = [self.language_of(text) if tag == UNDETERMINED else tag for text, tag in pairs]
+            read = [self._language_and_glossary(text, tag) for text, tag in zip(texts, languages, strict=True)]
+            languages, glossaries = [tag for tag, _ in read], [glossary for _, glossary in read]
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [language_id(tag, known) for tag in languages]
@@ -208,34 +208,28 @@ class RidgeProcessor(PerLanguageProcessor):
             **layout.mask(tokens),
             "language_ids": ids,
             "character_ids": self.characters(texts).tolist(),
-            **self._glosses(texts, glossed, layout),
+            **self._glosses(texts, glossaries, layout),
         }
 
     def language_of(self, text: str) -> str:
         """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""
-        best, share = self._best_glossary(text)
-        if best == self.native_language:
-            return best if share >= _ENOUGH else UNDETERMINED
-        is_learned = best in self.languages
-        return best if is_learned and (share >= _ENOUGH or self.languages == [best]) else UNDETERMINED
+        return self._language_and_glossary(text, UNDETERMINED)[0]
 
-    def _best_glossary(self, text: str) -> tuple[str, float]:
-        """The language with most of a text's words, which may be the native one, and their share."""
+    def _language_and_glossary(self, text: str, tag: str) -> tuple[str, Glossary | None]:
+        """The language as which a text is read, and the glossary; `tag` is the language that is stated, or `und`."""
+        if tag != UNDETERMINED:
+            found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
+            return tag, None if tag == self.native_language else found
         words = words_of(text)
-        shares = {tag: glossary.known(words) for tag, glossary in self._glossaries.items()}
-        native = max(glossary.native(words) for glossary in self._glossaries.values())
+        shares = {language: glossary.known(words) for language, glossary in self._glossaries.items()}
         best = max(shares, key=shares.__getitem__)
-        return (best, shares[best]) if shares[best] >= native else (self.native_language, native)
-
-    def _glossary_of(self, text: str, tag: str) -> Glossary | None:
-        """The glossary by which a text is read; `tag` is the language that is stated."""
-        if not self._glossaries or tag == self.native_language:
-            return None
-        if tag == UNDETERMINED:
-            tag, share = self._best_glossary(text)
-            if share < _ENOUGH_TO_GLOSS and self.languages != [tag]:
-                return None
-        return self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
+        share, native = shares[best], max(glossary.native(words) for glossary in self._glossaries.values())
+        if native > share:
+            return (self.native_language if native >= _ENOUGH else UNDETERMINED), None
+        is_only = self.languages == [best]
+        is_read_as = best in self.languages and (share >= _ENOUGH or is_only)
+        has_enough = share >= _ENOUGH_TO_GLOSS or is_only
+        return best if is_read_as else UNDETERMINED, self._glossaries[best] if has_enough else None
 
     def _glosses(
         self, texts: list[str], glossaries: list[Glossary | None], layout: TextLayout
