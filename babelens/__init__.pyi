@@ -50,16 +50,14 @@ from .trainers.arguments import (
     SmalrTrainingArguments as SmalrTrainingArguments,
 )
 from .trainers.checkpoints import newest_checkpoint as newest_checkpoint
-from .trainers.etcl import EtclTrainer as EtclTrainer
-from .trainers.liwe import LiweTrainer as LiweTrainer
 from .trainers.mla import MlaTrainer as MlaTrainer
-from .trainers.mural import MuralTrainer as MuralTrainer
+from .trainers.mural import EtclTrainer as EtclTrainer, MuralTrainer as MuralTrainer
 from .trainers.rc3 import Rc3Trainer as Rc3Trainer
 from .trainers.rc3_arguments import (
     Rc3TaskTrainingArguments as Rc3TaskTrainingArguments,
     Rc3TrainingArguments as Rc3TrainingArguments,
 )
 from .trainers.rc3_tasks import Rc3TaskTrainer as Rc3TaskTrainer
-from .trainers.smalr import SmalrTrainer as SmalrTrainer
+from .trainers.smalr import LiweTrainer as LiweTrainer, SmalrTrainer as SmalrTrainer
 
 __version__: str

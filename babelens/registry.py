@@ -113,9 +113,9 @@ _OWN_METHODS = (
         f"{_TRAINERS}.mla:MlaTrainer",
         f"{_WORKFLOWS}.mla:MLA_STUDENT",
     ),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.etcl:EtclTrainer", f"{_WORKFLOWS}.dual_encoders:ETCL"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_WORKFLOWS}.dual_encoders:ETCL"),
     Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.words:SMALR"),
-    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.liwe:LiweTrainer", f"{_WORKFLOWS}.words:LIWE"),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_WORKFLOWS}.words:LIWE"),
     Method(
         Rc3Config,
         Rc3Model,

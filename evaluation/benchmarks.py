@@ -150,16 +150,6 @@ def _retrieval(
     return {name: results}
 
 
-def _own_images(
-    benchmark: LoadedBenchmark,
-    embedder: Embedder,
-    ranking: str,
-    ranks: dict[str, QueryRanks],
-    show_progress: bool | None,
-) -> Results:
-    return _retrieval(benchmark, embedder, ranking, ranks, show_progress, only_captioned=True)
-
-
 def _folds(
     benchmark: LoadedBenchmark,
     embedder: Embedder,
@@ -224,7 +214,7 @@ def _translations(
 _PROTOCOLS: dict[str, Protocol] = {
     "retrieval": _retrieval,
     "folds": _folds,
-    "own_images": _own_images,
+    "own_images": partial(_retrieval, only_captioned=True),
     "crisscrossed": _crisscrossed,
     "translations": _translations,
 }

@@ -49,6 +49,19 @@ def _started_from(bases: Sequence[BaseModel]) -> dict[str, Any]:
     return {"base_model": on_hub or None, "base_model_relation": "finetune" if on_hub else None}
 
 
+def _metadata(facts: Any, languages: Sequence[str], tags: Sequence[str], task: str, **more: Any) -> CompactCardData:
+    """The metadata of a model that has learned languages, from the facts of its card."""
+    return CompactCardData(
+        language=_codes(languages),
+        license=facts.license,
+        pipeline_tag=task,
+        tags=["babelens", *tags],
+        model_name=facts.name,
+        **{"library_name": "transformers"} | more,
+        **_full_tags(languages),
+    )
+
+
 # ---- An adapter: one language for a base model ----
 
 
@@ -105,16 +118,14 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     is_local = bool(paths_in(facts.base_model))
     facts = without_paths(facts)
     check_weights_license(facts.license, [facts.base] if facts.base else [])
-    metadata = CompactCardData(
-        language=_codes([facts.language]),
-        license=facts.license,
+    metadata = _metadata(
+        facts,
+        [facts.language],
+        ["mla", "adapter", "vision-language", "multilingual"],
+        "zero-shot-image-classification",
         library_name="peft",
-        pipeline_tag="zero-shot-image-classification",
         base_model=None if is_local else facts.base_model,
         base_model_relation=None if is_local else "adapter",
-        tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
-        model_name=facts.name,
-        **_full_tags([facts.language]),
     )
     return save_card(_rendered("adapter.md.jinja", metadata, facts=facts), folder)
 
@@ -181,23 +192,8 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
     facts = without_paths(facts)
     check_weights_license(facts.license, facts.base_models)
     tags = [facts.native_language, *facts.languages]
-    metadata = CompactCardData(
-        language=_codes(tags),
-        license=facts.license,
-        library_name="transformers",
-        pipeline_tag=PIPELINE_TAG,
-        **_started_from(facts.base_models),
-        tags=[
-            "babelens",
-            "sentence-transformers",
-            "mla_student",
-            "vision-language",
-            "multilingual",
-            "image-text-retrieval",
-        ],
-        model_name=facts.name,
-        **_full_tags(tags),
-    )
+    about = ["sentence-transformers", "mla_student", "vision-language", "multilingual", "image-text-retrieval"]
+    metadata = _metadata(facts, tags, about, PIPELINE_TAG, **_started_from(facts.base_models))
     return save_card(_rendered("student.md.jinja", metadata, facts=facts), folder)
 
 
@@ -255,16 +251,9 @@ def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
     facts = without_paths(facts)
     check_weights_license(facts.license, facts.weights)
     tags = [facts.native_language, *facts.languages]
-    metadata = CompactCardData(
-        language=_codes(tags),
-        license=facts.license,
-        library_name="transformers",
-        pipeline_tag=PIPELINE_TAG if facts.embeds_images else "feature-extraction",
-        **_started_from(facts.weights),
-        tags=["babelens", "ridge", "multilingual", *(_OF_IMAGES if facts.embeds_images else ["sentence-similarity"])],
-        model_name=facts.name,
-        **_full_tags(tags),
-    )
+    about = ["ridge", "multilingual", *(_OF_IMAGES if facts.embeds_images else ["sentence-similarity"])]
+    task = PIPELINE_TAG if facts.embeds_images else "feature-extraction"
+    metadata = _metadata(facts, tags, about, task, **_started_from(facts.weights))
     return save_card(_rendered("ridge.md.jinja", metadata, facts=facts), folder)
 
 

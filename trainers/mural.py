@@ -1,7 +1,12 @@
-"""MURAL's trainer: image-text matching and translation matching at once (section 3.1). With data for image-text
-matching alone, it trains ALIGN."""
+"""The trainers of MURAL (section 3.1) and, with data for image-text matching alone, ALIGN; and of ETCL (Lee et al.
+2022, section 3): the triplet task, and the two tasks of MURAL that precede it."""
 
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
+from itertools import combinations
+
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..data.batching.mixture import SizedView
+from ..data.batching.task_data import TaskData
+from ..data.batching.views import StreamView, triplets
 from .contrastive import ContrastiveTrainer
 
 
@@ -15,3 +20,23 @@ class MuralTrainer(ContrastiveTrainer):
     """
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
+
+
+class EtclTrainer(ContrastiveTrainer):
+    """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; `image_text` and `text_text` as
+    for `MuralTrainer`.
+
+    The paper first trains MURAL with `image_text` and `text_text`, each with the weight 1/2 (equation 3), and then
+    ETCL with `triplet` alone (equation 4), on all unordered pairs of the languages (section 3.4). It uses LAMB with a
+    weight decay of 1e-5: first a learning rate of 1e-3, with a warm-up of 10 000 steps and a linear decay over 800
+    000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768.
+    """
+
+    task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}
+
+    def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
+        if task != TRIPLET:
+            return super().make_view(task, data)
+        languages = data.languages or self.args.languages
+        pairs = data.pairs or (list(combinations(languages, 2)) if languages else None)
+        return triplets(data.corpus, pairs)

@@ -1,12 +1,94 @@
-"""SMALR's trainer: the latent vocabulary first, then words, sentences and images together (Burns et al. 2020)."""
+"""The trainers of SMALR (Burns et al. 2020: the latent vocabulary first, then words, sentences and images together)
+and of LIWE (Wehrmann et al. 2019), on images with captions in several languages."""
 
 from typing import Any
 
+import numpy as np
+import torch
+from datasets.utils.logging import tqdm
 from transformers.trainer_utils import TrainOutput
 
+from ..configuration.identity import code_of, settings_of
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
-from .arguments import SmalrTrainingArguments
-from .word_dual_encoder import WordDualEncoderTrainer
+from ..data.batching.captioned_images import CaptionedImages, SentenceCollator
+from ..data.batching.collators import Collator
+from ..data.batching.features import FeatureView
+from ..data.batching.mixture import SizedView
+from ..data.batching.task_data import TaskData
+from ..data.batching.views import Images
+from ..modeling.modeling_common import TrainingStep
+from ..modeling.towers import pool_image
+from .arguments import LiweTrainingArguments, SmalrTrainingArguments
+from .contrastive import ContrastiveTrainer
+from .frozen_features import frozen_features
+
+
+class WordDualEncoderTrainer(ContrastiveTrainer):
+    """Trains on a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
+    captions of each image in every language, or in `languages_per_batch` languages.
+
+    The backbone of the model is frozen, and its features of all images are computed once, unless
+    `cache_frozen_features` is false.
+
+    Args:
+        model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
+    """
+
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
+        # The frozen backbone, whose features are computed once; None if it is trained, or if the model has none.
+        self._backbone: Any = getattr(model, "vision_model", None) if self.args.cache_frozen_features else None
+        if self._backbone is not None:
+            self._backbone.requires_grad_(False)
+        # A batch may lack a language, whose projection and branch then get no gradient.
+        self.args.ddp_find_unused_parameters = True
+        return super().prepare(model, train_dataset)
+
+    # ---- Data ----
+
+    def make_view(self, task: str, data: TaskData) -> SizedView:
+        languages = data.languages or self.args.languages or getattr(self.processing_class, "languages", None)
+        view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
+        if self._backbone is None or view.images is None:
+            return view
+        self.refuse_augmentation(task)
+        with self.args.main_process_first(desc="frozen features"):
+            features = self._features(view.images)
+        return FeatureView(view.without_images(), "image_features", features, view.rows)
+
+    def make_collator(self, task: str) -> Collator:
+        return SentenceCollator(
+            self.processing_class,
+            self.training_transform(),
+            self.args.sentences_per_image,
+            self.args.languages_per_batch,
+            self.args.world_size,
+        )
+
+    def objective_options(self) -> dict[str, Any]:
+        return {"step": TrainingStep(self.state.global_step, self.state.max_steps)}
+
+    # ---- Frozen features ----
+
+    def _features(self, images: Images) -> np.ndarray:
+        """The backbone's features of all images of a corpus, [rows, width]."""
+        processor = self.processing_class.image_processor
+        return frozen_features(
+            lambda: self._compute_features(images),
+            weights=self._backbone.state_dict(),
+            settings=f"{settings_of(self._backbone.config)} {code_of(self._backbone, processor)}\n"
+            f"{processor.to_json_string()}",
+            items=(images.encoded(row) for row in range(len(images))),
+            cache_dir=self.cache_dir,
+        )
+
+    @torch.no_grad()
+    def _compute_features(self, images: Images) -> np.ndarray:
+        backbone = self._backbone.to(self.args.device).eval()
+        size, features = self.args.per_device_eval_batch_size, []
+        for start in tqdm(range(0, len(images), size), desc="features of images"):
+            inputs = self.processing_class(images=images[start : start + size], return_tensors="pt")
+            features.append(pool_image(backbone(**inputs.to(self.args.device))).float().cpu().numpy())
+        return np.concatenate(features)
 
 
 class SmalrTrainer(WordDualEncoderTrainer):
@@ -27,3 +109,11 @@ class SmalrTrainer(WordDualEncoderTrainer):
             return super().train_model(resume_from_checkpoint, **kwargs)
         finally:
             embedding.specific.requires_grad_(was_trained)
+
+
+class LiweTrainer(WordDualEncoderTrainer):
+    """One task, `image_text`, on a caption corpus. During training, the loss turns from all negatives to the
+    hardest."""
+
+    task_weights = {IMAGE_TEXT: 1.0}
+    arguments_class = LiweTrainingArguments
