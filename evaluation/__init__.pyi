@@ -16,9 +16,10 @@ from .consistency import (
 )
 from .emoji import EmojiBenchmark as EmojiBenchmark
 from .found_images import gallery_file as gallery_file, write_gallery as write_gallery
+from .metric import RetrievalRecall as RetrievalRecall
 from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_model_meta as mteb_model_meta
 from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks
 from .query_ranks import QueryRanks as QueryRanks
-from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
+from .retrieval import evaluate_retrieval as evaluate_retrieval
 from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity
 from .translation_baseline import evaluate_translate_test as evaluate_translate_test

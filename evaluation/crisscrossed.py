@@ -6,7 +6,6 @@ query depend on each other, it is Spearman's correlation on samples: half of the
 """
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import images_of
@@ -80,6 +79,8 @@ def sampled_spearman(
     Returns:
         Both from -1 to 1; NaN where a sample has fewer than two queries or equal numbers throughout.
     """
+    from scipy.stats import spearmanr  # takes half a second of every command that imports this module
+
     order = np.argsort(queries, kind="stable")
     _, starts, counts = np.unique(queries[order], return_index=True, return_counts=True)
     half = max(1, len(starts) // 2)

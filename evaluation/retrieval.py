@@ -1,4 +1,4 @@
-"""Text-image retrieval on a caption corpus, language by language, and the same numbers as an `evaluate.Metric`.
+"""Text-image retrieval on a caption corpus, language by language; `metric.py` has the same numbers for scores.
 
 Protocols, ties and the meaning of the numbers: `ranking.py`.
 """
@@ -7,7 +7,6 @@ import operator
 from collections.abc import Sequence
 
 import datasets
-import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
@@ -19,7 +18,7 @@ from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, TextsRow
 from .found_images import found_images, found_texts, some_texts
 from .query_ranks import QueryRanks
-from .ranking import check_protocol, embedding_ranks, ranks_in_readings, score_ranks
+from .ranking import check_protocol, embedding_ranks, ranks_in_readings
 
 _ENGLISH = "en"
 # Of each language in a gallery: texts as queries, and what is shown of each query.
@@ -165,34 +164,3 @@ def translation_retrieval(
     queries = embedder.encode_text(list(texts), language=languages[0])
     recalls = embedding_ranks(embedder.encode_text(list(indices), language=languages[1]), queries, right).recalls()
     return {"r1": recalls["t2i_r1"], "r10": recalls["t2i_r10"]}
-
-
-class RetrievalRecall(evaluate.Metric):
-    """Retrieval recall as an `evaluate.Metric`: from rows of scores to the numbers of `evaluate_retrieval`.
-
-    `predictions` has one row for each text, with its scores for all images; `references` lists the right images of
-    each text. Rows may be added batch by batch (`add_batch`). For collections whose score matrix is too large, use
-    `ranking.embedding_ranks`.
-
-        >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
-        100.0
-        >>> RetrievalRecall().compute(predictions=scores, references=right_images, protocol="mla")
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=(__doc__ or "").partition("\n\n")[0],
-            citation="",
-            inputs_description=type(self).__doc__,
-            features=datasets.Features(
-                {
-                    "predictions": datasets.Sequence(datasets.Value("float64")),
-                    "references": datasets.Sequence(datasets.Value("int64")),
-                }
-            ),
-        )
-
-    def _compute(
-        self, predictions: list[list[float]], references: list[list[int]], protocol: str = "standard"
-    ) -> dict[str, float]:
-        return score_ranks(np.array(predictions), references, protocol=protocol).recalls()

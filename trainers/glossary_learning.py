@@ -10,9 +10,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch import Tensor
 
-from ..processing.glossary import LONGEST_PIECE, is_joined, segmented, words_of
+from ..data.emoji.benchmark import Pairs
+from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, segmented, words_of
 from .ridge_solving import in_random_order
 
 _STEPS = 8
@@ -21,6 +24,7 @@ _NOTHING = 0.15  # the prior of a native word that stands for nothing
 _DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
 _LEAST = 0.12  # the share of its occurrences that a word stands for a native word
 _MOST = 30_000  # sentences
+_HELD_OUT = 300  # sentences that say how much weight a glossary has
 _PIECES = 2000  # of a script without spaces, beside its characters
 
 
@@ -47,6 +51,27 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
     ]
     places = [_PLACE] * len(chosen) + [0.0] * len(names)
     return _aligned(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
+
+
+def glossary_from(
+    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], without: Sequence[int] = ()
+) -> dict[str, str]:
+    """`learn_glossary` of sentences and of groups of names, without the sentences at some positions and all others
+    that have a side of them."""
+    out = {texts[row] for row in without} | {natives[row] for row in without}
+    kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
+    return learn_glossary(kept, [pair for group in further for pair in zip(*group, strict=True)])
+
+
+def held_out_glosses(
+    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs]
+) -> tuple[Tensor, list[str]]:
+    """Some sentences as a glossary translates them that was learned without them: their positions, in ascending order,
+    and the glosses, "" where no word is known."""
+    order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]
+    held_out = np.sort(order)
+    glossary = Glossary(glossary_from(texts, natives, further, held_out.tolist()))
+    return torch.from_numpy(held_out), [glossary.gloss(texts[row]) for row in held_out]
 
 
 # Texts are read twice, and native ones in each language.

@@ -1,15 +1,16 @@
 """Solves for the maps of a `RidgeModel`: languages are learned in closed form, from translations into the language
 that the native model reads.
 
-The regression itself is in `ridge_solving.py`. Here are its features and targets, which are computed once and kept on
-disk, and the test of what each language has learned. Names of things may be added to the sentences of a language, as
-further texts of less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if translations
-that neither was learned from are found better with it.
+The regression itself is in `ridge_solving.py`, and how well each language was learned in `ridge_results.py`. Here are
+the features and targets, which are computed once and kept on disk. Names of things may be added to the sentences of a
+language, as further texts of less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if
+translations that neither was learned from are found no worse with it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,16 +31,15 @@ from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from .frozen_features import EncoderFeatures, frozen_tensor
-from .glossary_learning import learn_glossary
-from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve, solve_linear
+from .glossary_learning import glossary_from, held_out_glosses
+from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
+from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve, solve_linear
 
 logger = logging.getLogger(__name__)
 
 FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
-_UNTAUGHT = 200  # sentences of a language on which the base is tried without its map
-_RESAMPLES = 1000
-_UNGLOSSED = 300  # sentences of a language that say how much weight its glossary has
+_UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 _WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
 
@@ -73,61 +73,9 @@ class _NativeModel:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         return self._embedder.encode_text(list(texts), language=self._language)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         return model_identity(self._embedder.model, self._embedder.processor, "ridge targets", self._language)
-
-
-@dataclass(frozen=True)
-class LanguageResult:
-    """How well the map of a language finds translations that it was not solved with.
-
-    Args:
-        pairs: the number of sentences.
-        tested: of these, how many were tested: all, each left out in turn, or a part that was held out.
-        r1, r10: share of texts that find their native translation first, and among the first ten, in percent.
-        r10_low, r10_high: 95 % interval of `r10`, by bootstrap over the texts.
-        chance: `r10` of a random order.
-        zero_shot: `r10` of the native model reading the texts by itself; None where it was not asked.
-        strength: of the regression.
-        encoder_weight: of the text encoder beside the n-grams; 0 without one.
-        names: the language of the names that were learned beside the sentences; None without names.
-        gloss_weight: of the text translated word by word, beside the map's prediction; 0 without a glossary.
-        words: the number of words in the glossary.
-    """
-
-    pairs: int
-    tested: int
-    r1: float
-    r10: float
-    r10_low: float
-    r10_high: float
-    chance: float
-    zero_shot: float | None
-    strength: float
-    encoder_weight: float
-    names: str | None = None
-    gloss_weight: float = 0.0
-    words: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    def warning(self, language: str) -> str | None:
-        """What is wrong, in words; None if nothing is."""
-        if self.r10_low <= 2 * self.chance:
-            return (
-                f"{language}: {self.r10:.1f} % of the texts find their translation among the first ten, and "
-                f"{self.chance:.1f} % would by chance: the two columns hardly translate each other. Look for swapped "
-                "columns, shifted lines, or another language in the column"
-            )
-        if self.zero_shot is not None and self.zero_shot > self.r10_high:
-            return (
-                f"{language}: the base model, which was not taught, finds {self.zero_shot:.1f} % among the first ten, "
-                f"and the learned map {self.r10:.1f} %: use the base model for this language"
-            )
-        return None
 
 
 def learn(
@@ -163,7 +111,7 @@ def learn(
     """
     _check_counts(translations)
     teacher = teacher or _NativeModel(model, processor, batch_size)
-    targets, position = _native_targets(teacher, translations, cache_dir)
+    targets, position = _native_targets(teacher, _natives(translations), cache_dir)
     first = not model.maps.has_shared
     if first:
         _set_space(model, targets)
@@ -171,47 +119,42 @@ def learn(
     named = names or {}
     groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
-    features = _encoder_features(model, processor, {**translations, **groups}, **reading)
-    further = _names(model, processor, teacher, groups, features, cache_dir)
-    samples = {language: in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
-    untaught: dict[str, np.ndarray] = {}
-    if teacher.reads_any:
-        guessed = [translations[language][0][row] for language, sample in samples.items() for row in sample]
-        ends = np.cumsum([len(sample) for sample in samples.values()])
-        untaught = dict(zip(samples, np.split(teacher.encode(guessed), ends), strict=False))
+    features = _encoder_features(model, processor, translations, **reading)
+    further = _names(model, processor, teacher, groups, cache_dir)
     start = len(model.config.languages)
     model.maps.add(len(translations))
     gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
     results = {}
+    reads_glosses = glossaries and isinstance(teacher, _NativeModel)
     for index, (language, (texts, natives)) in enumerate(tqdm(translations.items(), "Languages", disable=None)):
         rows = torch.tensor([position[each] for each in natives])
-        characters = _characters(processor, texts)
         more = named.get(language)
-        beside = [] if more is None else [further[more.language, n] for n in range(len(more.groups))]
+        groups_beside = [] if more is None else list(more.groups)
+        beside = [further[more.language, n] for n in range(len(groups_beside))] if more else []
+        characters, pooled = _characters(processor, texts), features.get(language)
         weight = 0.0 if more is None else more.weight
-        pooled = features.get(language)
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
-        tested, predicted = solved.tested, normalize(solved.predicted)
-        glossary, chosen = None, 0.0
-        if glossaries and isinstance(teacher, _NativeModel):
-            further_words = [] if more is None else list(more.groups)
-            chosen, tested, predicted = _gloss_weight(
-                model, teacher, (texts, natives), further_words, targets, rows, solved
-            )
+        tested, found, chosen = solved.tested, normalize(solved.predicted), 0.0
+        if reads_glosses:
+            tested, glosses = held_out_glosses(texts, natives, groups_beside)
+            found = found[torch.searchsorted(solved.tested, tested)]
+            directions = _directions_of(model, teacher, glosses, cache_dir)
+            chosen, found = _gloss_weight(model, found, directions, targets, rows[tested], rows[solved.tested])
             if chosen:
-                glossary = Glossary(_learn_glossary(texts, natives, further_words))
-                processor.glossaries[language] = glossary
+                processor.glossaries[language] = Glossary(glossary_from(texts, natives, groups_beside))
         gloss_weights.append(chosen)
-        sampled = rows[torch.from_numpy(samples[language])]
-        own = untaught.get(language)
-        found = _result(model, solved, predicted, len(texts), targets, rows[tested], rows[solved.tested], sampled, own)
+        untaught = None
+        if teacher.reads_any:
+            sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
+            guesses, place = _native_targets(teacher, [texts[row] for row in sample], cache_dir)
+            untaught = rows[sample], guesses[[place[texts[row]] for row in sample]]
         results[language] = replace(
-            found,
+            result_of(model, solved, found, targets, rows, tested, untaught),
             names=None if more is None else more.language,
             gloss_weight=chosen,
-            words=0 if glossary is None else len(glossary.entries),
+            words=len(processor.glossaries[language].entries) if chosen else 0,
         )
     model.config.gloss_weights = gloss_weights if any(gloss_weights) else []
     if first:
@@ -248,7 +191,7 @@ def learn_unstated(
     """
     own = {UNDETERMINED: (list(texts), list(texts))}
     _check_counts(own)
-    targets, position = _native_targets(_NativeModel(model, processor, batch_size), own, cache_dir)
+    targets, position = _native_targets(_NativeModel(model, processor, batch_size), texts, cache_dir)
     _set_space(model, targets)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     pooled = _encoder_features(model, processor, own, **reading)[UNDETERMINED]
@@ -256,11 +199,10 @@ def learn_unstated(
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
     for each in tqdm(names, "Glossaries", disable=None):
-        processor.glossaries[each.language] = Glossary(_learn_glossary([], [], each.groups))
+        processor.glossaries[each.language] = Glossary(glossary_from([], [], each.groups))
     if processor.glossaries:
         model.config.gloss_weights = [_WEIGHT_FROM_NAMES]
-    predicted, tested = normalize(solved.predicted), rows[solved.tested]
-    return {UNDETERMINED: _result(model, solved, predicted, len(texts), targets, tested, tested)}
+    return {UNDETERMINED: result_of(model, solved, normalize(solved.predicted), targets, rows, solved.tested)}
 
 
 @torch.no_grad()
@@ -287,7 +229,7 @@ def solve_projection(
     for language, (texts, natives) in translations.items():
         rows = in_random_order(len(texts))[:each]
         chosen[language] = [texts[row] for row in rows], [natives[row] for row in rows]
-    targets, position = _native_targets(_NativeModel(model, processor, batch_size), chosen, cache_dir)
+    targets, position = _native_targets(_NativeModel(model, processor, batch_size), _natives(chosen), cache_dir)
     features = EncoderFeatures(
         model.text_model,
         processor.tokenizer,
@@ -329,12 +271,14 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
     maps.directions[: len(found)] = found
 
 
-def _native_targets(
-    teacher: Teacher, translations: Mapping[Any, Pairs], cache_dir: str | None
-) -> tuple[Tensor, dict[str, int]]:
-    """The teacher's embeddings of all different native texts [n, d], and the position of each text. Those of a native
-    model are kept on disk."""
-    texts = list(dict.fromkeys(each for _, natives in translations.values() for each in natives))
+def _natives(translations: Mapping[Any, Pairs]) -> Iterator[str]:
+    return (native for _, natives in translations.values() for native in natives)
+
+
+def _native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
+    """The teacher's embeddings of all different texts [n, d], and the position of each text. Those of a native model
+    are kept on disk."""
+    texts = list(dict.fromkeys(texts))
 
     def compute() -> Tensor:
         return torch.from_numpy(teacher.encode(texts))
@@ -385,32 +329,25 @@ def _encoder_features(
 
 @dataclass(frozen=True)
 class _Names:
-    """Names that are learned beside sentences."""
+    """Names that are learned beside sentences, by their n-grams alone: a text encoder takes longer to read them than
+    the sentences, and finds no more photographs for it."""
 
     characters: Characters
-    pooled: Tensor | None  # [m, W], from their own mean
     targets: Tensor  # [m, rank], from their own mean
 
 
 def _names(
-    model: RidgeModel,
-    processor: RidgeProcessor,
-    teacher: Teacher,
-    groups: Mapping[Any, Pairs],
-    features: Mapping[Any, Tensor],
-    cache_dir: str | None,
+    model: RidgeModel, processor: RidgeProcessor, teacher: Teacher, groups: Mapping[Any, Pairs], cache_dir: str | None
 ) -> dict[Any, _Names]:
-    """Groups of names with their features and targets, each from its own mean: names are another kind of text than
-    sentences."""
+    """Groups of names with their targets, each from its own mean: names are another kind of text than sentences."""
     if not groups:
         return {}
-    targets, position = _native_targets(teacher, groups, cache_dir)
+    targets, position = _native_targets(teacher, _natives(groups), cache_dir)
     deviations = _deviations(model, targets)
     found = {}
     for key, (texts, natives) in groups.items():
         wanted = deviations[[position[each] for each in natives]]
-        pooled = None if key not in features else centered(features[key], features[key].mean(0))
-        found[key] = _Names(_characters(processor, texts), pooled, wanted - wanted.mean(0))
+        found[key] = _Names(_characters(processor, texts), wanted - wanted.mean(0))
     return found
 
 
@@ -453,10 +390,8 @@ def _solve(
         encoded = _centered_features(pooled, mean)
     if names:
         root = weight**0.5
-        theirs = [each.pooled for each in names if each.pooled is not None]
         further = Further(
             root * torch.cat([weighted(each.characters(slice(None))) for each in names]),
-            root * torch.cat(theirs) if theirs else None,
             root * torch.cat([each.targets for each in names]),
         )
 
@@ -499,120 +434,41 @@ def _solve_shared(
     _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
 
 
-def _learn_glossary(
-    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], without: Sequence[int] = ()
-) -> dict[str, str]:
-    """A glossary from sentences and names, without some of the sentences and all others that have a side of them."""
-    out = {texts[row] for row in without} | {natives[row] for row in without}
-    kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
-    return learn_glossary(kept, [pair for group in further for pair in zip(*group, strict=True)])
+def _directions_of(model: RidgeModel, teacher: Teacher, glosses: Sequence[str], cache_dir: str | None) -> Tensor:
+    """The directions [n, rank] in which the native model puts glosses; 0 for those without a word."""
+    directions = torch.zeros(len(glosses), len(model.maps.directions))
+    if read := [row for row, gloss in enumerate(glosses) if gloss]:
+        embedded, place = _native_targets(teacher, [glosses[row] for row in read], cache_dir)
+        directions[read] = model.maps.direction_of(embedded[[place[glosses[row]] for row in read]])
+    return directions
 
 
 def _gloss_weight(
-    model: RidgeModel,
-    teacher: _NativeModel,
-    pairs: Pairs,
-    further: Sequence[Pairs],
-    targets: Tensor,
-    rows: Tensor,
-    solved: Solution,
-) -> tuple[float, Tensor, Tensor]:
-    """Chooses the weight of a glossary by sentences from which neither it nor the map was learned.
+    model: RidgeModel, predicted: Tensor, glosses: Tensor, targets: Tensor, right: Tensor, among: Tensor
+) -> tuple[float, Tensor]:
+    """Chooses the weight of a glossary.
 
     Args:
         model: the model.
-        teacher: its native model.
-        pairs: the sentences of the language.
-        further: names with their translations.
-        targets ([n, d]), rows: native embeddings, and those of the sentences among them.
-        solved: the map.
+        predicted, glosses ([t, rank]): the directions of sentences that neither the map nor the glossary was learned
+            from: as the map predicts them, and of their words.
+        targets ([n, d]): native embeddings.
+        right ([t]): the target of each of the sentences.
+        among: the targets among which each is to be found.
 
     Returns:
-        The weight, 0 where translations are found as well without; the positions of the sentences; and the directions
-        that are predicted for them.
+        The weight, 0 where translations are found as well without, and the directions that are predicted with it.
     """
-    texts, natives = pairs
-    order = in_random_order(len(texts))[: max(min(_UNGLOSSED, len(texts) // 5), 1)]
-    held_out = torch.from_numpy(np.sort(order))
-    predicted = normalize(solved.predicted[torch.searchsorted(solved.tested, held_out)])
-    glossary = Glossary(_learn_glossary(texts, natives, further, held_out.tolist()))
-    glosses = [glossary.gloss(texts[row]) for row in held_out]
-    read = [place for place, gloss in enumerate(glosses) if gloss]
-    directions = torch.zeros_like(predicted)
-    if read:
-        embedded = torch.from_numpy(teacher.encode([glosses[place] for place in read]))
-        directions[read] = model.maps.direction_of(embedded)
-    candidates, among = rows[solved.tested].unique(return_inverse=True)
-    right = among[torch.searchsorted(solved.tested, held_out)]
+    places = among.unique()
 
     def score(found: Tensor) -> float:
         """The mean of one over the place at which each translation is found."""
-        return float((1 / (1 + _ranks(_embeddings(model, found), targets[candidates], right))).mean())
+        found_at = ranks(embeddings_at(model, found), targets[places], torch.searchsorted(places, right))
+        return float((1 / (1 + found_at)).mean())
 
     least = score(predicted)
     for weight in _GLOSS_WEIGHTS:
-        found = normalize(predicted + weight * directions)
-        if read and score(found) >= least:
-            return weight, held_out, found
-    return 0.0, held_out, predicted
-
-
-def _embeddings(model: RidgeModel, directions: Tensor) -> Tensor:
-    """Embeddings [n, d] of length 1 at directions [n, rank] from the mean."""
-    return normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
-
-
-def _result(
-    model: RidgeModel,
-    solved: Solution,
-    predicted: Tensor,
-    pairs: int,
-    targets: Tensor,
-    right: Tensor,
-    among: Tensor,
-    sampled: Tensor | None = None,
-    guesses: np.ndarray | None = None,
-) -> LanguageResult:
-    """Retrieval of native sentences by predictions, and by the native model's own embeddings of some texts.
-
-    Args:
-        model: the model.
-        solved: the map.
-        predicted ([t, rank]): the directions that are predicted for texts from which nothing was learned.
-        pairs: the number of sentences.
-        targets ([n, d]): native embeddings.
-        right ([t]): the target of each of the texts.
-        among: the targets among which each is to be found.
-        sampled, guesses: the targets of other texts, and the native model's embeddings of these.
-    """
-    places = among.unique()
-    candidates = targets[places]
-    ranks = _ranks(_embeddings(model, predicted), candidates, torch.searchsorted(places, right))
-    hits = (ranks < 10).astype(float)
-    resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    zero_shot = None
-    if sampled is not None and guesses is not None:
-        own = _ranks(torch.from_numpy(guesses), candidates, torch.searchsorted(places, sampled))
-        zero_shot = 100 * float((own < 10).mean())
-    return LanguageResult(
-        pairs=pairs,
-        tested=len(hits),
-        r1=100 * float((ranks < 1).mean()),
-        r10=100 * float(hits.mean()),
-        r10_low=100 * float(low),
-        r10_high=100 * float(high),
-        chance=100 * min(10 / len(candidates), 1.0),
-        zero_shot=zero_shot,
-        strength=solved.strength,
-        encoder_weight=solved.encoder_weight,
-    )
-
-
-def _ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
-    """How many candidates score as high as the right one or higher, other than it."""
-    ranks = []
-    for rows in torch.arange(len(queries)).split(CHUNK):
-        scores = queries[rows] @ candidates.T
-        ranks.append((scores >= scores.gather(1, right[rows, None])).sum(1) - 1)
-    return torch.cat(ranks).numpy()
+        found = normalize(predicted + weight * glosses)
+        if glosses.any() and score(found) >= least:
+            return weight, found
+    return 0.0, predicted

@@ -25,11 +25,10 @@ Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions,
 
 @dataclass(frozen=True)
 class Further:
-    """Texts that are solved with, and neither tested nor used for the choice. All are multiplied by the root of the
-    weight that each text has beside one of the others."""
+    """Texts that are solved with, by their n-grams alone, and neither tested nor used for the choice. All are
+    multiplied by the root of the weight that each text has beside one of the others."""
 
     ngrams: Tensor  # [m, rows]
-    encoded: Tensor | None  # [m, W]
     targets: Tensor  # [m, rank]
 
 
@@ -92,19 +91,27 @@ def solve_by_similarities(
     _, strength, weight, coefficients, left_out = best
     if further is not None:
         words = torch.cat([further.ngrams, words])
-        if features is not None and further.encoded is not None:
-            features = torch.cat([further.encoded, features])
-        coefficients, left_out = _solve_further(words, features, further.targets, wanted, strength, weight)
-    encoder = None if features is None else weight * (features.T @ coefficients)
+        beside = None if also is None else weight * also
+        coefficients, left_out = _solve_further(words, beside, further.targets, wanted, strength)
+    encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
     return Solution(words.T @ coefficients, encoder, strength, weight, torch.arange(len(targets)), left_out)
 
 
 def _solve_further(
-    words: Tensor, features: Tensor | None, further: Tensor, wanted: Tensor, strength: float, weight: float
+    words: Tensor, beside: Tensor | None, further: Tensor, wanted: Tensor, strength: float
 ) -> tuple[Tensor, Tensor]:
     """Solves for the coefficients [m + n, rank] of further texts and the others, in this order, and predicts each of
-    the others without itself. In this order, the last block of the Cholesky factor is all that leaving out needs."""
-    similar = _similar(words) if features is None else _similar(words) + weight * (features @ features.T).double()
+    the others without itself. In this order, the last block of the Cholesky factor is all that leaving out needs.
+
+    Args:
+        words ([m + n, rows]): the n-grams of all.
+        beside ([n, n]): what the others have in common beside n-grams.
+        further ([m, rank]), wanted ([n, rank]): the targets.
+        strength: of the regression.
+    """
+    similar = _similar(words)
+    if beside is not None:
+        similar[len(further) :, len(further) :] += beside
     similar.diagonal().add_(strength)
     factor = torch.linalg.cholesky(similar)
     coefficients = torch.cholesky_solve(torch.cat([further.double(), wanted]), factor)
@@ -136,9 +143,9 @@ def solve_by_normal_equations(
         gram.addmm_(part.T, part)
         cross.addmm_(part.T, wanted)
     if further is not None:
-        part = _side_by_side(further.ngrams, further.encoded, weight)
-        gram.addmm_(part.T, part)
-        cross.addmm_(part.T, further.targets)
+        rows = further.ngrams.shape[1]  # the first are those of n-grams
+        gram[:rows, :rows].addmm_(further.ngrams.T, further.ngrams)
+        cross[:rows].addmm_(further.ngrams.T, further.targets)
 
     def solved(strength: float, gram: Tensor, cross: Tensor) -> Tensor:
         ridge = gram.clone()

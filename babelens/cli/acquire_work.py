@@ -19,7 +19,7 @@ from rich.table import Table
 from ..configuration.errors import BabelensError
 from ..configuration.locks import locked
 from ..processing.processing_ridge import GLOSSARY_FILE
-from ..trainers.ridge import LanguageResult
+from ..trainers.ridge_results import LanguageResult
 from ..workflows.acquiring import Acquisition
 from ..workflows.acquisition_choices import Way, WayCosts
 from ..workflows.acquisition_costs import costs

@@ -15,6 +15,7 @@ from ..data.emoji.benchmark import EmojiNames, NameTranslations
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import hashed_ngrams
 from ..processing.processing_ridge import characters_of
+from ..trainers.frozen_features import frozen_tensor
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,11 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
     Returns:
         By language, its names; languages without any that would help are left out.
     """
-    if native not in names.languages:
+    if not names.names_most(native):
         return {}
-    tags = [tag for tag in names.languages if tag != native]
-    counts = torch.stack([_counts(names.sample(tag)) for tag in tags])
+    counts = _counts_of_names(names)
+    known = [place for place, tag in enumerate(names.annotations) if tag != native and counts[place].any()]
+    tags, counts = [list(names.annotations)[place] for place in known], counts[known].float()
     importance = (len(tags) / (counts > 0).sum(0).clamp(min=1)).log()
     profiles = normalize(counts * importance)
     chosen = {}
@@ -60,6 +62,20 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
             weight = _WEIGHT if alike[nearest] >= _ALIKE else _WEIGHT_OF_RELATIVES
             chosen[language] = names.translations(tags[nearest], native, weight)
     return chosen
+
+
+def _counts_of_names(names: EmojiNames) -> Tensor:
+    """The n-grams of the names in each language [languages, rows], zero in languages that name few emoji. Those of
+    CLDR's package are kept on disk: to count them takes as long as to learn a language."""
+
+    def compute() -> Tensor:
+        none = torch.zeros(_ROWS)
+        each = [_counts(names.sample(tag)) if names.names_most(tag) else none for tag in names.annotations]
+        return torch.stack(each).half()
+
+    if names.source is None:
+        return compute()
+    return frozen_tensor(compute, weights={}, settings=f"n-grams of names, {names.source} {_ROWS}", items=[])
 
 
 def _counts(texts: Sequence[str]) -> Tensor:

@@ -39,7 +39,7 @@ from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
-from ..data.emoji.benchmark import NameTranslations, load_emoji_names
+from ..data.emoji.benchmark import NameTranslations, Pairs, load_emoji_names
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
@@ -52,7 +52,8 @@ from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from ..trainers.checkpoints import atomic_directory, finish_saving, prepare_saving
-from ..trainers.ridge import LanguageResult, Pairs, learn, learn_unstated
+from ..trainers.ridge import learn, learn_unstated
+from ..trainers.ridge_results import LanguageResult
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .emoji_names import names_for
 from .teachers import Teacher, teacher_of

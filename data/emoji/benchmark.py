@@ -10,9 +10,9 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from .build import (
     TABLE_VERSION,
     VENDORS,
     Annotation,
+    annotation_files,
+    annotations_in,
     build_emoji,
-    read_annotations,
     read_sources,
 )
 from .concepts import SPLITS
@@ -217,21 +218,22 @@ class EmojiNames:
 
     Args:
         annotations: by language and emoji, as `read_annotations` returns them.
+        source: what they were read from, whole and unchanged; None for names of other origin.
     """
 
-    def __init__(self, annotations: dict[str, dict[str, Annotation]]) -> None:
+    def __init__(self, annotations: Mapping[str, Mapping[str, Annotation]], source: str | None = None) -> None:
+        self.annotations, self.source = annotations, source
         english = annotations["en"].items()
         self.emoji = [each for each, annotation in english if not _SIGNS.search(annotation.name)]
-        wanted = _LEAST * len(self.emoji)
-        self.annotations = {
-            language: named
-            for language, named in annotations.items()
-            if sum(each in named for each in self.emoji) >= wanted
-        }
 
-    @property
+    @cached_property
     def languages(self) -> list[str]:
-        return list(self.annotations)
+        """Those that name most of the emoji."""
+        return [language for language in self.annotations if self.names_most(language)]
+
+    def names_most(self, language: str) -> bool:
+        named = self.annotations.get(language, {})
+        return sum(each in named for each in self.emoji) >= _LEAST * len(self.emoji)
 
     def sample(self, language: str, every: int = 3) -> list[str]:
         """Some names in a language, of the same emoji in each."""
@@ -252,6 +254,25 @@ class EmojiNames:
         return NameTranslations(language, weight, groups)
 
 
+class _AnnotationFiles(Mapping[str, Mapping[str, Annotation]]):
+    """The annotations of a package by language, each of which is parsed when it is asked for: all take two seconds."""
+
+    def __init__(self, tarball: Path) -> None:
+        self._files = annotation_files(tarball)
+        self._parsed: dict[str, dict[str, Annotation]] = {}
+
+    def __getitem__(self, language: str) -> Mapping[str, Annotation]:
+        if language not in self._parsed:
+            self._parsed[language] = annotations_in(self._files[language])
+        return self._parsed[language]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 @cache
 def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
     """Reads the names of all languages from CLDR's pinned package, which is fetched once.
@@ -263,4 +284,4 @@ def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
     source = read_sources()["names"]
     package = Package(source["package"], source["version"], source["integrity"])
     tarball = fetch_package(package, Path(cache_dir or DEFAULT_CACHE) / "packages")
-    return EmojiNames(read_annotations([tarball]))
+    return EmojiNames(_AnnotationFiles(tarball), source=package.integrity)

@@ -191,20 +191,28 @@ def read_annotations(
     """
     languages: dict[str, dict[str, Annotation]] = {}
     for tarball in tarballs:
-        for path, content in read_package(tarball, _belongs_to_a_language):
-            entries = _entries(content)
+        for tag, content in annotation_files(tarball).items():
+            entries = annotations_in(content)
             if concept_ids is not None:
                 entries = {key: entry for key, entry in entries.items() if key in concept_ids}
-            languages.setdefault(normalize_language(path.parent.name), {}).update(entries)
+            languages.setdefault(tag, {}).update(entries)
     least = 0 if concept_ids is None else len(concept_ids)
     return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= least}
+
+
+def annotation_files(tarball: Path) -> dict[str, bytes]:
+    """The annotations of each language in one of CLDR's packages, for `annotations_in`, sorted by language tag."""
+    found = {
+        normalize_language(path.parent.name): file for path, file in read_package(tarball, _belongs_to_a_language)
+    }
+    return dict(sorted(found.items()))
 
 
 def _belongs_to_a_language(path: PurePosixPath) -> bool:
     return path.name == "annotations.json" and bool(_LANGUAGE_AND_SCRIPT.fullmatch(path.parent.name))
 
 
-def _entries(content: bytes) -> dict[str, Annotation]:
+def annotations_in(content: bytes) -> dict[str, Annotation]:
     """Concept id -> annotation, from one locale's file."""
     (body,) = json.loads(content).values()  # its one key is "annotations" or "annotationsDerived"
     return {

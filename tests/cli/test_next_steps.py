@@ -11,7 +11,7 @@ from rich.console import Console
 
 from babelens.cli.acquire_work import _show_results
 from babelens.cli.console import next_commands, show_next
-from babelens.trainers.ridge import LanguageResult
+from babelens.trainers.ridge_results import LanguageResult
 
 
 @pytest.mark.parametrize("searches", [True, False])

@@ -17,7 +17,8 @@ from babelens.data.corpus import caption_index
 from babelens.data.corpus.caption_index import CaptionIndex
 from babelens.evaluation.consistency import evaluate_consistent_retrieval
 from babelens.evaluation.found_images import read_gallery, write_gallery
-from babelens.evaluation.retrieval import RetrievalRecall, evaluate_retrieval
+from babelens.evaluation.metric import RetrievalRecall
+from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.inference.gallery import GalleryRow, TextsRow
 

@@ -22,7 +22,7 @@ from babelens.model_cards.short_cards import (
     write_student_card,
 )
 from babelens.spaces import space_files
-from babelens.trainers.ridge import LanguageResult
+from babelens.trainers.ridge_results import LanguageResult
 
 EVIL = "<img src=x onerror=alert(1)>"
 HOSTILE = [

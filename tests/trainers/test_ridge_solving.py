@@ -16,7 +16,7 @@ def random_parts(count: int = 60, width: int = 24, rank: int = 5):
 
 def random_further(count: int = 20):
     torch.manual_seed(1)
-    return Further(0.5 * torch.rand(count, 24), 0.5 * torch.randn(count, 6), torch.randn(count, 5))
+    return Further(0.5 * torch.rand(count, 24), torch.randn(count, 5))
 
 
 def features_of(rows: torch.Tensor):
@@ -30,7 +30,7 @@ def test_each_text_left_out_is_as_solving_without_it(further):
     root = found.encoder_weight**0.5
     whole, right = torch.cat([ngrams, root * encoded], 1).double(), targets.double()
     if further is not None:
-        whole = torch.cat([whole, torch.cat([further.ngrams, root * further.encoded], 1).double()])
+        whole = torch.cat([whole, torch.cat([further.ngrams, torch.zeros(20, 6)], 1).double()])
         right = torch.cat([right, further.targets.double()])
     identity = found.strength * torch.eye(whole.shape[1], dtype=torch.float64)
 
