@@ -40,6 +40,7 @@ from .model_cards.card_text import paths_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.result_tables import EVAL_RESULTS
+from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .workflows.run_results import outdated_problems
 
@@ -75,6 +76,7 @@ _LOADED_BY_NAME = (
     "model.safetensors.index.json",
     CONFIG_NAME,
     SAFETENSORS_WEIGHTS_NAME,
+    GLOSSARY_FILE,
 )
 _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
 _CODE_OF_WORDS = "word_tokenizers.py"  # in folders of SMALR and LIWE
@@ -288,7 +290,8 @@ def push(
     upload that broke off, the same call goes on with it: large files that arrived are not uploaded again.
 
     When a model is published, weights of an earlier one that are in the repository under other names, or as an
-    adapter, are deleted, since transformers would load them in the place of this model's; all else stays.
+    adapter, and its glossaries are deleted, since transformers would load them in the place of this model's; all else
+    stays. What somebody else publishes in the meantime is not mixed with it: the later of the two is refused.
 
     Args:
         folder: the model's folder.
@@ -304,7 +307,8 @@ def push(
         PublishError: when the folder has problems (`folder_problems`), or the card's license allows what that of a
             base model forbids, and nothing is created then; when the repository is public and a private one was asked
             for, and when the Hub refuses the card.
-        HubUnreachableError: when the Hub does not answer, or refuses the upload.
+        HubUnreachableError: when the Hub does not answer, or refuses the upload, as it does when another commit was
+            made since it began.
     """
     if problems := folder_problems(folder) or _license_problems(Path(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
@@ -364,7 +368,12 @@ def committed(
     outdated = sorted(name for name in present if any(fnmatch(name, pattern) for pattern in replaced))
     deletions = [CommitOperationDelete(name) for name in outdated]
     commit = api.create_commit(
-        repo_id, [*operations, *deletions], commit_message=message, repo_type=kind, revision=branch
+        repo_id,
+        [*operations, *deletions],
+        commit_message=message,
+        repo_type=kind,
+        revision=branch,
+        parent_commit=before.sha,  # what is deleted was chosen by its files
     )
     return Published(str(commit.commit_url), changed=commit.oid != before.sha)
 
@@ -400,6 +409,8 @@ def _reason(error: Exception) -> str:
         return "the Hub does not know this token, or was given none: log in with `hf auth login`, or set HF_TOKEN"
     if status == 403:
         return "the token may not write there: give it write access at https://huggingface.co/settings/tokens"
+    if status == 412:
+        return "another commit was made there in the meantime: see whose it is, and run the same command again"
     return first_line(error)
 
 

@@ -15,7 +15,9 @@ Images, and texts in the native language, are embedded by the native model, bitw
 not stated (`und`) are embedded by a map that all languages of a run share.
 """
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -33,6 +35,8 @@ from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
 from .tower_loading import check_pooling, check_text_encoder
 from .towers import build_tower, pool_text
+
+logger = logging.getLogger(__name__)
 
 # ---- Character n-grams ----
 # Character n-grams of texts, hashed into a fixed number of rows, by operations on tensors alone.
@@ -376,6 +380,8 @@ class RidgeModel(MlaPreTrainedModel):
                 "this model reads glossaries: gloss_ids and gloss_attention_mask are missing, which the processor "
                 "makes of glossary.tsv. If the file is missing, get the model again"
             )
+        if gloss_attention_mask is not None and not is_exporting():
+            self._warn_of_unread(language_ids - 1, gloss_attention_mask)
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         glosses = (gloss_ids, gloss_attention_mask) if self.config.gloss_weights else (None, None)
         if is_exporting():  # a graph has no branches: every row is read in both ways
@@ -418,6 +424,13 @@ class RidgeModel(MlaPreTrainedModel):
         embeddings[chosen] = found
         return embeddings, weights
 
+    def _warn_of_unread(self, indices: Tensor, mask: Tensor) -> None:
+        """Warns of words in a glossary that have no weight: somebody may have written them."""
+        weights = torch.tensor(list(self.config.gloss_weights) or [0.0] * (1 + len(self.config.languages)))
+        unread = mask.any(1) & (indices > 0) & (weights.to(indices.device)[indices.clamp(min=0)] == 0)
+        for index in indices[unread].unique().tolist():
+            _warn_once(self.config.languages[index - 1])
+
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
         """Returns the pooled features [N, W] of texts; None without a text encoder."""
@@ -429,6 +442,15 @@ class RidgeModel(MlaPreTrainedModel):
             ids, mask = ids[:, :length], mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
         return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+
+
+@cache
+def _warn_once(language: str) -> None:
+    logger.warning(
+        "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight. Where "
+        "translations were found no worse with a glossary, it is 0.5 or 1; this is logged once",
+        language,
+    )
 
 
 __all__ = ["RidgeModel", "VectorSpaceModel"]

@@ -17,11 +17,12 @@ _JOINED = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x1B00, 0x1B7F)),
     *((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xA980, 0xA9FF), (0xAA60, 0xAADF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF)),
 )
+_A_JOINED = "一"
 _ALIKE = 0.5  # Dice coefficient of the n-grams of two words
 _UNKNOWN = 8  # what a character outside of all pieces costs in a segmentation, where a piece costs 1
 LONGEST_PIECE = 12  # characters
 _REMEMBERED = 10_000  # words
-_MOST_WORDS = 40  # which most encoders of captions read whole
+MOST_WORDS = 40  # which most encoders of captions read whole
 
 
 @lru_cache(1 << 14)
@@ -52,6 +53,22 @@ def words_of(text: str) -> list[str]:
             words.append(word)
             word = ""
     return [found for word in words if (found := word.rstrip(_APOSTROPHES))]
+
+
+def is_word(word: str) -> bool:
+    """Whether a word can be found in a text: `words_of` has it as one word, or, in a script without spaces, it can be
+    a piece of one.
+
+    Examples:
+        >>> is_word("motokā"), is_word("fire engine"), is_word("(car)")
+        (True, False, False)
+    """
+    if word.isascii() and word.isalpha() and word.islower():  # most words, quickly
+        return True
+    if words_of(word) == [word]:
+        return not is_joined(word[0]) or len(word) <= LONGEST_PIECE
+    joined = f"{_A_JOINED}{word}{_A_JOINED}"
+    return 0 < len(word) <= LONGEST_PIECE and words_of(joined) == [joined]
 
 
 def segmented(word: str, pieces: Mapping[str, object] | set[str]) -> list[str]:
@@ -98,6 +115,10 @@ class Glossary:
 
     def gloss(self, text: str) -> str:
         """Translates a text word by word, without unknown words and what follows the fortieth."""
+        return " ".join(self.glosses(text)[:MOST_WORDS])
+
+    def glosses(self, text: str) -> list[str]:
+        """The native words for the words of a text, without unknown words."""
         found: list[str] = []
         for word in self.units_of(words_of(text)):
             native = self.entries.get(word)
@@ -105,7 +126,7 @@ class Glossary:
                 native = word if word in self.native_words else self.entries.get(self.nearest(word), "")
             if native and found[-1:] != [native]:
                 found.append(native)
-        return " ".join(found[:_MOST_WORDS])
+        return found
 
     def known(self, words: Sequence[str]) -> float:
         """The share of the characters of words (`words_of`) that are in words of the language, from 0 to 1."""
@@ -117,8 +138,8 @@ class Glossary:
 
     @cached_property
     def native_words(self) -> set[str]:
-        """All native words of the entries."""
-        return {word for native in self.entries.values() for word in native.split()}
+        """All native words of the entries, in lower case."""
+        return {word for native in self.entries.values() for word in native.lower().split()}
 
     def nearest(self, word: str) -> str:
         """The known word that is spelled most alike; "" if none is alike."""

@@ -5,6 +5,7 @@ import os
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,9 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..configuration.errors import ModelFolderError
+from ..configuration.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .glossary import Glossary, words_of
+from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, is_word, words_of
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
@@ -93,7 +94,7 @@ class RidgeProcessor(PerLanguageProcessor):
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
         # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
-        self._glossaries = {tag: Glossary(entries) for tag, entries in (glossaries or {}).items()}
+        self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
 
     @property
     def glossaries(self) -> dict[str, Glossary]:
@@ -179,6 +180,7 @@ class RidgeProcessor(PerLanguageProcessor):
         if self._glossaries:
             read = [self._language_and_glossary(text, tag) for text, tag in zip(texts, languages, strict=True)]
             languages, glossaries = [tag for tag, _ in read], [glossary for _, glossary in read]
+        glosses = self._glosses(texts, glossaries, layout)
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [language_id(tag, known) for tag in languages]
@@ -208,7 +210,7 @@ class RidgeProcessor(PerLanguageProcessor):
             **layout.mask(tokens),
             "language_ids": ids,
             "character_ids": self.characters(texts).tolist(),
-            **self._glosses(texts, glossaries, layout),
+            **glosses,
         }
 
     def language_of(self, text: str) -> str:
@@ -238,11 +240,12 @@ class RidgeProcessor(PerLanguageProcessor):
         rows without a word: without a glossary, and where no word is known."""
         if not self._glossaries:
             return {}
-        found = [glossary.gloss(text) if glossary else "" for text, glossary in zip(texts, glossaries, strict=True)]
+        words = [glossary.glosses(text) if glossary else [] for text, glossary in zip(texts, glossaries, strict=True)]
+        found = [" ".join(each[:MOST_WORDS]) for each in words]
         rows: list[list[int]] = [[]] * len(texts)
         if chosen := [row for row, gloss in enumerate(found) if gloss]:
             padding = "max_length" if self.pad_native else False
-            with counting_cut_texts():  # whether the text itself is cut is said elsewhere
+            with counting_cut_texts() as cut:
                 read = self.native(
                     text=[found[row] for row in chosen],
                     language=self.native_language,
@@ -251,6 +254,11 @@ class RidgeProcessor(PerLanguageProcessor):
                 )
             for row, ids in zip(chosen, read["input_ids"], strict=True):
                 rows[row] = ids
+            too_long = [len(each) > MOST_WORDS or gloss in cut.texts for each, gloss in zip(words, found, strict=True)]
+            note_cut_texts(
+                list(compress(texts, too_long)),
+                f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,",
+            )
         else:  # a graph takes no fewer than two tokens
             return {name: [[0, 0]] * len(texts) for name in ("gloss_ids", "gloss_attention_mask")}
         layout = replace(layout, max_length=self.max_native_length, with_mask=True)
@@ -264,15 +272,19 @@ class RidgeProcessor(PerLanguageProcessor):
     # ---- Files ----
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
-        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both."""
+        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both; removes those of
+        another model that was in the folder."""
         super().to_json_file(json_file_path)
-        if self._glossaries:
+        file = Path(json_file_path).with_name(GLOSSARY_FILE)
+        if not self._glossaries:
+            file.unlink(missing_ok=True)
+        else:
             lines = (
                 f"{tag}\t{word}\t{native}\n"
                 for tag, glossary in self._glossaries.items()
                 for word, native in glossary.entries.items()
             )
-            Path(json_file_path).with_name(GLOSSARY_FILE).write_text("".join(lines), encoding="utf-8")
+            file.write_text("".join(lines), encoding="utf-8")
 
     @classmethod
     def get_processor_dict(
@@ -281,7 +293,9 @@ class RidgeProcessor(PerLanguageProcessor):
         """Returns the settings with the glossaries, from a folder or the Hub.
 
         Raises:
-            ModelFolderError: for a line of the glossaries that has not three columns.
+            ModelFolderError: for a line of the glossaries that would never be read: without three columns, of a
+                language that the model has not learned, with several words or none in the second column; and for a
+                word with two translations.
         """
         location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
@@ -289,28 +303,56 @@ class RidgeProcessor(PerLanguageProcessor):
             pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
         )
         if path is not None:
-            settings = settings | {"glossaries": _read_glossaries(Path(path))}
+            settings = settings | {"glossaries": _read_glossaries(Path(path), settings)}
         return settings, remaining
 
 
-def _read_glossaries(path: Path) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Reads the glossaries of a processor with such settings. A line that would never be read is refused."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ModelFolderError(f"{path} is not UTF-8: save it as UTF-8 ({error})") from error
+    found: dict[str, dict[str, str]] = {}
+    spelled: dict[str, str] = {}  # languages as they are in the file
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        columns = line.rstrip("\r").split("\t")
+        columns = [each.strip() for each in line.split("\t")]
         if len(columns) != 3:
             raise ModelFolderError(
                 f"{path}, line {number} has {len(columns)} columns instead of language, word and native words, with "
                 "tabs between them"
             )
         tag, word, native = columns
-        found.setdefault(tag, {})[unicodedata.normalize("NFKC", word).lower()] = native.strip()
+        word = unicodedata.normalize("NFKC", word).lower()
+        if tag not in spelled:
+            try:
+                spelled[tag] = normalize_language(tag)
+                _check_language(spelled[tag], settings)
+            except (LanguageTagError, UnknownLanguageError) as error:
+                raise ModelFolderError(f"{path}, line {number}: {error}") from error
+        if not is_word(word):
+            raise ModelFolderError(
+                f"{path}, line {number}: {word!r} is not one word. A word has letters, digits, apostrophes and "
+                f"hyphens, and in a script without spaces no more than {LONGEST_PIECE} of them"
+            )
+        other = found.setdefault(spelled[tag], {}).setdefault(word, native)
+        if other != native:
+            raise ModelFolderError(
+                f"{path}, line {number}: {word!r} is {native!r} here, and {other!r} in a line above"
+            )
     return found
+
+
+def _check_language(tag: str, settings: Mapping[str, Any]) -> None:
+    """Raises an UnknownLanguageError for a glossary that a processor with such settings would not read."""
+    native, languages = settings.get("native_language", "en"), settings.get("languages", [])
+    if tag == native:
+        raise UnknownLanguageError(f"texts in {tag}, the native language, are read as they are")
+    learned = {name for language in languages for name in (language, language.partition("-")[0])}
+    if tag not in learned and not settings.get("any_language"):
+        raise UnknownLanguageError(f"this model has not learned {tag!r}; its languages are {', '.join(languages)}")
 
 
 __all__ = ["RidgeProcessor"]

@@ -16,9 +16,10 @@ summed, which takes a page a few lines of JavaScript (`offline/ngrams.js`) and n
 
 import base64
 import json
+import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from ..modeling.modeling_ridge import RidgeMaps, RidgeModel
 from ..processing.images import open_image
 from ..processing.processing_ridge import RidgeProcessor
 from ..trainers.ridge import learn
+
+logger = logging.getLogger(__name__)
 
 WIDTH = 128
 LEVELS = (-1.51, -0.4528, 0.4528, 1.51)  # as in ngrams.js
@@ -120,7 +123,9 @@ def export_offline(
     wanted = normalize_languages(list(languages)) or list(model.config.languages)
     native = processor.native_language
     if native_texts:
-        learn(model, processor, {native: (list(native_texts), list(native_texts))}, glossaries=False)
+        learned = learn(model, processor, {native: (list(native_texts), list(native_texts))}, glossaries=False)
+        if warning := replace(learned[native], zero_shot=None).warning(native):  # the page lacks the native model
+            logger.warning("%s", warning)
         wanted = [native, *(tag for tag in wanted if tag != native)]
     known = list(model.config.languages)
     if missing := [tag for tag in wanted if tag not in known]:

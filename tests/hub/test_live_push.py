@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import threading
 import time
 from functools import partial
 
@@ -96,6 +97,41 @@ def test_weights_of_an_earlier_model_do_not_stay(hub, api, folder):
         *files_to_publish(whole)
     }
     assert not push(whole, NAME, api=api).changed
+
+
+def test_of_two_models_that_are_pushed_at_once_one_is_refused(hub, api, folder):
+    """The repository has the files of one of them, and the weights of no other."""
+    sharded = shutil.copytree(folder, folder.with_name("sharded"))
+    AutoModel.from_pretrained(folder).save_pretrained(sharded, max_shard_size="20kB")
+    (sharded / "model.safetensors").unlink(missing_ok=True)
+    (sharded / "glossary.tsv").write_text("de\thund\tdog\n")
+    _write_card_again(sharded)
+    both = threading.Barrier(2)
+
+    class Waiting(HfApi):
+        def create_commit(self, *args, **kwargs):
+            both.wait(60)  # until both have asked what is there
+            return super().create_commit(*args, **kwargs)
+
+    said = {}
+
+    def run(pushed):
+        try:
+            said[pushed] = push(pushed, NAME, api=Waiting(endpoint=hub.endpoint, token="hf_ada"))
+        except HubUnreachableError as error:
+            said[pushed] = error
+
+    threads = [threading.Thread(target=run, args=[each]) for each in (folder, sharded)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    refused = next(each for each in said if isinstance(said[each], HubUnreachableError))
+    first = next(each for each in said if each != refused)
+    assert "another commit was made there in the meantime" in str(said[refused]) and said[first].changed
+    for last in (first, refused):
+        push(last, NAME, api=api)
+        assert set(hub.repository(NAME).at("main").files) == {".gitattributes", *files_to_publish(last)}
 
 
 def test_a_private_repository_stays_private(hub, api, finished):

@@ -42,7 +42,7 @@ class RecordingHub:
     def repo_info(self, repo_id, *, repo_type):
         return SimpleNamespace(sha="0", private=self.repositories[repo_id], siblings=[])
 
-    def create_commit(self, repo_id, operations, *, commit_message, repo_type, revision):
+    def create_commit(self, repo_id, operations, *, commit_message, repo_type, revision, parent_commit):
         for operation in operations:
             with operation.as_file() as file:
                 self.files[operation.path_in_repo] = file.read()

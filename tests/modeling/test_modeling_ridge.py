@@ -14,6 +14,7 @@ from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.modeling_ridge import hashed_ngrams, ngram_weights
+from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
 
 
@@ -107,6 +108,52 @@ class TestGlossaries(TestCharacters):
             lines.write("de\tkatze cat\n")
         with pytest.raises(ModelFolderError, match=r"glossary.tsv, line 7 has 2 columns"):
             AutoProcessor.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ("language\tword\tnative", "line 6: 'language' is not a language tag"),
+            ("ua\tавто\tcar", "line 6: 'ua' names no registered language .* did you mean 'uk'"),
+            ("uk\tавто\tcar", "line 6: this model has not learned 'uk'; its languages are de"),
+            ("en\tauto\tcar", "line 6: texts in en, the native language, are read as they are"),
+            ("de\tFeuer Wehr\tfire engine", "line 6: 'feuer wehr' is not one word"),
+            ("de\t<script>alert(1)</script>\tcar", "line 6: .* is not one word"),
+            ("de\t\tcar", "line 6: '' is not one word"),
+            ("DE\tAUTO\tlorry", "line 6: 'auto' is 'lorry' here, and 'car' in a line above"),
+        ],
+    )
+    def test_a_line_that_would_never_be_read_is_refused(self, processor, tmp_path, line, said):
+        """And not ignored in silence; other spellings of a language, and a line twice, are taken."""
+        processor.save_pretrained(tmp_path)
+        file = tmp_path / "glossary.tsv"
+        written = file.read_text("utf-8")
+        file.write_text(f"{written}{line}\n", "utf-8")
+        with pytest.raises(ModelFolderError, match=rf"glossary.tsv, {said}"):
+            AutoProcessor.from_pretrained(tmp_path)
+        file.write_text(f"{written}DE\t Katze\tcat \r\nde\tkatze\tcat\n", "utf-8")
+        assert AutoProcessor.from_pretrained(tmp_path).glossaries["de"].entries["katze"] == "cat"
+
+    def test_no_glossary_of_another_model_stays_in_its_folder(self, processor, tmp_path):
+        """Also when the new one has none."""
+        processor.save_pretrained(tmp_path)
+        processor.glossaries.clear()
+        processor.save_pretrained(tmp_path)
+        assert not AutoProcessor.from_pretrained(tmp_path).glossaries
+
+    def test_words_without_weight_are_named(self, model, processor, caplog):
+        """Somebody may have written them for a language that has no glossary."""
+        processor.glossaries["fr"] = Glossary({"chien": "dog"})
+        model.config.gloss_weights = [0.0, 1.0, *[0.0] * (len(LANGUAGES) - 2)]
+        embedder = Embedder(model, processor)
+        embedder.encode_text(["ein Hund", "un chat"], language=["de", "fr"])
+        assert "glossary.tsv" not in caplog.text
+        embedder.encode_text(["un chien"], language="fr")
+        assert "glossary.tsv has words of fr, which are not read" in caplog.text
+
+    def test_long_translations_word_by_word_are_counted(self, model, processor, caplog):
+        """Those that are cut where the characters are not."""
+        Embedder(model, processor).encode_text(["ein Hund", "ein Hund " * 21, "im " * 60], language="de")
+        assert "1 of 3 texts are longer than the 40 words or" in caplog.text
 
     def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
         """It refuses, and does not embed otherwise in silence."""

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from babelens.processing.glossary import Glossary, segmented, words_of
+from babelens.processing.glossary import Glossary, is_word, segmented, words_of
 
 MAORI = Glossary({"he": "a", "motokā": "car", "whero": "red", "te": "the", "tino": ""})
 
@@ -65,3 +65,13 @@ def test_shares_of_known_and_native_words():
     assert MAORI.known(words_of("he motokā xxxx")) == 8 / 12
     assert MAORI.native(words_of("a red cat")) == 4 / 7
     assert MAORI.known(words_of("…")) == 0.0
+
+
+def test_words_that_texts_can_have():
+    """Words of texts, and in scripts without spaces pieces of them, are words; other lines would never be read."""
+    for text in ("L'homme au-dessus, 2 chiens!", "एक लाल गाड़ी", "སྒོ་ཁྱི་", "he motokā ʻāina", "Straße ﬁsh"):
+        assert all(map(is_word, words_of(text)))
+    assert all(map(is_word, ("หมา", "ั", "-", "犬が")))
+    for other in ("", " ", "fire engine", "(car)", "Car", "l'", "<b>", "犬dog", "หมา" * 5, "犬 が", "a\tb"):
+        assert not is_word(other)
+    assert MAORI.glosses("he motokā " * 30) == ["a", "car"] * 30 and len(MAORI.gloss("he motokā " * 30).split()) == 40

@@ -1,4 +1,4 @@
-// Reads texts as `processing/processing_ridge.py` and `modeling/character_ngrams.py` do, to the last character: a text
+// Reads texts as `processing/processing_ridge.py` and `modeling/modeling_ridge.py` do, to the last character: a text
 // is its character n-grams, hashed into rows. Every row has a vector, of which the page keeps two bits a value.
 
 const SPACE = 32, MOST_CHARACTERS = 512;
@@ -35,7 +35,9 @@ export function unpack(base64, { rows, directions }) {
   const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
   const columns = new Float32Array(bytes.buffer, 0, directions);
   const scales = new Uint16Array(bytes.buffer, 4 * directions, rows);
-  return { columns, scales, codes: bytes.subarray(4 * directions + 2 * rows) };
+  const codes = bytes.subarray(4 * directions + 2 * rows);
+  if (codes.length !== Math.ceil((rows * directions) / 4)) throw new Error("The map of this language is damaged.");
+  return { columns, scales, codes };
 }
 
 /** The embedding of a text, of unit length, in the space of the images. */

@@ -14,14 +14,14 @@ const query = element("query"), language = element("language"), results = elemen
 const { space, images } = SEARCH, width = space.mean.length;
 const vectors = Int8Array.from(atob(SEARCH.vectors), (each) => each.charCodeAt(0));
 const maps = new Map(); // by language, a promise of its map
-const waiting = new Map(); // by language, what the promise waits for
+const waiting = new Map(); // by language, what takes the content of its file
 let shown = null; // the positions and scores that are shown, best first
 
 // ---- Search ----
 
 /** Called by the file of a language. */
 function learned(tag, base64) {
-  waiting.get(tag)(unpack(base64, space));
+  waiting.get(tag)(base64);
 }
 
 function mapOf(tag) {
@@ -29,10 +29,12 @@ function mapOf(tag) {
     const loaded = new Promise((resolve, reject) => {
       waiting.set(tag, resolve);
       const script = document.createElement("script");
+      const fail = () => reject(new Error(`${script.src}: ${say("none", { of: tag })}`));
       script.src = `languages/${tag}.js`;
-      script.addEventListener("error", () => reject(new Error(`${script.src}: ${say("none", { of: tag })}`)));
+      script.addEventListener("error", fail);
+      script.addEventListener("load", fail); // a damaged file has not called `learned` by then
       document.head.append(script);
-    });
+    }).then((base64) => unpack(base64, space));
     loaded.catch(() => maps.delete(tag)); // tried again by the next search
     maps.set(tag, loaded);
   }
