@@ -151,6 +151,12 @@ class Acquirer(nn.Module):
         """Initializes the weights."""
         initialize_linears(self)
 
+    def reset_to_identity(self) -> None:
+        """Sets the layer that is added to zero, so that states stay what they are."""
+        added = self.map if self.structure == "linear" else self.up
+        init.zeros_(added.weight)
+        init.zeros_(added.bias)
+
     def forward(self, hidden_states: Tensor) -> Tensor:
         """Maps states [N, T, d] to states [N, T, d]."""
         if self.structure == "linear":

@@ -63,7 +63,7 @@ def tower_parts(model: nn.Module, where: TextTower) -> TowerParts:
             f"{where.path}.{where.embeddings} of {type(model).__name__} is neither a table (nn.Embedding) nor takes "
             "inputs_embeds instead of token ids"
         )
-    rows = _table(plain).embedding_dim
+    rows = table_of(plain).embedding_dim
     width = getattr(getattr(model.config, "text_config", None), "hidden_size", None) or rows
     return TowerParts(tower, embeddings, blocks, rows, width)
 
@@ -82,7 +82,7 @@ def _module(parent: nn.Module, path: str, key: str) -> nn.Module:
     return found
 
 
-def _table(embeddings: nn.Module) -> nn.Embedding:
+def table_of(embeddings: nn.Module) -> nn.Embedding:
     """Returns the table of an embedding: by its usual names, else the one with the most rows."""
     tables = {name: part for name, part in embeddings.named_modules() if isinstance(part, nn.Embedding)}
     usual = [tables[name] for name in ("", "word_embeddings", "token_embedding", "tok_embeddings") if name in tables]

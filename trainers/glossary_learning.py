@@ -50,7 +50,7 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
         for sentence in words
     ]
     places = [_PLACE] * len(chosen) + [0.0] * len(names)
-    return _aligned(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
+    return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
 
 
 def glossary_from(
@@ -91,16 +91,24 @@ def _pieces(words: Iterable[str]) -> set[str]:
     return set(model.get_vocab())
 
 
-def _aligned(
-    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
+def align(
+    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float] | None = None
 ) -> dict[str, str]:
-    """The native word that each word of the sentences stands for most often; `place` says for each sentence how much a
-    native word prefers words at its own place."""
+    """Aligns the words, or the pieces of words, of sentences and of their native translations.
+
+    Args:
+        sentences, natives: the words of each.
+        place: for each sentence, how much a native word prefers words at its own place; by default as in sentences.
+
+    Returns:
+        By word, the native word that it stands for most often; "" where none stands out.
+    """
+    strengths = [_PLACE] * len(sentences) if place is None else place
     places: dict[str, int] = {}  # 0 is for nothing
     native_places: dict[str, int] = {}
     word, native, target, prior = [], [], [], []
     targets = 0
-    for sentence, translation, strength in zip(sentences, natives, place, strict=True):
+    for sentence, translation, strength in zip(sentences, natives, strengths, strict=True):
         if not sentence or not translation:
             continue
         mine = np.array([0, *(places.setdefault(each, len(places) + 1) for each in sentence)])

@@ -16,15 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from datasets.utils.logging import tqdm
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..configuration.errors import CorpusError
 from ..configuration.identity import model_identity
 from ..data.emoji.benchmark import NameTranslations, Pairs
-from ..modeling.encoding import evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
-from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.glossary import Glossary
 from ..processing.processing_mla_student import MlaStudentProcessor
@@ -33,12 +31,12 @@ from ..processing.text_inputs import UNDETERMINED
 from .frozen_features import EncoderFeatures, frozen_tensor
 from .glossary_learning import glossary_from, held_out_glosses
 from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
-from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve, solve_linear
+from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve
 
 logger = logging.getLogger(__name__)
 
 FEWEST = 10  # different sentences
-_SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
+SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 _WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
@@ -57,7 +55,7 @@ class Teacher(Protocol):
         """Returns embeddings [n, d] of unit length."""
 
 
-class _NativeModel:
+class NativeTeacher:
     """The native model as a teacher."""
 
     reads_any = True
@@ -110,8 +108,8 @@ def learn(
         CorpusError: for fewer than ten different sentences in a language.
     """
     _check_counts(translations)
-    teacher = teacher or _NativeModel(model, processor, batch_size)
-    targets, position = _native_targets(teacher, _natives(translations), cache_dir)
+    teacher = teacher or NativeTeacher(model, processor, batch_size)
+    targets, position = native_targets(teacher, _natives(translations), cache_dir)
     first = not model.maps.has_shared
     if first:
         _set_space(model, targets)
@@ -127,7 +125,7 @@ def learn(
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
     results = {}
-    reads_glosses = glossaries and isinstance(teacher, _NativeModel)
+    reads_glosses = glossaries and isinstance(teacher, NativeTeacher)
     for index, (language, (texts, natives)) in enumerate(tqdm(translations.items(), "Languages", disable=None)):
         rows = torch.tensor([position[each] for each in natives])
         more = named.get(language)
@@ -148,7 +146,7 @@ def learn(
         untaught = None
         if teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
-            guesses, place = _native_targets(teacher, [texts[row] for row in sample], cache_dir)
+            guesses, place = native_targets(teacher, [texts[row] for row in sample], cache_dir)
             untaught = rows[sample], guesses[[place[texts[row]] for row in sample]]
         results[language] = replace(
             result_of(model, solved, found, targets, rows, tested, untaught),
@@ -191,7 +189,7 @@ def learn_unstated(
     """
     own = {UNDETERMINED: (list(texts), list(texts))}
     _check_counts(own)
-    targets, position = _native_targets(_NativeModel(model, processor, batch_size), texts, cache_dir)
+    targets, position = native_targets(NativeTeacher(model, processor, batch_size), texts, cache_dir)
     _set_space(model, targets)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     pooled = _encoder_features(model, processor, own, **reading)[UNDETERMINED]
@@ -203,50 +201,6 @@ def learn_unstated(
     if processor.glossaries:
         model.config.gloss_weights = [_WEIGHT_FROM_NAMES]
     return {UNDETERMINED: result_of(model, solved, normalize(solved.predicted), targets, rows, solved.tested)}
-
-
-@torch.no_grad()
-def solve_projection(
-    model: MlaStudentModel,
-    processor: MlaStudentProcessor,
-    translations: Mapping[str, Pairs],
-    *,
-    batch_size: int = 64,
-    precision: str = "float32",
-    cache_dir: str | None = None,
-) -> None:
-    """Sets the projection of a student, a linear layer, to the one that leads the features of its text encoder best to
-    where the native model puts the translations. Training goes on from there.
-
-    Args:
-        model: the student, whose projection has no hidden layer.
-        processor: its processor.
-        translations: by language, texts and the native translation of each. Of many, some are taken.
-        batch_size, precision, cache_dir: as those of `learn`.
-    """
-    each = max(_SHARED // len(translations), 1)
-    chosen: dict[str, Pairs] = {}
-    for language, (texts, natives) in translations.items():
-        rows = in_random_order(len(texts))[:each]
-        chosen[language] = [texts[row] for row in rows], [natives[row] for row in rows]
-    targets, position = _native_targets(_NativeModel(model, processor, batch_size), _natives(chosen), cache_dir)
-    features = EncoderFeatures(
-        model.text_model,
-        processor.tokenizer,
-        lambda ids, mask: model.tower_features.get_text_features(ids, mask).pooler_output,
-        model.config.text_pooling,
-        processor.text_prompt,
-        processor.max_text_length,
-        batch_size,
-        precision,
-        cache_dir,
-    ).of({language: texts for language, (texts, _) in chosen.items()})
-    wanted = targets[[position[native] for _, natives in chosen.values() for native in natives]]
-    with evaluation_mode(model):  # without dropout
-        known = model.text_head_input(torch.cat(list(features.values())))
-    weight, bias = solve_linear(known, wanted)
-    assert isinstance(model.projection, nn.Linear)
-    model.projection.load_state_dict({"weight": weight, "bias": bias})
 
 
 def _check_counts(translations: Mapping[str, Pairs]) -> None:
@@ -275,7 +229,7 @@ def _natives(translations: Mapping[Any, Pairs]) -> Iterator[str]:
     return (native for _, natives in translations.values() for native in natives)
 
 
-def _native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
+def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
     """The teacher's embeddings of all different texts [n, d], and the position of each text. Those of a native model
     are kept on disk."""
     texts = list(dict.fromkeys(texts))
@@ -283,7 +237,7 @@ def _native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | Non
     def compute() -> Tensor:
         return torch.from_numpy(teacher.encode(texts))
 
-    if isinstance(teacher, _NativeModel):
+    if isinstance(teacher, NativeTeacher):
         items = (text.encode() for text in texts)
         targets = frozen_tensor(compute, weights={}, settings=teacher.identity, items=items, cache_dir=cache_dir)
     else:
@@ -342,7 +296,7 @@ def _names(
     """Groups of names with their targets, each from its own mean: names are another kind of text than sentences."""
     if not groups:
         return {}
-    targets, position = _native_targets(teacher, _natives(groups), cache_dir)
+    targets, position = native_targets(teacher, _natives(groups), cache_dir)
     deviations = _deviations(model, targets)
     found = {}
     for key, (texts, natives) in groups.items():
@@ -420,7 +374,7 @@ def _solve_shared(
     if len(translations) == 1:
         model.maps.share(1)
         return
-    each = max(_SHARED // len(translations), 1)
+    each = max(SHARED // len(translations), 1)
     texts: list[str] = []
     rows: list[int] = []
     pooled = []
@@ -438,7 +392,7 @@ def _directions_of(model: RidgeModel, teacher: Teacher, glosses: Sequence[str], 
     """The directions [n, rank] in which the native model puts glosses; 0 for those without a word."""
     directions = torch.zeros(len(glosses), len(model.maps.directions))
     if read := [row for row, gloss in enumerate(glosses) if gloss]:
-        embedded, place = _native_targets(teacher, [glosses[row] for row in read], cache_dir)
+        embedded, place = native_targets(teacher, [glosses[row] for row in read], cache_dir)
         directions[read] = model.maps.direction_of(embedded[[place[glosses[row]] for row in read]])
     return directions
 

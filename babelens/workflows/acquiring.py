@@ -31,6 +31,7 @@ from ..modeling.peft_mla.conversion import save_adapter
 from ..modeling.peft_mla.embedding import save_embedding
 from ..processing.processing_mla import MlaProcessor
 from ..trainers.checkpoints import atomic_directory
+from ..trainers.closed_starts import solve_embedding
 from .acquired_model import load_learner
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
@@ -83,6 +84,11 @@ class Acquisition(AcquisitionRun):
     @property
     def _acquirer_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.acquirer_parameters([self.language]))
+
+    def start(self, train: Dataset) -> None:
+        """Sets the embedding, if it is trained, so that the base reads texts as if each piece were translated."""
+        if self.model.config.train_embedding:
+            solve_embedding(self.model, self.processor, self.language, self.sides(self.language, train))
 
     def retrieval(self, held_out: Dataset) -> dict[str, Any]:
         """As `retrieval_in`, of the language."""

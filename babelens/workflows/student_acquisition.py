@@ -26,7 +26,7 @@ from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import atomic_directory
-from ..trainers.ridge import solve_projection
+from ..trainers.closed_starts import solve_projection
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .acquisition_run import AcquisitionRun
 from .training import CHECKPOINTS
