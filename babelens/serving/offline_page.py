@@ -18,7 +18,7 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from ..configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
+from ..configuration.identity import file_digest
 from ..configuration.languages import normalize_languages
 from ..configuration.locks import check_new, new_folder
 from ..inference.embedder import Embedder
@@ -54,7 +55,7 @@ class OfflinePage:
 
     Args:
         folder: the folder; its `index.html` is the page.
-        images: the number of images.
+        images: the number of different images; files with the same content are one.
         languages: the languages of queries.
         bytes: the size of all files.
         width: the number of values of an embedding.
@@ -138,8 +139,11 @@ def export_offline(
             packed = _packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1))
             call = f'learned({json.dumps(tag)}, "{_base64(packed)}");\n'
             (folder / "languages" / f"{tag}.js").write_text(call, encoding="utf-8")
-        described = _write_images(folder, index, Path(images))
-        vectors, scales = _in_bytes(index.embeddings @ basis.numpy().T)
+        different = _different(index.paths)
+        described = _write_images(
+            folder, {index.paths[row]: copies for row, copies in different.items()}, Path(images)
+        )
+        vectors, scales = _in_bytes(index.embeddings[list(different)] @ basis.numpy().T)
         search = {
             "title": title,
             "model": Path(source).name,
@@ -153,7 +157,7 @@ def export_offline(
         size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     skipped = tuple(index.skipped.values())
     left = tuple(tag for tag in wanted if tag in processor.glossaries)
-    return OfflinePage(output, len(index.paths), tuple(wanted), size, len(basis), left, skipped)
+    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), left, skipped)
 
 
 def _basis(maps: RidgeMaps, width: int) -> Tensor:
@@ -203,16 +207,25 @@ def _in_bytes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def _write_images(folder: Path, index: ImageIndex, images: Path) -> list[dict[str, str]]:
-    """Writes small images, without what their files say about place and time, and returns their names."""
+def _different(paths: Sequence[Path]) -> dict[int, int]:
+    """The position of each file, and of several with the same content of the first, with the number of the others."""
+    alike: dict[str, list[int]] = {}
+    for position, path in enumerate(paths):
+        alike.setdefault(file_digest(path), []).append(position)
+    return {positions[0]: len(positions) - 1 for positions in alike.values()}
+
+
+def _write_images(folder: Path, chosen: Mapping[Path, int], images: Path) -> list[dict[str, Any]]:
+    """Writes small images, without what their files say about place and time, and returns their names, and the numbers
+    of their copies."""
     (folder / "images").mkdir()
     described = []
-    for number, path in enumerate(index.paths):
+    for number, (path, copies) in enumerate(chosen.items()):
         small = open_image(path.read_bytes())
         small.thumbnail((_PIXELS, _PIXELS), reducing_gap=2.0)
         name = f"images/{number}.webp"
         small.save(folder / name, "WEBP", quality=80)
-        described.append({"file": path.relative_to(images).as_posix(), "thumbnail": name})
+        described.append({"file": path.relative_to(images).as_posix(), "thumbnail": name, "copies": copies})
     return described
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -145,6 +146,36 @@ def test_a_page_searches_without_a_server(taught, photos, tmp_path):
         page.run("element('more').click()")
         assert page.run("results.children.length") == 29
         assert page.problems == []
+
+
+def test_copies_of_a_file_are_one_image(taught, photos, tmp_path):
+    """With their number, as in every search."""
+    folder = shutil.copytree(photos, tmp_path / "photos")
+    first = min(folder.rglob("*.jpg"))
+    shutil.copy(first, folder / "zz copy.jpg")
+    assert export_offline(taught, tmp_path / "page", folder, languages=["uk"]).images == 30
+    search = (tmp_path / "page" / "search.js").read_text(encoding="utf-8")
+    shown = json.loads(search.removeprefix("const SEARCH = ").rstrip(";\n"))["images"]
+    assert {each["file"]: each["copies"] for each in shown if each["copies"]} == {
+        first.relative_to(folder).as_posix(): 1
+    }
+
+
+@pytest.mark.live
+def test_a_damaged_language_is_said(taught, photos, tmp_path):
+    """Whether its file ends too early or holds something else; the page goes on."""
+    export_offline(taught, tmp_path / "page", photos)
+    languages = tmp_path / "page" / "languages"
+    whole = (languages / "uk.js").read_text(encoding="utf-8")
+    (languages / "uk.js").write_text(whole[: len(whole) // 2], encoding="utf-8")
+    (languages / "sw.js").write_text('learned("sw", "AAAA");\n', encoding="utf-8")
+    with browser(tmp_path / "profile") as page:
+        page.open((tmp_path / "page" / "index.html").as_uri())
+        page.wait_for("document.body.dataset.ready")
+        for tag, said in (("uk", "languages/uk.js"), ("sw", "")):
+            page.run(f"status.textContent = '', query.value = 'a', choose('{tag}'), ask()")
+            page.wait_for(f"status.textContent && status.textContent.includes('{said}')")
+            assert "best first" not in page.run("status.textContent")
 
 
 def test_the_command_says_what_it_wrote(taught, photos, tmp_path):

@@ -66,7 +66,7 @@ function similar(to) {
 // ---- Showing ----
 
 function card(position, score, share) {
-  const { file, thumbnail } = images[position], item = document.createElement("li");
+  const { file, thumbnail, copies } = images[position], item = document.createElement("li");
   const like = document.createElement("button"), picture = document.createElement("img");
   like.type = "button";
   like.className = "picture";
@@ -80,7 +80,7 @@ function card(position, score, share) {
   caption.className = "caption";
   name.className = "file";
   name.dir = "auto";
-  name.textContent = file;
+  name.textContent = copies ? say("copies", { file, n: copies + 1 }) : file;
   caption.append(name);
   if (score !== undefined) {
     const bar = document.createElement("span");
