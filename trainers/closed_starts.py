@@ -16,8 +16,10 @@ from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_mla_student import MlaStudentProcessor
 from .frozen_features import EncoderFeatures
 from .glossary_learning import align
-from .ridge import SHARED, NativeTeacher, native_targets
+from .ridge_inputs import NativeTeacher, native_targets
 from .ridge_solving import in_random_order, solve_linear
+
+_MOST = 20_000  # sentences
 
 
 @torch.no_grad()
@@ -39,7 +41,7 @@ def solve_projection(
         translations: by language, texts and the native translation of each. Of many, some are taken.
         batch_size, precision, cache_dir: as those of `learn`.
     """
-    each = max(SHARED // len(translations), 1)
+    each = max(_MOST // len(translations), 1)
     chosen: dict[str, Pairs] = {}
     for language, sides in translations.items():
         rows = in_random_order(len(sides[0]))[:each]

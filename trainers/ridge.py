@@ -1,17 +1,16 @@
 """Solves for the maps of a `RidgeModel`: languages are learned in closed form, from translations into the language
 that the native model reads.
 
-The regression itself is in `ridge_solving.py`, and how well each language was learned in `ridge_results.py`. Here are
-the features and targets, which are computed once and kept on disk. Names of things may be added to the sentences of a
-language, as further texts of less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if
-translations that neither was learned from are found no worse with it.
+The regression itself is in `ridge_solving.py`, what it is solved with in `ridge_inputs.py`, and how well each language
+was learned in `ridge_results.py`. Names of things may be added to the sentences of a language, as further texts of
+less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if translations that neither was
+learned from are found no worse with it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,61 +18,24 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..configuration.errors import CorpusError
-from ..configuration.identity import model_identity
 from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
-from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.glossary import Glossary
-from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from .frozen_features import EncoderFeatures, frozen_tensor
 from .glossary_learning import glossary_from, held_out_glosses
+from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_targets, natives_of
 from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
 from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve
 
 logger = logging.getLogger(__name__)
 
 FEWEST = 10  # different sentences
-SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
+_SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 _WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
-
-
-class Teacher(Protocol):
-    """What embeds native texts, in the place of a model's native model.
-
-    Attributes:
-        reads_any: whether it embeds any text, also in the languages to be learned.
-    """
-
-    reads_any: bool
-
-    def encode(self, texts: Sequence[str], /) -> np.ndarray:
-        """Returns embeddings [n, d] of unit length."""
-
-
-class NativeTeacher:
-    """The native model as a teacher."""
-
-    reads_any = True
-
-    def __init__(
-        self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
-    ) -> None:
-        from ..inference.embedder import Embedder  # imports what loads encoders of every kind
-
-        self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
-        self._language = processor.native_language
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        return self._embedder.encode_text(list(texts), language=self._language)
-
-    @cached_property
-    def identity(self) -> str:
-        return model_identity(self._embedder.model, self._embedder.processor, "ridge targets", self._language)
 
 
 def learn(
@@ -109,7 +71,7 @@ def learn(
     """
     _check_counts(translations)
     teacher = teacher or NativeTeacher(model, processor, batch_size)
-    targets, position = native_targets(teacher, _natives(translations), cache_dir)
+    targets, position = native_targets(teacher, natives_of(translations), cache_dir)
     first = not model.maps.has_shared
     if first:
         _set_space(model, targets)
@@ -117,7 +79,7 @@ def learn(
     named = names or {}
     groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
-    features = _encoder_features(model, processor, translations, **reading)
+    features = encoder_features(model, processor, translations, **reading)
     further = _names(model, processor, teacher, groups, cache_dir)
     start = len(model.config.languages)
     model.maps.add(len(translations))
@@ -192,7 +154,7 @@ def learn_unstated(
     targets, position = native_targets(NativeTeacher(model, processor, batch_size), texts, cache_dir)
     _set_space(model, targets)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
-    pooled = _encoder_features(model, processor, own, **reading)[UNDETERMINED]
+    pooled = encoder_features(model, processor, own, **reading)[UNDETERMINED]
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
@@ -225,26 +187,6 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
     maps.directions[: len(found)] = found
 
 
-def _natives(translations: Mapping[Any, Pairs]) -> Iterator[str]:
-    return (native for _, natives in translations.values() for native in natives)
-
-
-def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
-    """The teacher's embeddings of all different texts [n, d], and the position of each text. Those of a native model
-    are kept on disk."""
-    texts = list(dict.fromkeys(texts))
-
-    def compute() -> Tensor:
-        return torch.from_numpy(teacher.encode(texts))
-
-    if isinstance(teacher, NativeTeacher):
-        items = (text.encode() for text in texts)
-        targets = frozen_tensor(compute, weights={}, settings=teacher.identity, items=items, cache_dir=cache_dir)
-    else:
-        targets = compute()
-    return targets, {text: index for index, text in enumerate(texts)}
-
-
 def _deviations(model: RidgeModel, targets: Tensor) -> Tensor:
     """Targets [n, d] in the directions of the model, [n, rank]."""
     return (targets - model.maps.mean.float()) @ model.maps.directions.float().T
@@ -263,24 +205,6 @@ def _characters(processor: RidgeProcessor, texts: list[str]) -> Characters:
     return of
 
 
-def _encoder_features(
-    model: RidgeModel, processor: RidgeProcessor, translations: Mapping[Any, Pairs], **reading: Any
-) -> dict[Any, Tensor]:
-    """The features of the text encoder, by language [n, W]; empty without one."""
-    if model.text_model is None:
-        return {}
-    features = EncoderFeatures(
-        model.text_model,
-        processor.encoder_tokenizer,
-        model.encoder_features,
-        model.config.text_pooling,
-        processor.text_prompt,
-        processor.max_text_length,
-        **reading,
-    )
-    return features.of({name: texts for name, (texts, _) in translations.items()})
-
-
 @dataclass(frozen=True)
 class _Names:
     """Names that are learned beside sentences, by their n-grams alone: a text encoder takes longer to read them than
@@ -296,7 +220,7 @@ def _names(
     """Groups of names with their targets, each from its own mean: names are another kind of text than sentences."""
     if not groups:
         return {}
-    targets, position = native_targets(teacher, _natives(groups), cache_dir)
+    targets, position = native_targets(teacher, natives_of(groups), cache_dir)
     deviations = _deviations(model, targets)
     found = {}
     for key, (texts, natives) in groups.items():
@@ -374,7 +298,7 @@ def _solve_shared(
     if len(translations) == 1:
         model.maps.share(1)
         return
-    each = max(SHARED // len(translations), 1)
+    each = max(_SHARED // len(translations), 1)
     texts: list[str] = []
     rows: list[int] = []
     pooled = []
