@@ -79,7 +79,7 @@ _LOADED_BY_NAME = (
     GLOSSARY_FILE,
 )
 _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
-_CODE_OF_WORDS = "word_tokenizers.py"  # in folders of SMALR and LIWE
+_OF_WORDS = ("smalr", "liwe")  # methods whose models read words, and have no tokenizer
 
 
 def files_to_publish(folder: str | Path) -> dict[str, int]:
@@ -206,9 +206,8 @@ def _weight_problems(folder: Path) -> list[str]:
 def _processor_problems(folder: Path) -> list[str]:
     problems = []
     config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    # Models that read words have no tokenizer.
     has_tokenizer = _PIPELINE_CLASS in config.get("auto_map", {_PIPELINE_CLASS: ""})
-    has_tokenizer &= not (folder / _CODE_OF_WORDS).is_file()
+    has_tokenizer &= config.get("model_type") not in _OF_WORDS
     if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
         problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
     if not (folder / "processor_config.json").is_file():

@@ -3,30 +3,32 @@
 With `trust_remote_code=True`, transformers loads such a folder where this package is not installed. Where the package
 is installed, its own classes are used, and no flag is needed.
 
-`save_pretrained` copies the module of the class, and every module of the same package that it needs, into the folder,
-all beside each other. A module needs those that it imports relatively, and those that it names in `SHIPS_WITH`: a
-string of import lines that never run (`modeling_rc3` has one). These are modules whose classes a user may load from
-the folder too, and which the module that names them cannot import itself: models for tasks, which import it, and
-pipelines, which stand in another room. transformers finds the lines when it collects the files of a repository,
-because it reads lines of text.
+`save_pretrained` writes the module of the class, and every module of the same package that it needs, into one file of
+the folder, `babelens_code.py`: one after another, without the imports between them. They may therefore not define a
+name twice, nor import different things under one name. A file that is there already keeps its modules, because a model
+and its processor are saved one after the other.
 
-In the copies, `from ..room.module import X` becomes `from .module import X`. Modules of a subfolder whose
-`__init__.py` states `HUB_FILE_PREFIX = "losses_"` get that prefix: `losses/contrastive.py` becomes
-`losses_contrastive.py`. `auto_map` in the JSON files says which class each Auto class loads, and `custom_pipelines` in
-a model's which class runs each of its tasks in `transformers.pipeline`. (transformers' own `register_for_auto_class`
-copies the files of one folder only.) A model that was loaded from such a folder is saved in
-the same way, because this module is among the copied ones.
+A module needs those that it imports relatively, and those that it names in `SHIPS_WITH`: a string of import lines that
+never run (`modeling_rc3` has one). These are modules whose classes a user may load from the folder too, and which the
+module that names them cannot import itself: models for tasks, which import it, and pipelines, which stand in another
+room.
+
+`auto_map` in the JSON files says which class each Auto class loads, and `custom_pipelines` in a model's which class
+runs each of its tasks in `transformers.pipeline`. (transformers' own `register_for_auto_class` copies the files of one
+folder only.) A model that was loaded from such a folder is saved with the same file.
 """
 
 import ast
 import importlib
+import importlib.util
 import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -36,7 +38,11 @@ from transformers.utils import PushToHubMixin
 
 from .errors import PublishError, UntrustedCodeError
 
-_IMPORT = re.compile(r"^from\s+\.+[\w.]+\s+import\b")
+_SECTION = "# ==== {} ===="
+_SECTIONS = re.compile(r"^# ==== ([\w.]+) ====$", re.MULTILINE)
+_REPEATED = {"logger", "__all__", "SHIPS_WITH"}  # names that every module may define
+_ABOUT = '''"""Modules of {package}, one after another: all that this folder needs of it."""
+'''
 # A line that transformers takes for a relative import when it collects a repository's files: it reads lines of text,
 # and finds them in strings too.
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
@@ -126,12 +132,12 @@ class HubCodeMixin(PushToHubMixin):
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Copies the module of `cls`, and the modules of its package that it needs, side by side into `folder`.
+    """Writes the module of `cls`, and the modules of its package that it needs, into one file in `folder`.
 
     Returns:
-        The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, of the other
-        classes of its module, and of the models on the same configuration in the modules that it needs. The result is
-        empty, after a warning, for a class that is defined in `__main__`.
+        The `auto_map` entries, such as `{"AutoModel": "babelens_code.MuralModel"}`: those of `cls`, and of the models
+        on the same configuration in the modules that it needs. The result is empty, after a warning, for a class that
+        is defined in `__main__`.
 
     Raises:
         PublishError: if a module breaks a rule of exportable modules.
@@ -142,24 +148,25 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
             "%s is defined in __main__: its code cannot be saved with it; move it into a module", cls.__name__
         )
         return {}
-    modules = _needed_modules(module)
-    sources = {name: _flat_source(needed) for name, needed in modules.items()}
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, source in sources.items():
-        (Path(folder) / f"{name}.py").write_text(source, encoding="utf-8")
-    return _auto_map(cls, list(modules.values()))
+    modules = _needed_modules([module])
+    file = Path(folder, f"{_file_of(module)}.py")
+    source = _source(module) if _is_saved(module) else _in_one_file(modules, file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
+    return _auto_map(cls, modules)
 
 
 def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
     """Returns the entries of `cls`, then those of the other classes in `modules`, of which its own comes first."""
     offered = [cls]
     for module in modules:
-        own = [other for other in vars(module).values() if getattr(other, "__module__", "") == module.__name__]
-        offered += [other for other in own if isinstance(other, type) and _belongs(other, cls)]
+        classes = [other for other in vars(module).values() if isinstance(other, type)]
+        own = [other for other in classes if other.__module__ == module.__name__ and "auto_classes" in vars(other)]
+        offered += [other for other in own if _belongs(other, cls)]
     entries: dict[str, str] = {}
     for offering in offered:
         for auto_class in vars(offering).get("auto_classes", ()):
-            entries.setdefault(auto_class, f"{_flat_name(sys.modules[offering.__module__])}.{offering.__name__}")
+            entries.setdefault(auto_class, f"{_file_of(sys.modules[offering.__module__])}.{offering.__name__}")
     return entries
 
 
@@ -170,45 +177,45 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     if module.__name__ == "__main__":
         return {}
     offered: dict[str, dict[str, Any]] = {}
-    for shipped in _needed_modules(module).values():
+    for shipped in _needed_modules([module]):
         for pipeline in vars(shipped).values():
             task, auto_class = vars(pipeline).get("hub_task", ("", "")) if isinstance(pipeline, type) else ("", "")
             if auto_class in vars(cls)["auto_classes"] and pipeline.__module__ == shipped.__name__:
-                impl = f"{_flat_name(shipped)}.{pipeline.__name__}"
+                impl = f"{_file_of(shipped)}.{pipeline.__name__}"
                 offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
     return offered
 
 
 def _belongs(other: type, cls: type) -> bool:
-    """Returns whether `other` comes from the module of `cls`, or is a model on the same configuration."""
+    """Returns whether `other` is a model on the same configuration as `cls`, or a variant of `cls`."""
     configuration = getattr(cls, "config_class", None)
-    same = configuration is not None and getattr(other, "config_class", None) is configuration
-    return same or other.__module__ == cls.__module__
+    if configuration is not None:
+        return getattr(other, "config_class", None) is configuration
+    return other.__module__ == cls.__module__ and (issubclass(other, cls) or issubclass(cls, other))
 
 
-def _flat_name(module: ModuleType) -> str:
-    """Returns the name of a module's copy: its own, behind the `HUB_FILE_PREFIX` of its folder if that has one."""
-    package, _, name = module.__name__.rpartition(".")
-    return getattr(sys.modules.get(package), "HUB_FILE_PREFIX", "") + name
+def _is_saved(module: ModuleType) -> bool:
+    """Returns whether a module was loaded from a file that this module wrote."""
+    return _SECTIONS.search(_source(module)) is not None
 
 
-def _needed_modules(module: ModuleType) -> dict[str, ModuleType]:
-    """Returns `module`, and all that it needs from its own package, directly or not, by the names of their copies."""
-    found = {_flat_name(module): module}
-    queue = [module]
+def _file_of(module: ModuleType) -> str:
+    """Returns the name, without its ending, of the file that a module is saved in."""
+    package, name = module.__name__.partition(".")[0], module.__name__.rpartition(".")[2]
+    return name if _is_saved(module) else f"{package}_code"
+
+
+def _needed_modules(modules: Iterable[ModuleType]) -> list[ModuleType]:
+    """Returns `modules`, and all that they need from their own package, directly or not."""
+    queue = list(modules)
     for importer in queue:  # the loop appends to it
         for node in _own_imports(importer) + _ships_with(importer):
             imported = _imported(importer, node)
             if hasattr(imported, "__path__"):
                 raise _refusal(importer, node.lineno, "import from a module, not from a package")
-            known = found.setdefault(_flat_name(imported), imported)
-            if known is not imported:
-                raise _refusal(
-                    importer, node.lineno, f"{known.__name__} and {imported.__name__} need different file names"
-                )
             if imported not in queue:
                 queue.append(imported)
-    return found
+    return queue
 
 
 def _imported(importer: ModuleType, node: ast.ImportFrom) -> ModuleType:
@@ -246,32 +253,92 @@ def _ships_with(module: ModuleType) -> list[ast.ImportFrom]:
     return [node for node in statements if isinstance(node, ast.ImportFrom)]
 
 
-def _flat_source(module: ModuleType) -> str:
-    """Returns the source of `module` with its relative imports turned into imports from the same folder."""
-    lines = _source(module).splitlines(keepends=True)
-    collected = {_flat_name(_imported(module, node)) for node in _ships_with(module)}
-    for node in _own_imports(module):
-        line = lines[node.lineno - 1]
-        name = _flat_name(_imported(module, node))
-        flat, replaced = _IMPORT.subn(f"from .{name} import", line[node.col_offset :])
-        if not replaced:
-            raise _refusal(
-                module,
-                node.lineno,
-                f"write this import as `from {'.' * node.level}{node.module} import …`, with these words on one line: "
-                "it is rewritten in the copy of the module that is saved with a model",
-            )
-        lines[node.lineno - 1] = line[: node.col_offset] + flat
-        collected.add(name)
+def _in_one_file(modules: Sequence[ModuleType], file: Path) -> str:
+    """Returns the sources of modules, and of those that the file has already, as one source."""
+    package = modules[0].__name__.partition(".")[0]
+    members = [*modules, *_needed_modules(_sections(file, package))]
+    return _ABOUT.format(package=package) + _joined(tuple(sorted({each.__name__ for each in members})))
+
+
+@cache  # a training saves its model many times, and reading all modules takes tenths of a second
+def _joined(names: tuple[str, ...]) -> str:
+    """Returns the sources of modules, one after another."""
+    members = {name: sys.modules[name] for name in names}
+    _check_names(list(members.values()))
+    ordered = _in_order(members)
+    return "".join(f"\n{_SECTION.format(name)}\n{_without_imports(members[name])}" for name in ordered)
+
+
+def _sections(file: Path, package: str) -> list[ModuleType]:
+    """Returns the modules that a file holds, as far as the package still has them."""
+    names = _SECTIONS.findall(file.read_text(encoding="utf-8")) if file.is_file() else []
+    own = [name for name in names if name.startswith(f"{package}.")]
+    return [importlib.import_module(name) for name in own if importlib.util.find_spec(name) is not None]
+
+
+def _in_order(members: dict[str, ModuleType]) -> list[str]:
+    """Returns the names of modules so that each comes after those that it imports at its top."""
+    graph = {
+        name: sorted(
+            imported
+            for node in _own_imports(module)
+            if not node.col_offset and (imported := _imported(module, node).__name__) in members
+        )
+        for name, module in members.items()
+    }
+    return list(TopologicalSorter(graph).static_order())
+
+
+def _without_imports(module: ModuleType) -> str:
+    """Returns the source of `module` without its relative imports, and without `SHIPS_WITH`."""
+    source = _source(module)
+    lines = source.splitlines(keepends=True)
+    dropped: list[ast.stmt] = list(_own_imports(module))
+    dropped += [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SHIPS_WITH"
+    ]
+    # From the last, so that the numbers of the lines before it stay the same.
+    for node in sorted(dropped, key=lambda each: each.lineno, reverse=True):
+        names = node.names if isinstance(node, ast.ImportFrom) else []
+        renamed = "; ".join(f"{alias.asname} = {alias.name}" for alias in names if alias.asname)
+        kept = renamed or ("pass" if node.col_offset else "")  # no block may become empty
+        indent = " " * node.col_offset
+        lines[node.lineno - 1 : node.end_lineno] = [f"{indent}{kept}\n"] if kept else []
     text = "".join(lines)
-    for node in _ships_with(module):
-        written = f"from {'.' * node.level}{node.module} import"
-        text = text.replace(f"\n{written} ", f"\nfrom .{_flat_name(_imported(module, node))} import ")
-    for match in _LOOKS_LIKE_IMPORT.finditer(text):
-        if (match[1] or match[2]) not in collected:
-            line_number = text.count("\n", 0, match.end()) + 1
-            raise _refusal(module, line_number, "transformers would take this line of a string for an import")
+    if match := _LOOKS_LIKE_IMPORT.search(text):
+        line_number = text.count("\n", 0, match.end()) + 1
+        raise _refusal(module, line_number, "transformers would take this line of a string for an import")
     return text
+
+
+def _check_names(modules: Sequence[ModuleType]) -> None:
+    """Checks that modules which will stand in one file give no name two meanings."""
+    meanings: dict[str, tuple[str, ModuleType]] = {}
+    for module in modules:
+        for name, meaning, line in _global_names(module):
+            known, other = meanings.setdefault(name, (meaning, module))
+            if known != meaning and name not in _REPEATED:
+                raise _refusal(module, line, f"{name!r} means something else in {other.__name__}; rename one of them")
+
+
+def _global_names(module: ModuleType) -> list[tuple[str, str, int]]:
+    """Returns the names that a module defines or imports from elsewhere, with what they mean and their lines."""
+    found = []
+    for node in ast.parse(_source(module)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.append((node.name, module.__name__, node.lineno))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            source, is_own = (node.module, bool(node.level)) if isinstance(node, ast.ImportFrom) else ("", False)
+            names = [alias for alias in node.names if alias.asname or not is_own]
+            found += [(alias.asname or alias.name, f"{source}.{alias.name}", node.lineno) for alias in names]
+        else:
+            stored = (
+                each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            )
+            found += [(each.id, module.__name__, node.lineno) for each in stored]
+    return found
 
 
 def _source(module: ModuleType) -> str:
@@ -304,9 +371,10 @@ def refuse_kernels(settings: dict[str, Any], source: str) -> None:
 
 # ---- The files by which sentence-transformers loads a model's folder ----
 #
-# `modules.json` names a class of `sentence_modules`, which lies beside it. In `config_sentence_transformers.json`
-# each prompt is named by a language, and its text is the language's tag: `encode(texts, prompt_name="sw")` gives
-# the tag to the module, which takes it as the language of the texts and puts nothing before them.
+# `modules.json` names a class of `sentence_modules`, in the file of code beside it. In
+# `config_sentence_transformers.json` each prompt is named by a language, and its text is the language's tag:
+# `encode(texts, prompt_name="sw")` gives the tag to the module, which takes it as the language of the texts and puts
+# nothing before them.
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -371,7 +439,7 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKi
     Path(folder).mkdir(parents=True, exist_ok=True)
     package = __name__.partition(".")[0]
     is_own = type(model).__module__.partition(".")[0] == package
-    module = "sentence_modules" if is_own else f"{package}.processing.sentence_modules"
+    module = _file_of(sys.modules[__name__]) if is_own else f"{package}.processing.sentence_modules"
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
     prompts = {tag: tag for tag in prompt_languages(model.config)}
     settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}

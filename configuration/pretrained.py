@@ -105,7 +105,7 @@ def load_model(
     load_config(source, **loading)
     if problems := misplaced_shards(Path(source)):
         raise ModelFolderError(_together(problems))
-    with explained(source, loading, weights=True), _without_report(hidden=part is None):
+    with explained(source, loading, weights=True), without_report(*_ERRORS if part is None else ()):
         options = {"ignore_mismatched_sizes": True} | loading | {"output_loading_info": True}
         model, found = auto_class.from_pretrained(source, **options)
     if not loading.get("ignore_mismatched_sizes"):
@@ -303,17 +303,18 @@ def _together(problems: list[str]) -> str:
 
 # ---- Weights ----
 
+_ERRORS = ("MISSING", "MISMATCH")  # in a report of weights: these are errors of our own
+
 
 @contextmanager
-def _without_report(*, hidden: bool) -> Iterator[None]:
-    """Hides transformers' table of missing weights, where missing weights are an error of their own."""
+def without_report(*words: str) -> Iterator[None]:
+    """Hides transformers' tables of weights that were missing or left over, if they have one of `words` in them."""
 
     def is_kept(record: logging.LogRecord) -> bool:
-        return "MISSING" not in record.getMessage() and "MISMATCH" not in record.getMessage()
+        return not any(word in record.getMessage() for word in words)
 
     report = logging.getLogger("transformers.modeling_utils")
-    if hidden:
-        report.addFilter(is_kept)
+    report.addFilter(is_kept)
     try:
         yield
     finally:

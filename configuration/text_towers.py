@@ -76,7 +76,7 @@ _ENCODERS = {
     "altclip_text_model": TEXT_TOWERS["altclip"],
 }
 # How the configuration of MURAL and ETCL calls the poolings.
-_POOLINGS: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos": "end"}
+_STATE_POOLED: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos": "end"}
 
 
 def text_tower(config: PreTrainedConfig | None, declared: Mapping[str, str] | None = None) -> TextTower:
@@ -109,7 +109,7 @@ def text_tower(config: PreTrainedConfig | None, declared: Mapping[str, str] | No
             "blocks, pooling)"
         )
     found = _ENCODERS.get(encoder, TEXT_TOWERS[kind])
-    pooling = _POOLINGS.get(getattr(config, "text_pooling", "cls"), found.pooling) if is_own else found.pooling
+    pooling = _STATE_POOLED.get(getattr(config, "text_pooling", "cls"), found.pooling) if is_own else found.pooling
     return TextTower(found.path, found.embeddings, found.blocks, pooling)
 
 

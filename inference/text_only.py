@@ -148,7 +148,7 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
         kinds = [str(module["type"]) for module in json.loads(Path(file).read_text("utf-8"))]
     except (ValueError, TypeError, KeyError):
         return False
-    if any(kind.startswith("sentence_modules.") for kind in kinds):  # of babelens
+    if any(kind.startswith(("sentence_modules.", "babelens_code.")) for kind in kinds):  # of babelens
         return False
     code = {"trust_remote_code": loading.get("trust_remote_code", False)}
     try:

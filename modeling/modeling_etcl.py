@@ -24,8 +24,8 @@ from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
 # The keys that an ETCL model takes over from a MURAL, as both have them.
-_SHARED = TwoTowerConfig.__annotations__ | DualEncoderConfig.__annotations__
-_OF_TWO_TOWERS = [field.name for field in fields(TwoTowerConfig) if field.name in _SHARED]
+_SHARED_KEYS = TwoTowerConfig.__annotations__ | DualEncoderConfig.__annotations__
+_OF_TWO_TOWERS = [field.name for field in fields(TwoTowerConfig) if field.name in _SHARED_KEYS]
 
 
 class EtclModel(TwoTowerModel):

@@ -367,7 +367,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
         indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
-        texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
+        texts = [_taken_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
         return self._encode(texts, groups, images, indices).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any], groups: int) -> tuple[Tensor, Tensor]:
@@ -399,5 +399,5 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         }
 
 
-def _rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
+def _taken_rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
     return {name: texts[name][indices] for name in ("input_ids", "attention_mask")}

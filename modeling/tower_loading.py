@@ -1,8 +1,6 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
-import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +16,7 @@ from transformers import (
 
 from ..configuration.configuration_two_tower import POOLER, TextPooling, declared_pooling
 from ..configuration.errors import ModelKindError
-from ..configuration.pretrained import explained, load_config, load_model, located
+from ..configuration.pretrained import explained, load_config, load_model, located, without_report
 from .towers import CLASSES, build_tower, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
@@ -27,6 +25,8 @@ Source: TypeAlias = PreTrainedModel | str | Path
 _TEXT, _TEXT_CONFIG = "text_model", "text_config"
 _IMAGE, _IMAGE_CONFIG = "vision_model", "vision_config"
 _PIXELS = "pixel_values"
+# What every table of weights that transformers reports has in it. Missing weights are an error here, or not needed.
+_REPORT = "LOAD REPORT"
 
 
 def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTrainedModel:
@@ -46,7 +46,7 @@ def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTr
     elif _is_dual_encoder(load_config(source, **loading)):
         tower = _loaded_from_dual_encoder(source, _TEXT, **loading)
     else:
-        with _without_report():
+        with without_report(_REPORT):
             return load_text_encoder(source, pooling=pooling, **loading)
     check_text_encoder(tower.config)
     check_pooling(tower, pooling)
@@ -72,7 +72,7 @@ def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
             tower = _loaded_from_dual_encoder(source, _IMAGE, **loading)
         else:
             untrained: set[str] = set()
-            with _without_report():
+            with without_report(_REPORT):
                 tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
             if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
                 tower.pooler = None
@@ -181,24 +181,9 @@ def _inside(model: PreTrainedModel, tower: str) -> PreTrainedModel:
 
 
 def _loaded_from_dual_encoder(source: str | Path, tower: str, **loading: Any) -> PreTrainedModel:
-    with _without_report():
+    with without_report(_REPORT):
         model = load_model(AutoModel, source, part=lambda whole: without_pooler(_inside(whole, tower)), **loading)
     return _inside(model, tower)
-
-
-@contextmanager
-def _without_report() -> Iterator[None]:
-    """Hides transformers' table of weights that are missing, which is an error here, or not needed."""
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(_is_no_report)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_no_report)
-
-
-def _is_no_report(record: logging.LogRecord) -> bool:
-    return "LOAD REPORT" not in record.getMessage()
 
 
 # ---- Text encoders ----

@@ -157,22 +157,26 @@ def _check_convertible(model: Any) -> None:
     """
     config = model.config
     if config.text_hidden_size is not None:
-        raise _refusal("its text head is one linear layer, and this model's has a hidden layer (text_hidden_size)")
+        raise _not_convertible(
+            "its text head is one linear layer, and this model's has a hidden layer (text_hidden_size)"
+        )
     if config.text_layer_norm:
-        raise _refusal("its text head has no layer normalization before it (text_layer_norm)")
+        raise _not_convertible("its text head has no layer normalization before it (text_layer_norm)")
     if len(getattr(model, "text_heads", ())) > 1:
-        raise _refusal(
+        raise _not_convertible(
             "it has one text head, and this model has another one for translations; EtclModel.from_mural(model) keeps "
             "the head for images and texts alone"
         )
     for name, pooling in (("text", config.text_pooling), ("image", config.image_pooling)):
         if pooling != POOLER:
-            raise _refusal(f"it pools by the {name} tower's own layer, and this model has {name}_pooling={pooling!r}")
+            raise _not_convertible(
+                f"it pools by the {name} tower's own layer, and this model has {name}_pooling={pooling!r}"
+            )
     heads = {"text": model.training_head(True, False), "image": model.image_projection}
     for name, head in heads.items():
         bias = getattr(head, "bias", None)
         if bias is not None and bias.any():
-            raise _refusal(
+            raise _not_convertible(
                 f"its linear layers have no bias, and that of this model's {name} head is not zero; a model that was "
                 "made with head_bias=False converts"
             )
@@ -180,12 +184,14 @@ def _check_convertible(model: Any) -> None:
     for name, tower in model.towers.items():
         kind = tower.config.model_type
         if MODEL_MAPPING.get(type(tower.config), None) is not type(tower):
-            raise _refusal(f"AutoModel does not build the {name} tower, a {type(tower).__name__} ({kind!r})")
+            raise _not_convertible(f"AutoModel does not build the {name} tower, a {type(tower).__name__} ({kind!r})")
         if getattr(tower.config, "hidden_size", None) != widths[name]:
-            raise _refusal(f"it takes features of the width hidden_size, which those of a {kind!r} tower do not have")
+            raise _not_convertible(
+                f"it takes features of the width hidden_size, which those of a {kind!r} tower do not have"
+            )
 
 
-def _refusal(reason: str) -> ModelKindError:
+def _not_convertible(reason: str) -> ModelKindError:
     return ModelKindError(f"a VisionTextDualEncoderModel of transformers cannot hold this model: {reason}")
 
 

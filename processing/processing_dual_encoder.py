@@ -235,15 +235,17 @@ class VisionTextProcessorConversion:
                 text to the full length.
         """
         if self.text_prompt:
-            raise _refusal(f"puts no prompt before texts, and this one puts {self.text_prompt!r}")
+            raise _not_for_transformers(f"puts no prompt before texts, and this one puts {self.text_prompt!r}")
         if self.pad_to_max_length:
-            raise _refusal("pads texts only where it is asked to, and this one pads every text to the full length")
+            raise _not_for_transformers(
+                "pads texts only where it is asked to, and this one pads every text to the full length"
+            )
         tokenizer = copy.deepcopy(self.tokenizer)
         tokenizer.model_max_length = self.max_text_length
         return VisionTextDualEncoderProcessor(self.image_processor, tokenizer)
 
 
-def _refusal(reason: str) -> ModelKindError:
+def _not_for_transformers(reason: str) -> ModelKindError:
     return ModelKindError(
         f"a VisionTextDualEncoderProcessor of transformers cannot replace this processor: it {reason}"
     )

@@ -189,7 +189,7 @@ class DualEncoderModule(SentenceModule):
         return int(self.model.config.projection_dim)
 
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        read = [_read(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
+        read = [_read_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
         images = [image for image, _, _ in read if image is not None]
         if images and len(images) < len(read):
             raise InputError("texts and images came in one batch: encode them in two calls")
@@ -222,7 +222,7 @@ class CrossEncoderModule(SentenceModule):
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
         images, texts = [], []
         for index, pair in enumerate(inputs):
-            read = [_read(item, f"inputs[{index}]") for item in pair]
+            read = [_read_input(item, f"inputs[{index}]") for item in pair]
             found = [image for image, _, _ in read if image is not None]
             if len(read) != 2 or len(found) != 1:
                 raise InputError(f"inputs[{index}] is {shown_briefly(pair)}, which is no pair of a text and an image")
@@ -237,7 +237,7 @@ class CrossEncoderModule(SentenceModule):
         return features | {"scores": scores.unsqueeze(1)}
 
 
-def _read(item: Any, called: str) -> tuple[Any, str, str | None]:
+def _read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
     """Returns an image, or None with a text and the language that stands beside it."""
     language = None
     if isinstance(item, dict):

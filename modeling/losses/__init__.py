@@ -2,13 +2,11 @@
 
     contrastive     the softmax over the cosines of a batch: MURAL, ETCL, CLIP, ALIGN, MLA; and SigLIP's sigmoid
     interpolated    RC3's softmax over Euclidean distances, with negatives that are moved towards the anchor
-    triplet         SMALR's triplets with the most violated margins
+    triplet         SMALR's triplets with the most violated margins, LIWE's hinge loss, and the distances in both
     smalr           what SMALR adds to align its languages
-    hinge           LIWE's hinge loss, from the sum over all negatives to the hardest one
-    distances       the cosine distances that triplets and hinges compare
 
 The names below are the public ones. Models import the modules, so that a published folder carries the losses of its
-own method alone; there `contrastive` is the file `losses_contrastive.py`.
+own method alone.
 """
 
 from .contrastive import contrastive_loss, sigmoid_loss, symmetric_contrastive_loss, triple_contrastive_loss
@@ -24,6 +22,3 @@ __all__ = [
     "top_violation_triplet_loss",
     "triple_contrastive_loss",
 ]
-
-# What the names of these modules begin with in the flat folder of a published model (`configuration.hub_code`).
-HUB_FILE_PREFIX = "losses_"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, softplus
+from torch.nn import functional as F
 
 DEFAULT_TILE = 1024
 
@@ -62,8 +62,8 @@ def contrastive_loss(
     # by a temperature of 0.01.
     with torch.autocast(x.device.type, enabled=False):
         temperature = torch.as_tensor(temperature, dtype=dtype, device=x.device)
-        x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
-        y = normalize(y.to(dtype), dim=-1)
+        x = F.normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
+        y = F.normalize(y.to(dtype), dim=-1)
         right = (x * y).sum(-1) - margin / temperature  # [N], the logits of the right pairs
         lse, mean = _TiledSoftmax.apply(x, y, right, positives, tile_size, label_smoothing > 0)
         losses = lse - (1 - label_smoothing) * right - label_smoothing * mean  # [2, N]
@@ -173,8 +173,8 @@ def sigmoid_loss(
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         temperature, bias = (torch.as_tensor(value, dtype=dtype, device=x.device) for value in (temperature, bias))
-        x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit without its bias
-        y = normalize(y.to(dtype), dim=-1)
+        x = F.normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit without its bias
+        y = F.normalize(y.to(dtype), dim=-1)
         return _TiledSigmoid.apply(x, y, bias, positives, tile_size)
 
 
@@ -280,7 +280,7 @@ class _TiledSigmoid(torch.autograd.Function):
             if rows == columns:
                 logits.diagonal().neg_()
             # -log sigmoid(-l); from the threshold on it is l itself, with an error of exp(-l).
-            loss += softplus(logits, threshold=40).sum()
+            loss += F.softplus(logits, threshold=40).sum()
             if not any(ctx.needs_input_grad[:3]):
                 continue
             grad = logits.sigmoid_()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn import functional as F
 
 
 def top_violation_triplet_loss(
@@ -198,7 +198,7 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
 
 def normalize_wide(x: Tensor) -> Tensor:
     """Returns the rows of `x` [N, d] with unit length, in float32 at least."""
-    return normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
 
 
 def normalized_distances(x: Tensor, y: Tensor) -> Tensor:

@@ -27,8 +27,6 @@ __all__ = [
     "to_peft_model",
 ]
 
-# As in `losses`: in a flat folder, `config` is `peft_mla_config`, the name of that module in version 0.1.
-HUB_FILE_PREFIX = "peft_mla_"
 
 if MLA not in PEFT_TYPE_TO_TUNER_MAPPING:
     register_peft_method(name="mla", config_cls=MlaAdapterConfig, model_cls=MlaAdapterModel)

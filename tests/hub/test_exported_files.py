@@ -1,10 +1,9 @@
-"""Which files of code the saved folder of each method holds: those that it needs, and none of another method."""
+"""Which modules the code of each method's saved folder holds: those that it needs, and none of another method."""
 
 import pytest
 
 import babelens
-from babelens.configuration.hub_code import export_code
-from babelens.modeling.peft_mla import MlaAdapterModel
+from babelens.configuration.hub_code import _SECTIONS, export_code
 from babelens.processing.image_processing_mural import MuralImageProcessor
 
 EVERY_MODEL = {"errors", "hub_code", "languages", "modeling_common", "strict_config"}
@@ -20,7 +19,7 @@ METHOD = EVERY_MODEL | PROCESSOR
 DUAL_ENCODER = METHOD | {"configuration_two_tower", "modeling_dual_encoder", "towers"}
 DUAL_ENCODER |= {"feature_extraction_pipeline", "pipeline_inputs", "zero_shot_pipeline"}
 TWO_TOWER = DUAL_ENCODER | {
-    "losses_contrastive",
+    "contrastive",
     "modeling_two_tower",
     "tower_loading",
     "vision_text_conversion",
@@ -40,9 +39,9 @@ MLA = TWO_TOWER | {
 MLA |= {"processing_mla", "processing_per_language"}
 # A processor with one vocabulary for all languages.
 VOCABULARY = {"processing_dual_encoder"}
-WORDS = DUAL_ENCODER | {"losses_triplet", "modeling_word_dual_encoder", "processing_per_language", "word_tokenizers"}
+WORDS = DUAL_ENCODER | {"triplet", "modeling_word_dual_encoder", "processing_per_language", "word_tokenizers"}
 
-FILES = {
+MODULES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
     "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_etcl"} | VOCABULARY,
     "mla": MLA | {"configuration_mla", "modeling_mla"},
@@ -51,17 +50,23 @@ FILES = {
     | {"processing_dual_encoder", "processing_mla_student"},
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
-    # What `from_towers` loads towers with.
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
-    | {"losses_smalr"},
+    | {"smalr"},
     "liwe": WORDS | {"configuration_liwe", "modeling_liwe", "processing_liwe"},
     "rc3": METHOD
     | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
-    | {"losses_interpolated", "processing_per_language", "region_arrays"}
+    | {"interpolated", "processing_per_language", "region_arrays"}
     | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
 }
+
+
+def modules_in(folder):
+    """The modules in the one file of code that a folder has."""
+    (file,) = folder.iterdir()
+    assert file.name == "babelens_code.py"
+    return {name.rpartition(".")[2] for name in _SECTIONS.findall(file.read_text(encoding="utf-8"))}
 
 
 @pytest.mark.parametrize("name", babelens.METHODS)
@@ -70,18 +75,9 @@ def test_a_folder_holds_the_code_of_its_method_alone(name, tmp_path):
     for model in method.models:
         for cls in (model, method.processor, MuralImageProcessor):
             export_code(cls, tmp_path / model.__name__)
-        assert {path.stem for path in (tmp_path / model.__name__).iterdir()} == FILES[name]
-
-
-def test_the_adapter_has_its_modules_under_the_names_of_version_0_1(tmp_path):
-    export_code(MlaAdapterModel, tmp_path)
-    files = {path.stem for path in tmp_path.iterdir() if path.stem.startswith("peft_mla")}
-    assert files == {"peft_mla_config", "peft_mla_embedding", "peft_mla_layer", "peft_mla_model"}
-    assert "from .peft_mla_config import MlaAdapterConfig\n" in (tmp_path / "peft_mla_layer.py").read_text()
-    assert "from .acquirer import" in (tmp_path / "peft_mla_layer.py").read_text()
+        assert modules_in(tmp_path / model.__name__) == MODULES[name]
 
 
 def test_consistency_needs_neither_towers_nor_a_processor(tmp_path):
     export_code(babelens.CrossLingualConsistency, tmp_path)
-    files = EVERY_MODEL | {"configuration_consistency", "losses_triplet", "modeling_consistency"}
-    assert {path.stem for path in tmp_path.iterdir()} == files
+    assert modules_in(tmp_path) == EVERY_MODEL | {"configuration_consistency", "triplet", "modeling_consistency"}

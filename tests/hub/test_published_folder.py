@@ -92,32 +92,24 @@ def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
 def test_json_files_name_the_classes(published):
     config = json.loads((published / "config.json").read_text())
     assert config["auto_map"] == {
-        "AutoConfig": "configuration_mural.MuralConfig",
-        "AutoModel": "modeling_mural.MuralModel",
-        "AutoModelForZeroShotImageClassification": "modeling_mural.MuralModel",
+        "AutoConfig": "babelens_code.MuralConfig",
+        "AutoModel": "babelens_code.MuralModel",
+        "AutoModelForZeroShotImageClassification": "babelens_code.MuralModel",
     }
     processor = json.loads((published / "processor_config.json").read_text())
-    assert processor["auto_map"] == {"AutoProcessor": "processing_mural.MuralProcessor"}
-    assert processor["image_processor"]["auto_map"] == {
-        "AutoImageProcessor": "image_processing_mural.MuralImageProcessor"
-    }
+    assert processor["auto_map"] == {"AutoProcessor": "babelens_code.MuralProcessor"}
+    assert processor["image_processor"]["auto_map"] == {"AutoImageProcessor": "babelens_code.MuralImageProcessor"}
 
 
 def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, make_mural, tmp_path):
     config = json.loads((published / "config.json").read_text())
     assert config["custom_pipelines"] == {
-        task: {"impl": f"{module}.{name}", "pt": [auto_class], "type": "multimodal"}
-        for task, module, name, auto_class in (
-            (
-                "feature-extraction",
-                "feature_extraction_pipeline",
-                "MultilingualFeatureExtractionPipeline",
-                "AutoModel",
-            ),
-            ("image-feature-extraction", "feature_extraction_pipeline", "ImageEmbeddingPipeline", "AutoModel"),
+        task: {"impl": f"babelens_code.{name}", "pt": [auto_class], "type": "multimodal"}
+        for task, name, auto_class in (
+            ("feature-extraction", "MultilingualFeatureExtractionPipeline", "AutoModel"),
+            ("image-feature-extraction", "ImageEmbeddingPipeline", "AutoModel"),
             (
                 "zero-shot-image-classification",
-                "zero_shot_pipeline",
                 "MultilingualZeroShotPipeline",
                 "AutoModelForZeroShotImageClassification",
             ),
@@ -155,7 +147,8 @@ def test_a_processor_is_the_same_after_it_was_saved(published, tmp_path):
 
 def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
     make_mural()[0].config.save_pretrained(tmp_path)
-    assert (tmp_path / "configuration_mural.py").exists() and not (tmp_path / "modeling_mural.py").exists()
+    code = (tmp_path / "babelens_code.py").read_text()
+    assert "class MuralConfig(" in code and "class MuralModel(" not in code
     assert set(json.loads((tmp_path / "config.json").read_text())["auto_map"]) == {"AutoConfig"}
 
 

@@ -100,14 +100,15 @@ def test_pipelines_run_without_the_package_and_answer_the_same(run_without_babel
 def test_each_folder_offers_the_pipeline_of_its_head_alone(folders):
     root, said = folders
     own = {
-        "Rc3ForVisualQuestionAnswering": {"visual-question-answering": "question_answering_pipeline"},
-        "Rc3ForConditionalGeneration": {"image-text-to-text": "translation_pipeline"},
-        "Rc3ForImageTextRetrieval": {"image-text-retrieval": "retrieval_pipeline"},
+        "Rc3ForVisualQuestionAnswering": {"visual-question-answering": "QuestionAnsweringPipeline"},
+        "Rc3ForConditionalGeneration": {"image-text-to-text": "ImageTranslationPipeline"},
+        "Rc3ForImageTextRetrieval": {"image-text-retrieval": "ImageTextRetrievalPipeline"},
     }
     for name in said:
         offered = json.loads((root / name / "config.json").read_text()).get("custom_pipelines", {})
-        assert {task: entry["impl"].partition(".")[0] for task, entry in offered.items()} == own.get(name, {})
-        assert {path.stem for path in (root / name).iterdir()} >= set(own.get(name, {}).values())
+        assert {task: entry["impl"] for task, entry in offered.items()} == {
+            task: f"babelens_code.{pipeline}" for task, pipeline in own.get(name, {}).items()
+        }
 
 
 def auto_map(folder):
@@ -116,10 +117,9 @@ def auto_map(folder):
 
 def test_each_folder_offers_all_models(folders):
     root, said = folders
-    offered = {"AutoConfig": "configuration_rc3.Rc3Config", "AutoModel": "modeling_rc3.Rc3Model"}
+    offered = {"AutoConfig": "babelens_code.Rc3Config", "AutoModel": "babelens_code.Rc3Model"}
     for model_class in HEADS:
-        module = model_class.__module__.rpartition(".")[2]
-        offered |= dict.fromkeys(model_class.auto_classes, f"{module}.{model_class.__name__}")
+        offered |= dict.fromkeys(model_class.auto_classes, f"babelens_code.{model_class.__name__}")
     assert len(offered) == 2 + sum(len(model_class.auto_classes) for model_class in HEADS)  # none twice
     for name in said:
         assert auto_map(root / name) == offered

@@ -129,7 +129,7 @@ def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
         "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
     )
     processor.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/words")
-    assert {"vocabularies.json", "processing_smalr.py", "word_tokenizers.py"} <= uploaded
+    assert {"vocabularies.json", "babelens_code.py"} <= uploaded
 
 
 _WITHOUT_PACKAGE = """

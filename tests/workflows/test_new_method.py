@@ -187,10 +187,9 @@ def test_the_command_line_trains_it(trained):
 
 
 def test_its_folder_carries_its_code_and_its_card(trained):
-    assert json.loads((trained / "config.json").read_text())["auto_map"]["AutoModel"] == "modeling_toy.ToyModel"
-    assert {"configuration_toy.py", "modeling_toy.py", "processing_toy.py"} <= {
-        path.name for path in trained.iterdir()
-    }
+    assert json.loads((trained / "config.json").read_text())["auto_map"]["AutoModel"] == "toy_method_code.ToyModel"
+    code = (trained / "toy_method_code.py").read_text()
+    assert all(f"class Toy{name}(" in code for name in ("Config", "Model", "Processor"))
     card = (trained / "README.md").read_text()
     assert "A toy dual encoder." in card and "freeze_images" not in card
 
