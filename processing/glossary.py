@@ -23,6 +23,7 @@ _UNKNOWN = 8  # what a character outside of all pieces costs in a segmentation, 
 LONGEST_PIECE = 12  # characters
 _REMEMBERED = 10_000  # words
 MOST_WORDS = 40  # which most encoders of captions read whole
+_MOST_READ = 4096  # characters: more than have forty words, and than the models read
 
 
 @lru_cache(1 << 14)
@@ -53,6 +54,11 @@ def words_of(text: str) -> list[str]:
             words.append(word)
             word = ""
     return [found for word in words if (found := word.rstrip(_APOSTROPHES))]
+
+
+def first_words(text: str) -> list[str]:
+    """The words of a text (`words_of`), or of the beginning of a long one: each costs time, and most are not read."""
+    return words_of(text[:_MOST_READ])
 
 
 def is_word(word: str) -> bool:
@@ -118,9 +124,9 @@ class Glossary:
         return " ".join(self.glosses(text)[:MOST_WORDS])
 
     def glosses(self, text: str) -> list[str]:
-        """The native words for the words of a text, without unknown words."""
+        """The native words for the words of a text (`first_words`), without unknown words."""
         found: list[str] = []
-        for word in self.units_of(words_of(text)):
+        for word in self.units_of(first_words(text)):
             native = self.entries.get(word)
             if native is None:
                 native = word if word in self.native_words else self.entries.get(self.nearest(word), "")

@@ -17,7 +17,7 @@ from transformers.utils import cached_file
 
 from ..configuration.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, is_word, words_of
+from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
@@ -222,7 +222,7 @@ class RidgeProcessor(PerLanguageProcessor):
         if tag != UNDETERMINED:
             found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
             return tag, None if tag == self.native_language else found
-        words = words_of(text)
+        words = first_words(text)
         shares = {language: glossary.known(words) for language, glossary in self._glossaries.items()}
         best = max(shares, key=shares.__getitem__)
         share, native = shares[best], max(glossary.native(words) for glossary in self._glossaries.values())

@@ -48,6 +48,11 @@ def test_words_are_translated_in_their_order():
     assert MAORI.gloss("he he he motokā") == "a car", "said once"
 
 
+def test_of_a_long_text_the_beginning_is_read():
+    """Each unknown word is compared with all known ones: a text of a million would take minutes."""
+    assert MAORI.glosses(f"he {'x ' * 1000}motokā {'xyzzy ' * 10**6}whero") == ["a", "car"]
+
+
 def test_unknown_words():
     """Native words stay, inflected and misspelled ones are taken as the nearest, and others are left out."""
     assert MAORI.gloss("motokāhia red xyzzy") == "car red"
