@@ -20,6 +20,7 @@ import typer
 from babelens import Embedder
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.corpus import languages_of
+from babelens.data.corpus.text_files import read_texts
 from babelens.serving.offline_page import _basis, export_offline
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
@@ -49,7 +50,7 @@ def found(scores: np.ndarray, first: int = 10) -> float:
 
 def embedded(page: Browser, texts: list[str], tag: str) -> np.ndarray:
     """Embeddings [n, width] by the page."""
-    code = f"mapOf({json.dumps(tag)}).then(map => {json.dumps(texts)}.map(text => [...embed(text, map, space)]))"
+    code = f"mapOf({json.dumps(tag)}).then(map => {json.dumps(texts)}.map(text => [...read(text, map)]))"
     return np.array(page.run(code), dtype=np.float32)
 
 
@@ -57,6 +58,7 @@ def main(
     model: str,
     photos: str,
     translations: Annotated[Path | None, typer.Option(help="Held-out sentences.")] = None,
+    texts: Annotated[Path | None, typer.Option(help="Native sentences, as of `babelens export`.")] = None,
     width: Annotated[int, typer.Option(help="Values of an embedding.")] = 128,
 ) -> None:
     """Print a table of R@10 by the model and by the page, the size of the page, and times of queries."""
@@ -68,7 +70,8 @@ def main(
         (folder / "photos").mkdir()
         for number, row in enumerate(corpus):
             row["image"].convert("RGB").save(folder / "photos" / f"{number:06}.webp", quality=90)
-        written = export_offline(model, folder / "page", folder / "photos", width=width)
+        given = read_texts(texts) if texts else []
+        written = export_offline(model, folder / "page", folder / "photos", native_texts=given, width=width)
         parts = {"languages": 0, "images": 0, "the rest": 0}
         for file in filter(Path.is_file, (folder / "page").rglob("*")):
             parts[file.parent.name if file.parent.name in parts else "the rest"] += file.stat().st_size

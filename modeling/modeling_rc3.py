@@ -21,6 +21,14 @@ from ..configuration.hub_code import HubCodeMixin
 from .modeling_common import WeightsAsMade, tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
 
+# How the installed transformers calls the keys and values of the decoder: 5.24 renamed them.
+CACHE = "cache" if "cache" in Seq2SeqModelOutput.__dataclass_fields__ else "past_key_values"
+
+
+def cached(cache: Cache | None) -> dict[str, Any]:
+    """The keys and values of a decoder under their name, for a call or an output of transformers."""
+    return {CACHE: cache}
+
 
 class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of RC3's models."""
@@ -157,6 +165,7 @@ class Rc3Model(Rc3PreTrainedModel):
         encoder_outputs: Rc3EncoderOutput | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
+        cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | Rc3EncoderOutput:
         """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
@@ -168,6 +177,7 @@ class Rc3Model(Rc3PreTrainedModel):
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: result of `encode`, instead of the inputs.
             past_key_values, use_cache: as in transformers' mBART.
+            cache: `past_key_values`, as transformers has called it since 5.24.
             kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
 
         Returns:
@@ -188,14 +198,14 @@ class Rc3Model(Rc3PreTrainedModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=encoded.attention_mask,
-            past_key_values=past_key_values,
             use_cache=use_cache,
             return_dict=True,
+            **cached(past_key_values if cache is None else cache),
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=decoded.last_hidden_state,
-            past_key_values=decoded.past_key_values,
+            **cached(decoded.get(CACHE)),
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,

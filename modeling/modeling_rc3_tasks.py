@@ -19,7 +19,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError, MissingLanguageError, UnknownLanguageError
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3 import CACHE, Rc3Model, Rc3PreTrainedModel, cached
 from .modeling_rc3_encoder import Rc3EncoderOutput, visual_inputs, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
 
@@ -104,13 +104,15 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         encoder_outputs: Rc3EncoderOutput | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
+        cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Computes the logits of the next token at every position of the target.
 
         Args:
             input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask, decoder_input_ids,
-                decoder_attention_mask, encoder_outputs, past_key_values, use_cache, kwargs: as in `Rc3Model.forward`.
+                decoder_attention_mask, encoder_outputs, past_key_values, use_cache, cache, kwargs: as in
+                `Rc3Model.forward`.
             labels ([N, U]): `words </s>`, -100 at padding; the loss is the mean cross-entropy over the tokens.
 
         Returns:
@@ -130,6 +132,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
             past_key_values=past_key_values,
+            cache=cache,
             use_cache=False if labels is not None else use_cache,
             return_dict=True,
             **kwargs,
@@ -139,7 +142,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=output.past_key_values,
+            **cached(output.get(CACHE)),
             decoder_hidden_states=output.decoder_hidden_states,
             decoder_attentions=output.decoder_attentions,
             cross_attentions=output.cross_attentions,

@@ -217,11 +217,15 @@ class RidgeProcessor(PerLanguageProcessor):
         """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""
         return self._language_and_glossary(text, UNDETERMINED)[0]
 
+    def glossary_of(self, tag: str) -> Glossary | None:
+        """The glossary by which texts in a language are translated; None without one, and for the native language."""
+        found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
+        return None if tag == self.native_language else found
+
     def _language_and_glossary(self, text: str, tag: str) -> tuple[str, Glossary | None]:
         """The language as which a text is read, and the glossary; `tag` is the language that is stated, or `und`."""
         if tag != UNDETERMINED:
-            found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
-            return tag, None if tag == self.native_language else found
+            return tag, self.glossary_of(tag)
         words = first_words(text)
         shares = {language: glossary.known(words) for language, glossary in self._glossaries.items()}
         best = max(shares, key=shares.__getitem__)

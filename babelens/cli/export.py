@@ -214,12 +214,6 @@ def _show_page(made: "OfflinePage", as_json: bool) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if made.without_glossaries:
-        plain_console().print(
-            f"It lacks the glossaries of {', '.join(made.without_glossaries)}: the text tower reads them, and the "
-            "page has none.",
-            highlight=False,
-        )
 
 
 def _export_immich(

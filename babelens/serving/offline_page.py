@@ -1,9 +1,10 @@
 """A search without a server: a folder with a page, small images, and what the page needs to search them.
 
     index.html, page.js, page.css, icon.svg     the page; it is opened as a file, or put on any static server
-    search.js                                   the vectors of all images, 8 bits a value, and the names of their files
+    search.js                                   the vectors of all images, 8 bits a value, the names of their files;
+                                                and the vectors of the native words of all glossaries
     images/                                     small images
-    languages/TAG.js                            the map of each language, which the page loads when it is chosen
+    languages/TAG.js                            the map and the glossary of each language, loaded when it is chosen
 
 Texts are read by a model of ridge regression without a text encoder: the vectors of a text's character n-grams are
 summed, which takes a page a few lines of JavaScript (`offline/ngrams.js`) and no runtime. Two things make it small:
@@ -36,16 +37,18 @@ from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeMaps, RidgeModel
+from ..processing.glossary import Glossary
 from ..processing.images import open_image
 from ..processing.processing_ridge import RidgeProcessor
 from ..trainers.ridge import learn
+from .offline_glossaries import native_words, packed_glossary, word_vectors
 
 logger = logging.getLogger(__name__)
 
 WIDTH = 128
 LEVELS = (-1.51, -0.4528, 0.4528, 1.51)  # as in ngrams.js
 _SHARED = ("page.css", "icon.svg")
-_SCRIPTS = ("static/strings.js", "static/languages.js", "offline/ngrams.js", "offline/page.js")
+_SCRIPTS = ("static/strings.js", "static/languages.js", "offline/glossary.js", "offline/ngrams.js", "offline/page.js")
 _PIXELS = 320  # the longer side of an image
 
 
@@ -59,7 +62,6 @@ class OfflinePage:
         languages: the languages of queries.
         bytes: the size of all files.
         width: the number of values of an embedding.
-        without_glossaries: the languages whose glossaries the page lacks: a glossary is read by the text tower.
         skipped: why images were left out.
     """
 
@@ -68,7 +70,6 @@ class OfflinePage:
     languages: tuple[str, ...]
     bytes: int
     width: int
-    without_glossaries: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
@@ -91,8 +92,8 @@ def export_offline(
         output: a new folder.
         images: the folder of images.
         languages: those of queries; by default all that the model has learned.
-        native_texts: sentences in the native language of the model, from which the page learns to read it; the page
-            does not have its text tower.
+        native_texts: sentences in the native language of the model, from which the page learns to read it, and texts
+            that are translated word by word; the page does not have its text tower.
         width: number of values of an embedding; of a text, the mean and `width - 1` directions are kept.
         title: of the page.
         skip_bad_images: whether images that cannot be read are left out.
@@ -133,11 +134,17 @@ def export_offline(
         hint = f"; sentences in {native} teach it: --texts" if native in missing else ""
         raise UnknownLanguageError(f"{source} has not learned {', '.join(missing)} by its characters{hint}")
     basis = _basis(model.maps, width)
+    kept = {tag: read for tag in wanted if (read := _glossary(model, processor, tag))}
+    words = native_words(glossary for glossary, _ in kept.values())
+    vectors_of_words = word_vectors(embedder, model.maps, words, native_texts, len(basis) - 1) if words else None
     with new_folder(output) as folder:
         (folder / "languages").mkdir()
         for tag in wanted:
-            packed = _packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1))
-            call = f'learned({json.dumps(tag)}, "{_base64(packed)}");\n'
+            arguments = [tag, _base64(_packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1)))]
+            if tag in kept:
+                glossary, weight = kept[tag]
+                arguments += [weight, packed_glossary(glossary, words)]
+            call = f"learned({', '.join(json.dumps(each, ensure_ascii=False) for each in arguments)});\n"
             (folder / "languages" / f"{tag}.js").write_text(call, encoding="utf-8")
         different = _different(index.paths)
         described = _write_images(
@@ -152,12 +159,23 @@ def export_offline(
             "images": [each | {"scale": float(scale)} for each, scale in zip(described, scales, strict=True)],
             "vectors": _base64(vectors.tobytes()),
         }
+        if vectors_of_words is not None:
+            values, factors = _in_bytes(vectors_of_words.numpy())
+            search |= {"words": words, "wordVectors": _base64(values.tobytes())}
+            search["wordScales"] = [float(f"{factor:.4g}") for factor in factors]
         (folder / "search.js").write_text(f"const SEARCH = {json.dumps(search)};\n", encoding="utf-8")
         _write_page(folder)
         size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     skipped = tuple(index.skipped.values())
-    left = tuple(tag for tag in wanted if tag in processor.glossaries)
-    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), left, skipped)
+    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), skipped)
+
+
+def _glossary(model: RidgeModel, processor: RidgeProcessor, language: str) -> tuple[Glossary, float] | None:
+    """The glossary by which texts in a language are read, and its weight; None without one."""
+    glossary = processor.glossary_of(language)
+    weights = list(model.config.gloss_weights)
+    weight = weights[1 + list(model.config.languages).index(language)] if weights else 0.0
+    return (glossary, weight) if glossary is not None and weight > 0 else None
 
 
 def _basis(maps: RidgeMaps, width: int) -> Tensor:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from importlib.resources import files
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +21,17 @@ from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.text_reading import TEXTS
+from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import RidgeModel, hashed_ngrams
+from babelens.processing.glossary import Glossary, words_of
 from babelens.processing.processing_ridge import RidgeProcessor, characters_of
-from babelens.serving.offline_page import _packed, export_offline
+from babelens.serving.offline_glossaries import _ridge, packed_glossary, word_vectors
+from babelens.serving.offline_page import _in_bytes, _packed, export_offline
 from babelens.trainers.ridge import learn
 
 SENTENCES = [f"a {color} {thing}" for color in ("red", "green", "blue", "white") for thing in ("car", "dog", "tree")]
 MIRRORED = [sentence[::-1] for sentence in SENTENCES]
+NATIVE = ["a", "car", "dog", "dogs", "on-off", "red"]
 SPACE = {"rows": 8192, "shortest": 1, "longest": 5}
 # Where lower case and compatible forms depend on what is beside a letter, are longer than it, or are spaces to some.
 SPECIAL = [
@@ -42,14 +47,18 @@ SPECIAL = [
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory):
-    """Runs an expression of JavaScript in which `given` is a value, and `ngrams` the functions of the page."""
+    """Runs an expression of JavaScript in which `given` is a value, and `ngrams` and `glossary` the functions of
+    the page."""
     folder = tmp_path_factory.mktemp("node")
     own = files("babelens.serving")
-    (folder / "ngrams.mjs").write_text((own / "offline/ngrams.js").read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("ngrams", "glossary"):
+        code = (own / f"offline/{name}.js").read_text(encoding="utf-8")
+        (folder / f"{name}.mjs").write_text(code, encoding="utf-8")
 
     def run(expression, given):
         code = (
             'import * as ngrams from "./ngrams.mjs"; import fs from "node:fs";'
+            'import * as glossary from "./glossary.mjs";'
             'const given = JSON.parse(fs.readFileSync("given.json")); '
             f"console.log(JSON.stringify({expression}));"
         )
@@ -97,6 +106,60 @@ def test_two_bits_keep_what_texts_sum(scripts):
         assert float(torch.tensor(embedding[:30]) @ exact) > 0.85 and embedding[30] == 0
 
 
+def test_texts_are_translated_to_the_last_word(scripts):
+    texts = [*TEXTS, *SPECIAL, "L'homme au-dessus, 2 chiens-", "一只狗在跑 ในสวน fast", *random_texts(2000)]
+    random = np.random.default_rng(1)
+    words = sorted({word for text in texts for word in words_of(text) if len(word) < 20})
+    pieces = [word[start : start + 1 + n % 4] for n, word in enumerate(words) for start in range(0, len(word), 3)]
+    natives = ["a", "dog", "red car", "", "dogs", "on-off"]
+    known = [each for each in dict.fromkeys([*words[::2], *pieces]) if each]
+    glossary = Glossary({each: str(random.choice(natives)) for each in known})
+    # Words that are spelled as others are but for a letter, and native words.
+    asked = [*texts, *(word[:-1] + "x" for word in words[1::2]), "dogs red unknown"]
+    given = {"texts": asked, "lines": packed_glossary(glossary, NATIVE), "words": NATIVE}
+    found = scripts(
+        "((read) => given.texts.map((each) => glossary.gloss(each, read)))"
+        "(glossary.readGlossary(given.lines, given.words))",
+        given,
+    )
+    assert found == [glossary.gloss(each) for each in asked] and sum(map(bool, found)) > 1000
+
+
+class BagOfWords:
+    """An embedder to which a text is its words, in any order."""
+
+    processor = SimpleNamespace(native_language="en")
+
+    def encode_text(self, texts, language):
+        assert language == "en"
+        rows = [
+            [np.random.default_rng(len(word) + 99 * ord(word[0])).normal(size=8) for word in t.split()] for t in texts
+        ]
+        return normalize(torch.tensor(np.stack([np.sum(row, 0) for row in rows]), dtype=torch.float32)).numpy()
+
+
+def test_words_foretell_what_the_tower_reads(scripts):
+    embedder, maps = BagOfWords(), SimpleNamespace(direction_of=normalize)
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    vectors = word_vectors(embedder, maps, words, ["the red car", "the dog"], 8)
+    values, scales = _in_bytes(vectors.numpy())
+    given = {"texts": SENTENCES, "space": {"directions": 8}, "words": words, "wordScales": scales.tolist()}
+    given["wordVectors"] = base64.b64encode(values.tobytes()).decode()
+    code = "((all) => given.texts.map((t) => [...ngrams.glossed(t, all)]))(ngrams.unpackWords(given, given.space))"
+    found = torch.tensor(scripts(code, given))
+    exact = torch.stack([vectors[[words.index(word) for word in each.split()]].sum(0) for each in SENTENCES])
+    assert torch.cosine_similarity(found, exact).min() > 0.999
+    tower = torch.from_numpy(embedder.encode_text(SENTENCES, language="en"))
+    assert torch.cosine_similarity(found, tower).min() > 0.9
+
+
+def test_conjugate_gradients_solve_the_regression():
+    torch.manual_seed(0)
+    features = torch.rand(30, 9) * (torch.rand(30, 9) > 0.5)
+    solved = torch.linalg.solve(features.T @ features + torch.eye(9), features.T @ torch.ones(30, 2))
+    torch.testing.assert_close(_ridge(features.to_sparse(), torch.ones(30, 2)), solved, rtol=1e-3, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
@@ -116,6 +179,8 @@ def taught(make_ridge, tmp_path):
     read = processor.native
     processor = RidgeProcessor(read.image_processor, read.tokenizer, max_text_length=64, max_native_length=64)
     learn(model, processor, {"uk": (MIRRORED, SENTENCES), "sw": ([each.upper() for each in SENTENCES], SENTENCES)})
+    processor.glossaries["uk"] = Glossary({word[::-1]: word for each in SENTENCES for word in each.split()})
+    model.config.gloss_weights = [0.0, 1.0, 0.0]
     for part in (model, processor):
         part.save_pretrained(tmp_path / "taught")
     return tmp_path / "taught"

@@ -40,9 +40,36 @@ export function unpack(base64, { rows, directions }) {
   return { columns, scales, codes };
 }
 
-/** The embedding of a text, of unit length, in the space of the images. */
-export function embed(text, map, space) {
-  const { directions, mean, radius } = space, found = new Float64Array(directions);
+/** Vectors of native words from their whole numbers of 8 bits [words, directions]. */
+export function unpackWords({ words, wordVectors, wordScales }, { directions }) {
+  const values = Int8Array.from(atob(wordVectors ?? ""), (each) => each.charCodeAt(0));
+  const places = new Map((words ?? []).map((word, place) => [word, place]));
+  return { places, scales: wordScales, values, directions };
+}
+
+/** The direction of a text that is translated word by word; null where no word is known. */
+export function glossed(translated, { places, scales, values, directions }) {
+  const counts = new Map(), found = new Float64Array(directions);
+  for (const word of translated.split(" ").filter(Boolean)) counts.set(word, (counts.get(word) ?? 0) + 1);
+  for (const [word, count] of counts) {
+    const place = places.get(word), weight = Math.log1p(count) * scales[place];
+    for (let column = 0; column < directions; column++) found[column] += weight * values[place * directions + column];
+  }
+  return counts.size ? unit(found) : null;
+}
+
+function unit(vector) {
+  const length = Math.hypot(...vector) || 1;
+  return vector.map((value) => value / length);
+}
+
+/**
+ * The embedding of a text, of unit length, in the space of the images. Where the text is translated word by word, the
+ * direction of that is added with a weight.
+ */
+export function embed(text, map, space, direction = null, share = 0) {
+  const { directions, mean, radius } = space;
+  let found = new Float64Array(directions);
   for (const [row, count] of rowsOf(text, space)) {
     const weight = Math.log1p(count) * map.scales[row];
     if (!weight) continue;
@@ -50,9 +77,7 @@ export function embed(text, map, space) {
       found[column] += weight * LEVELS[(map.codes[place >> 2] >> (2 * (place & 3))) & 3];
     }
   }
-  for (let column = 0; column < directions; column++) found[column] *= map.columns[column];
-  const length = Math.hypot(...found) || 1;
-  const embedding = Float64Array.from(mean, (value, column) => value + (radius * (found[column] ?? 0)) / length);
-  const whole = Math.hypot(...embedding) || 1;
-  return embedding.map((value) => value / whole);
+  found = unit(found.map((value, column) => value * map.columns[column]));
+  if (direction) found = unit(found.map((value, column) => value + share * direction[column]));
+  return unit(Float64Array.from(mean, (value, column) => value + radius * (found[column] ?? 0)));
 }

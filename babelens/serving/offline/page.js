@@ -1,7 +1,8 @@
 // A search without a server: images and languages lie beside this page. `search.js` sets SEARCH, and the file of each
 // language calls `learned` with its map. Plain scripts, because browsers refuse modules and fetches from a folder.
 
-import { embed, unpack } from "./ngrams.js";
+import { gloss, readGlossary } from "./glossary.js";
+import { embed, glossed, unpack, unpackWords } from "./ngrams.js";
 import { likelyLanguages, nameOf } from "./languages.js";
 import { say, sayAll } from "./strings.js";
 
@@ -13,15 +14,22 @@ const query = element("query"), language = element("language"), results = elemen
 
 const { space, images } = SEARCH, width = space.mean.length;
 const vectors = Int8Array.from(atob(SEARCH.vectors), (each) => each.charCodeAt(0));
+const words = unpackWords(SEARCH, space);
 const maps = new Map(); // by language, a promise of its map
 const waiting = new Map(); // by language, what takes the content of its file
 let shown = null; // the positions and scores that are shown, best first
 
 // ---- Search ----
 
-/** Called by the file of a language. */
-function learned(tag, base64) {
-  waiting.get(tag)(base64);
+/** Called by the file of a language: its map, and if it has a glossary, the weight and the lines of that. */
+function learned(tag, base64, share = 0, lines = "") {
+  waiting.get(tag)({ base64, share, lines });
+}
+
+/** The embedding of a text by the map of a language and by its glossary. */
+function read(text, map) {
+  const direction = map.glossary && glossed(gloss(text, map.glossary), words);
+  return embed(text, map, space, direction, map.share);
 }
 
 function mapOf(tag) {
@@ -34,7 +42,9 @@ function mapOf(tag) {
       script.addEventListener("error", fail);
       script.addEventListener("load", fail); // a damaged file has not called `learned` by then
       document.head.append(script);
-    }).then((base64) => unpack(base64, space));
+    }).then(({ base64, share, lines }) => {
+      return { ...unpack(base64, space), share, glossary: lines ? readGlossary(lines, SEARCH.words) : null };
+    });
     loaded.catch(() => maps.delete(tag)); // tried again by the next search
     maps.set(tag, loaded);
   }
@@ -53,7 +63,7 @@ function rank(embedding) {
 
 /** All images for a text in a language, as `rank` gives them. */
 async function search(text, tag) {
-  return rank(embed(text, await mapOf(tag), space));
+  return rank(read(text, await mapOf(tag)));
 }
 
 /** All other images by their likeness to one, where texts can tell them apart. */
