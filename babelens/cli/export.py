@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ..stock_folders import StockFolder
 
 _BROWSER = "With --layout browser"
+_MORE_TEXTS = (
+    "Its glossaries find more with --texts: a thousand sentences in the native language of the model, such as those "
+    "of the translations."
+)
 
 
 class Precision(StrEnum):
@@ -150,6 +154,8 @@ def export(
             trust_remote_code=trust_remote_code,
         )
         _show_page(made, as_json)
+        if made.glossaries and not texts and not as_json:
+            plain_console().print(_MORE_TEXTS, highlight=False)
         return
     if given := [name for name, value in of_page.items() if value is not None]:
         raise typer.BadParameter("it is for --layout browser; leave it out", param_hint=given[0])

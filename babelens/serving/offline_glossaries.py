@@ -97,7 +97,8 @@ def _ridge(features: Tensor, targets: Tensor) -> Tensor:
 
 def packed_glossary(glossary: Glossary, words: Sequence[str]) -> str:
     """A glossary as lines in the order of its words: how many characters a word shares with the one before (a digit to
-    the base of 36), the others, a tab, and the positions of its native words among `words`, to the base of 36.
+    the base of 36), the others, a tab, and the positions of its native words, in lower case, among `words`, to the
+    base of 36.
 
     Examples:
         >>> packed_glossary(Glossary({"hund": "dog", "hunde": "dogs", "im": ""}), ["a", "dog", "dogs"])
@@ -109,7 +110,7 @@ def packed_glossary(glossary: Glossary, words: Sequence[str]) -> str:
         shared = 0
         while shared < min(len(word), len(before), _MOST_SHARED) and word[shared] == before[shared]:
             shared += 1
-        native = " ".join(_base36(places[each]) for each in glossary.entries[word].split())
+        native = " ".join(_base36(places[each]) for each in glossary.entries[word].lower().split())
         lines.append(f"{_DIGITS[shared]}{word[shared:]}\t{native}")
         before = word
     return "\n".join(lines)

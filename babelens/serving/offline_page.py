@@ -62,6 +62,7 @@ class OfflinePage:
         languages: the languages of queries.
         bytes: the size of all files.
         width: the number of values of an embedding.
+        glossaries: the languages that have one.
         skipped: why images were left out.
     """
 
@@ -70,6 +71,7 @@ class OfflinePage:
     languages: tuple[str, ...]
     bytes: int
     width: int
+    glossaries: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
@@ -167,7 +169,7 @@ def export_offline(
         _write_page(folder)
         size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     skipped = tuple(index.skipped.values())
-    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), skipped)
+    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), tuple(kept), skipped)
 
 
 def _glossary(model: RidgeModel, processor: RidgeProcessor, language: str) -> tuple[Glossary, float] | None:

@@ -126,9 +126,10 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
     numbers = {"pairs": 20, "r1": 50.0, "r10": 90.0}
     trained = {"parameters": 2, "pairs": 20, "exposed": False}
     if way == "ridge":
-        result = LanguageResult(20, 20, 50.0, 90.0, 85.0, 95.0, 5.0, 5.0, 1.0, 0.5)
+        result = LanguageResult(20, 20, 50.0, 90.0, 85.0, 95.0, 5.0, 5.0, 1.0, 0.5, None, 1.0, 1234)
         bases = [base, BaseModel(name=text, license_name=text, license="other", role=TEXT_TOWER)]
-        facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, results={"uk": result}, **both)
+        given = {"results": {"uk": result}, "words": 1234}
+        facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, **given, **both)
         write_ridge_card(tmp_path, facts)
     elif way == "adapter":
         of_adapters = {"on_mla": False, "trained_embedding": True, "embedding": "embedding", "max_text_length": 64}
