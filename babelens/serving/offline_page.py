@@ -142,7 +142,7 @@ def export_offline(
     with new_folder(output) as folder:
         (folder / "languages").mkdir()
         for tag in wanted:
-            arguments = [tag, _base64(_packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1)))]
+            arguments: list[Any] = [tag, _base64(_packed(_rows(model.maps, 1 + known.index(tag), len(basis) - 1)))]
             if tag in kept:
                 glossary, weight = kept[tag]
                 arguments += [weight, packed_glossary(glossary, words)]
@@ -153,7 +153,7 @@ def export_offline(
             folder, {index.paths[row]: copies for row, copies in different.items()}, Path(images)
         )
         vectors, scales = _in_bytes(index.embeddings[list(different)] @ basis.numpy().T)
-        search = {
+        search: dict[str, Any] = {
             "title": title,
             "model": Path(source).name,
             "languages": wanted,
