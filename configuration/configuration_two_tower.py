@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import cached_file
 
 from .errors import ModelFolderError, ModelKindError, did_you_mean
-from .hub_code import HubCodeMixin
+from .hub_code import HubCodeMixin, optional_file
 from .strict_config import StrictConfig
 
 # ---- Widths of the features of towers and of dual encoders ----
@@ -231,7 +230,6 @@ _OLD_NAMES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
-_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 
 
 def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> TextPooling | None:
@@ -256,12 +254,11 @@ def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> Te
     """
     if isinstance(source, PreTrainedModel):
         return None
-    where = {name: value for name, value in loading.items() if name in _OF_FILES}
-    file = cached_file(str(source), _FILE, _raise_exceptions_for_missing_entries=False, **where)
+    file = optional_file(source, _FILE, loading)
     if file is None:
         return None
     try:
-        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
         modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
         stated = [modes] if isinstance(modes, str) else list(modes)
     except (ValueError, AttributeError, TypeError) as error:

@@ -26,7 +26,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from transformers import ProcessorMixin
-from transformers.utils import PushToHubMixin
+from transformers.utils import PushToHubMixin, cached_file
 
 from .errors import PublishError, UntrustedCodeError
 
@@ -347,6 +347,22 @@ def _source(module: ModuleType) -> str:
 
 def _refusal(module: ModuleType, line: int, rule: str) -> PublishError:
     return PublishError(f"the code of {module.__name__} cannot be saved with a model: line {line}: {rule}")
+
+
+# The arguments of loaders that say where the files of a repository are.
+_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
+
+
+def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
+    """Returns the path of a file of a folder or a repository, or `None` if it has none; `loading` may hold other
+    arguments of `from_pretrained` too.
+
+    Raises:
+        OSError: if there is no such folder or repository.
+    """
+    where = {key: value for key, value in loading.items() if key in _OF_FILES}
+    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **where)
+    return None if found is None else Path(found)
 
 
 # Settings of a model that name the kernels of its attention.

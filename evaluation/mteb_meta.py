@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import langcodes
 from huggingface_hub import ModelCard
-from transformers.utils import cached_file
 
 from ..configuration.errors import InputError, MissingExtraError
+from ..configuration.hub_code import optional_file
 from ..configuration.identity import model_identity
 from ..inference.embedder import Embedder
 
@@ -26,7 +26,6 @@ except ModuleNotFoundError as error:
 _CODE = "https://github.com/babelens/babelens"
 _HUB = "https://huggingface.co/"
 _SCRIPTS = {"Kore": "Hang"}  # as mteb writes Korean
-_FROM_HUB = ("cache_dir", "local_files_only", "revision", "token")
 _LOCAL = "local"  # the owner of models that are in a folder
 _UNLIMITED = 10**9  # of tokenizers that state no length, `model_max_length` is larger
 
@@ -104,17 +103,15 @@ def known_languages(embedder: Embedder) -> list[str]:
 
 def _card(source: str, loading: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a model's card; none where it has no card."""
-    where = {key: value for key, value in loading.items() if key in _FROM_HUB}
-    file = cached_file(source, "README.md", _raise_exceptions_for_missing_entries=False, **where)
+    file = optional_file(source, "README.md", loading)
     return {} if file is None else ModelCard.load(file).data.to_dict()
 
 
 def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
     """The commit of a repository that was loaded, which names the folder of its files in the Hub's cache."""
-    where = {key: value for key, value in loading.items() if key in _FROM_HUB}
     for name in ("config.json", "adapter_config.json"):
-        file = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
-        if file is not None and (folder := Path(file).parent).parent.name == "snapshots":
+        file = optional_file(source, name, loading)
+        if file is not None and (folder := file.parent).parent.name == "snapshots":
             return folder.name
     return None
 

@@ -90,12 +90,6 @@ def shard_table(ids: list[str], embeddings: np.ndarray, metadata: pa.Table | Non
     return table
 
 
-def write_shard(path: Path, table: pa.Table) -> None:
-    """Writes the rows of a shard (`shard_table`)."""
-    with atomic_file(path) as unfinished:
-        pq.write_table(table, unfinished)
-
-
 @contextmanager
 def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """A writer of a shard that is larger than memory. The file appears when the block ends without an error.
@@ -109,12 +103,6 @@ def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         names = [name for name in schema.names if name != EMBEDDING]
         with pq.ParquetWriter(unfinished, schema, use_dictionary=names) as writer:
             yield writer
-
-
-def read_batches(folder: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of all shards, as `read_embeddings`."""
-    for path in shard_files(folder):
-        yield from read_embeddings(path)
 
 
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:

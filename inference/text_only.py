@@ -7,7 +7,6 @@ refuses images.
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,10 +22,10 @@ from transformers import (
     ProcessorMixin,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import cached_file
 
 from ..configuration.configuration_two_tower import POOLER, TextPooling, declared_pooling
 from ..configuration.errors import InputError, MissingExtraError, ModelFolderError, ModelKindError
+from ..configuration.hub_code import MODALITIES_FILE, MODULES_FILE, SETTINGS_FILE, optional_file
 from ..configuration.pretrained import explained, load_processor
 from ..modeling.tower_loading import check_text_encoder, load_text_encoder
 from ..modeling.towers import pool_text
@@ -40,7 +39,6 @@ from ..processing.text_inputs import as_texts
 # Encoders of texts alone that babelens can pool itself are read without that library (below).
 
 
-MODULES = "modules.json"  # of sentence-transformers
 _FILE_OPTIONS = ("cache_dir", "local_files_only", "revision", "token")
 _OF_LIBRARY = (*_FILE_OPTIONS, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
 # The names under which folders state what is put before a text that is searched with, and before what is found.
@@ -140,19 +138,19 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
     Raises:
         OSError: if there is no such folder or repository.
     """
-    where = {name: value for name, value in loading.items() if name in _FILE_OPTIONS}
-    file = cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False, **where)
+    file = optional_file(source, MODULES_FILE, loading)
     if file is None:
         return False
     try:
-        kinds = [str(module["type"]) for module in json.loads(Path(file).read_text("utf-8"))]
+        kinds = [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
     except (ValueError, TypeError, KeyError):
         return False
     if any(kind.startswith(("sentence_modules.", "babelens_code.")) for kind in kinds):  # of babelens
         return False
-    code = {"trust_remote_code": loading.get("trust_remote_code", False)}
+    given = {name: loading[name] for name in (*_FILE_OPTIONS, "trust_remote_code") if name in loading}
+    given = {"trust_remote_code": False} | given
     try:
-        found = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(source, **where, **code)), None)
+        found = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(source, **given)), None)
     except (OSError, ValueError):
         found = None
     return not (hasattr(found, "get_text_features") and hasattr(found, "get_image_features"))
@@ -201,9 +199,7 @@ def load_sentence_encoder(
 
 # ---- Without it ----
 
-_MODULES, _LENGTHS, _PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 _ACTIVATIONS = {"Tanh": nn.Tanh, "Identity": nn.Identity, "ReLU": nn.ReLU, "GELU": nn.GELU}
-_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 
 
 class TextEncoder(nn.Module):
@@ -317,14 +313,16 @@ def load_text_only(
             f"{source} is a text encoder that does not state how its texts are pooled (1_Pooling/config.json): choose "
             "text_pooling, one of mean, cls, eos or pooler; its card tells which, such as mean for E5"
         )
-    files = {name: _read(source, name, loading) for name in (_MODULES, _LENGTHS, _PROMPTS)}
-    layers = _layers(source, files[_MODULES] or [], loading)
+    files = {name: _read(source, name, loading) for name in (MODULES_FILE, MODALITIES_FILE, SETTINGS_FILE)}
+    layers = _layers(source, files[MODULES_FILE] or [], loading)
     encoder = load_text_encoder(source, pooling=pooling, **loading)
     tokenizer = load_processor(AutoTokenizer, source, **loading)
-    settings = files[_LENGTHS] or {}
+    settings = files[MODALITIES_FILE] or {}
     if settings.get("do_lower_case"):
-        raise ModelKindError(f"{source} asks for texts in lower case ({_LENGTHS}), which babelens does not make")
-    prompts = files[_PROMPTS] or {}
+        raise ModelKindError(
+            f"{source} asks for texts in lower case ({MODALITIES_FILE}), which babelens does not make"
+        )
+    prompts = files[SETTINGS_FILE] or {}
     if text_prompt is None:
         text_prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
     longest = longest_text(config, tokenizer)
@@ -341,19 +339,14 @@ def load_text_only(
 
 def _read(source: str, name: str, loading: dict[str, Any]) -> Any:
     """The content of a file of sentence-transformers; None where there is no such file."""
-    if (file := _file(source, name, loading)) is None:
+    with explained(source, loading):
+        file = optional_file(source, name, loading)
+    if file is None:
         return None
     try:
         return json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise ModelFolderError(f"{source}: {name} is damaged: {error}") from error
-
-
-def _file(source: str, name: str, loading: dict[str, Any]) -> Path | None:
-    where = {key: value for key, value in loading.items() if key in _OF_FILES}
-    with explained(source, loading):
-        found = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
-    return None if found is None else Path(found)
 
 
 def _layers(source: str, modules: list[dict[str, str]], loading: dict[str, Any]) -> nn.Module:
@@ -364,14 +357,15 @@ def _layers(source: str, modules: list[dict[str, str]], loading: dict[str, Any])
         if kind == "Dense":
             layers += _dense(source, module["path"], loading)
         elif kind not in ("Transformer", "Pooling", "Normalize"):
-            raise ModelKindError(f"{source} has a layer {kind} ({_MODULES}), which babelens does not have")
+            raise ModelKindError(f"{source} has a layer {kind} ({MODULES_FILE}), which babelens does not have")
     return nn.Sequential(*layers)
 
 
 def _dense(source: str, path: str, loading: dict[str, Any]) -> list[nn.Module]:
     """A linear layer with its activation, as LaBSE has one."""
     settings = _read(source, f"{path}/config.json", loading) or {}
-    file = _file(source, f"{path}/model.safetensors", loading)
+    with explained(source, loading):
+        file = optional_file(source, f"{path}/model.safetensors", loading)
     if file is None:
         raise ModelFolderError(f"{source}: {path}/model.safetensors is missing, the weights of a layer")
     activation = str(settings.get("activation_function", "Tanh")).rpartition(".")[2]

@@ -19,9 +19,10 @@ from transformers import (
     PreTrainedTokenizerFast,
     ProcessorMixin,
 )
-from transformers.utils import CONFIG_NAME, cached_file
+from transformers.utils import CONFIG_NAME
 
 from ..configuration.errors import RecipeError, VocabularyError
+from ..configuration.hub_code import optional_file
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import explained, load_model, load_processor, located
@@ -320,7 +321,6 @@ def _embedding(model: PreTrainedModel) -> nn.Module:
 def _has_model(source: str, **loading: Any) -> bool:
     """Whether a folder or repository has a model's configuration beside its tokenizer."""
     loading = located(source, **loading)
-    where = {name: value for name, value in loading.items() if name in ("local_files_only", "revision", "token")}
     with explained(source, loading):
-        file = cached_file(source, CONFIG_NAME, _raise_exceptions_for_missing_entries=False, **where)
-        return file is not None and "model_type" in json.loads(Path(file).read_text(encoding="utf-8"))
+        file = optional_file(source, CONFIG_NAME, loading)
+        return file is not None and "model_type" in json.loads(file.read_text(encoding="utf-8"))

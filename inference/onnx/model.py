@@ -8,13 +8,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import cached_file
 
 from ...configuration.errors import ModelFolderError
+from ...configuration.hub_code import optional_file
 from ...configuration.pretrained import check_reading, explained, load_config, load_processor, located
 from .graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings, graph_file, not_exported, open_graph
-
-_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 
 
 class OnnxDualEncoder(nn.Module):
@@ -114,7 +112,5 @@ def load_onnx(
 
 
 def _file(source: str, name: str, loading: dict[str, Any]) -> Path | None:
-    where = {key: value for key, value in loading.items() if key in _OF_FILES}
     with explained(source, loading):
-        found = cached_file(source, f"{GRAPH_FOLDER}/{name}", _raise_exceptions_for_missing_entries=False, **where)
-    return None if found is None else Path(found)
+        return optional_file(source, f"{GRAPH_FOLDER}/{name}", loading)

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from index_vectors import unit
 from PIL import Image
@@ -18,7 +19,7 @@ from babelens.configuration.errors import (
     SaveError,
     SearchIndexError,
 )
-from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 from babelens.inference.image_index import images_in
 
 
@@ -121,9 +122,8 @@ def test_shards_become_an_index_of_every_engine(run, engine, tmp_path):
     write_info(folder, EmbeddingsInfo("runs/mural", "a" * 24, 16))
     for number in range(2):
         ids = [f"{number}-{row}.jpg" for row in range(50)]
-        write_shard(
-            shard_file(folder, number), shard_table(ids, unit(random, 50), pa.table({"width": list(range(50))}))
-        )
+        rows = shard_table(ids, unit(random, 50), pa.table({"width": list(range(50))}))
+        pq.write_table(rows, shard_file(folder, number))
     built = run("index", "build", folder, "--output", tmp_path / "index", "--engine", engine, "--json").stdout
     stat = json.loads(built)
     engine = "ivf-pq" if engine == "lance" else engine

@@ -29,7 +29,7 @@ from babelens.configuration.errors import (
 from babelens.configuration.identity import model_identity
 from babelens.configuration.locks import locked
 from babelens.inference.embedder import Embedder
-from babelens.inference.embedding_shards import read_batches, read_info, shard_files, write_info
+from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files, write_info
 from babelens.inference.lookahead import results_ahead
 from babelens.inference.streaming.job import EmbeddingJob, parse_columns
 from babelens.inference.streaming.worker import embed_source
@@ -45,7 +45,8 @@ def run(embedder, source, output, columns=(), **settings):
     """Embeds a source; returns the counts, and the ids and embeddings in the order of the shards."""
     job = EmbeddingJob(str(source), output, columns=parse_columns(columns), **settings)
     counts = embed_source(embedder, job, model="tiny")
-    batches = [(batch.column("id").to_pylist(), embeddings) for batch, embeddings in read_batches(output)]
+    rows = (each for path in shard_files(output) for each in read_embeddings(path))
+    batches = [(batch.column("id").to_pylist(), embeddings) for batch, embeddings in rows]
     ids = [each for names, _ in batches for each in names]
     return counts, ids, np.concatenate([embeddings for _, embeddings in batches]) if batches else None
 

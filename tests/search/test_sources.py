@@ -7,7 +7,7 @@ import pytest
 from index_vectors import unit
 
 from babelens.configuration.errors import CorpusError
-from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 from babelens.search import build_index, embeddings_source
 
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
     for number in range(2):
         ids = [f"{number}-{row}.jpg" for row in range(9)]
         vectors = unit(np.random.default_rng(number), 9)
-        write_shard(shard_file(folder, number), shard_table(ids, vectors, pa.table({"width": range(9)})))
+        pq.write_table(shard_table(ids, vectors, pa.table({"width": range(9)})), shard_file(folder, number))
     return folder
 
 

@@ -101,9 +101,14 @@ class BarePython:
     def _ask(self, program: dict[str, Any]) -> int:
         server = self._server or self._started()
         assert server.stdin and server.stdout
-        server.stdin.write(json.dumps(program) + "\n")
-        server.stdin.flush()
-        return int(server.stdout.readline())
+        try:
+            server.stdin.write(json.dumps(program) + "\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+        except BaseException:  # such as a timeout: its answer would be taken for that to the next program
+            server.kill()
+            self._server = None
+            raise
 
     def _started(self) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
