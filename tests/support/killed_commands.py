@@ -114,6 +114,7 @@ def commands(folder: Path) -> dict[str, Command]:
         "embed": Command(["embed", clip, "--images", str(images), *at, *SHARDS], "embed", [], "counts.json"),
         "embed a file": Command(["embed", clip, "--images", str(images), *at], "embed.npy"),
         "features": Command(["features", str(folder / "resnet"), *features, *at], "features"),
+        "data": Command(["data", str(folder / "shapes"), *at], "data"),
         "trim": Command(["trim", clip, "--texts", str(folder / "texts.txt"), *at], "trim", finished="config.json"),
         "index build": Command(["index", "build", *index, *at], "index", finished="index.json"),
         "index add": Command(
