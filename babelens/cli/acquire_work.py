@@ -28,7 +28,7 @@ from ..workflows.acquisition_run import AcquisitionRun
 from ..workflows.ridge_acquisition import RidgeAcquisition
 from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try_beside
 from ..workflows.training import CHECKPOINTS
-from .console import next_commands, plain_console, show_next
+from .console import next_commands, plain_console, results_table, show_next
 
 
 def acquire_language(
@@ -234,9 +234,7 @@ def print_advice(recipe: dict[str, Any], *, trust_remote_code: bool, as_json: bo
 
 def _show_forecast(language: str, found: Forecast, console: Console) -> None:
     title = f"{language}: of {found.tested} held-out texts, in percent, find their own among {found.candidates:,}"
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
-    for name in ("sentences to learn from", "first", "first ten", ""):
-        table.add_column(name, justify="right" if name else "left")
+    table = results_table("sentences to learn from", "first", "first ten", "", title=title, names=0)
     for note, points in (("measured", found.measured), ("expected", found.expected)):
         for size, numbers in points.items():
             table.add_row(f"{size:,}", f"{numbers['r1']:.1f}", f"{numbers['r10']:.1f}", note)
@@ -265,9 +263,7 @@ def _show_pairs(pairs: list[tuple[str, str]], tags: tuple[str, str], title: str,
 
 def _show_costs(cost: WayCosts, run: AcquisitionRun, console: Console) -> None:
     """What the training costs, in a table."""
-    table = Table(box=SIMPLE_HEAD, title="What it costs", title_justify="left")
-    table.add_column("")
-    table.add_column(run.way, justify="right")
+    table = results_table("", run.way, title="What it costs")
     for row in _rows(run.way, cost, run):
         table.add_row(*row)
     console.print(table)

@@ -11,7 +11,7 @@ from ..configuration.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..configuration.errors import SaveError
 from ..configuration.files import atomic_file
 from .console import plain_console
-from .options import CAPTIONED_IMAGES, locked_file, split_tags
+from .options import CAPTIONED_IMAGES, locked_file
 
 if TYPE_CHECKING:
     import datasets
@@ -32,14 +32,6 @@ def _png_file(context: typer.Context, file: Path) -> Path:
         raise typer.BadParameter(f"{file}: a gallery of images is written as .png")
     locked_file(context, file)
     return file
-
-
-def tags_of(languages: str | None) -> list[str] | None:
-    if languages is None:
-        return None
-    if not (tags := split_tags(languages)):
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
-    return tags
 
 
 Captions = Annotated[str, typer.Option("--data", help=f"Images with captions: {CAPTIONED_IMAGES}; {_EMOJI}.")]

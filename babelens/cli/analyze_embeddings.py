@@ -7,8 +7,8 @@ import typer
 from ..configuration.errors import CorpusError, did_you_mean
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .analysis_options import Captions, Figure, Gallery, Languages, Limit, Seed, Texts, tags_of
-from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode
+from .analysis_options import Captions, Figure, Gallery, Languages, Limit, Seed, Texts
+from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from .analysis_options import (
     default_languages,
     load_images,
     show_analysis,
-    tags_of,
 )
-from .options import AsJson, BatchSize, Model, SourceOptions, Split, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, SourceOptions, Split, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 

@@ -8,8 +8,8 @@ import typer
 
 from ..configuration.errors import ComparisonError
 from ..configuration.languages import normalize_languages
-from .analysis_options import RESULTS, Figure, Languages, Metric, OptionalCaptions, TestSet, check_source, tags_of
-from .options import AsJson, BatchSize, SourceOptions, Split, TrustRemoteCode
+from .analysis_options import RESULTS, Figure, Languages, Metric, OptionalCaptions, TestSet, check_source
+from .options import AsJson, BatchSize, SourceOptions, Split, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:

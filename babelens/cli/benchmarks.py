@@ -8,6 +8,7 @@ import typer
 
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
+from .console import plain_console, results_table
 from .options import AsJson
 
 
@@ -36,14 +37,7 @@ def benchmarks(
 
 
 def _list() -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from .console import plain_console
-
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("name", "benchmark", "languages"):
-        table.add_column(heading)
+    table = results_table("name", "benchmark", "languages", names=3)
     for name in benchmark_names():
         benchmark = find_benchmark(name)
         table.add_row(name, benchmark.title, " ".join(benchmark.languages))

@@ -1,5 +1,6 @@
 """`babelens compare`: the results of runs side by side, or of models on the same captioned images."""
 
+import csv
 import io
 import json
 import logging
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..configuration.errors import ComparisonError, UnknownLanguageError
-from .console import plain_console
+from .console import plain_console, results_table
 from .options import (
     CAPTIONED_IMAGES,
     BatchSize,
@@ -21,6 +22,7 @@ from .options import (
     Split,
     TrustRemoteCode,
     split_tags,
+    tags_of,
 )
 from .starting import begin_work
 
@@ -94,12 +96,11 @@ def compare(
     if data is None:
         _check_no_models(context, runs)
         begin_work()
+        from ..workflows.run_results import read_rows
 
-        compare_runs([Path(run) for run in runs], names, style)
+        show_comparison(read_rows([Path(run) for run in runs]), names, style)
         return
-    tags = None if languages is None else split_tags(languages)
-    if tags == []:
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    tags = tags_of(languages)
     begin_work()
 
     from ..data.corpus.corpus import languages_of
@@ -152,13 +153,6 @@ logger = logging.getLogger(__name__)
 
 # The mark of a difference that may be chance.
 NOISE = "n.s."
-
-
-def compare_runs(runs: Sequence[Path], metrics: list[str] | None, style: str) -> None:
-    """Compares runs, and shows the result; arguments as those of `babelens compare`."""
-    from ..workflows.run_results import read_rows
-
-    show_comparison(read_rows(runs), metrics, style)
 
 
 def show_comparison(
@@ -223,8 +217,6 @@ def _record(score: "Score") -> dict[str, Any]:
 def _csv(scores: "Sequence[Score]") -> str:
     records = [_record(score) for score in scores]
     text = io.StringIO()
-    import csv
-
     writer = csv.DictWriter(text, records[0].keys(), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
@@ -245,16 +237,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _print_tables(scores: "Sequence[Score]", intervals: bool) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console = plain_console()
     for test_set, headings, lines in _tables(scores, intervals):
-        table = Table(box=SIMPLE_HEAD, title=f"{test_set}, in %", title_justify="left")
-        for heading in ("language", "run"):
-            table.add_column(heading)
-        for heading in headings:
-            table.add_column(heading, justify="right")
+        table = results_table("language", "run", *headings, title=f"{test_set}, in %", names=2)
         for language, group in groupby(lines, lambda line: line[0]):
             for number, (_, cells) in enumerate(group):
                 table.add_row("" if number else language, *cells)

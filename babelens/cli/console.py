@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def plain_console(*, stderr: bool = False) -> "Console":
@@ -13,6 +14,17 @@ def plain_console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def results_table(*headings: str, title: str | None = None, names: int = 1) -> "Table":
+    """A table whose first columns are `names` of something, and whose other columns are numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < names else "right")
+    return table
 
 
 # ---- What to do with a model that was just trained: three commands, which `train` and `acquire` end with ----

@@ -46,8 +46,23 @@ def mla(
     processor, CLIP's tokenizer and M-BERT's, for `evaluate`, `search` and further training.
     """
     begin_work()
+    from transformers import AutoTokenizer
 
-    convert_mla(checkpoint, output, tokenizer, multilingual_tokenizer)
+    from ..configuration.pretrained import load_processor
+    from ..modeling.convert_mla import mla_from_openai, read_weights
+    from ..processing.processing_mla import MlaProcessor, closing_token_id
+
+    weights = read_weights(checkpoint)
+    native_tokenizer, multilingual = (
+        load_processor(AutoTokenizer, each) for each in (tokenizer, multilingual_tokenizer)
+    )
+    ends = {"sep_token_id": closing_token_id(multilingual), "end_token_id": native_tokenizer.eos_token_id}
+    model = _converted(checkpoint, mla_from_openai, weights, **ends)
+    native = _clip_processor(model.config.base_config, native_tokenizer)
+    _check_size(checkpoint, multilingual_tokenizer, len(multilingual), model.config.vocab_size)
+    _check_size(checkpoint, tokenizer, len(native_tokenizer), model.config.base_config.text_config.vocab_size)
+    languages = {"native_language": model.config.native_language, "languages": model.config.languages}
+    _write(model, MlaProcessor.for_native(model.config.base_config, native, multilingual, **languages), output)
 
 
 @convert.command()
@@ -114,27 +129,6 @@ def open_clip(
     from ..open_clip import from_open_clip
 
     _write(*from_open_clip(architecture, checkpoint, tokenizer=tokenizer, text_model=text_model), output)
-
-
-def convert_mla(checkpoint: Path, output: Path, tokenizer: str, multilingual_tokenizer: str) -> None:
-    """Writes the folder of a checkpoint of MLA; arguments as those of the command."""
-    from transformers import AutoTokenizer
-
-    from ..configuration.pretrained import load_processor
-    from ..modeling.convert_mla import mla_from_openai, read_weights
-    from ..processing.processing_mla import MlaProcessor, closing_token_id
-
-    weights = read_weights(checkpoint)
-    native_tokenizer, multilingual = (
-        load_processor(AutoTokenizer, each) for each in (tokenizer, multilingual_tokenizer)
-    )
-    ends = {"sep_token_id": closing_token_id(multilingual), "end_token_id": native_tokenizer.eos_token_id}
-    model = _converted(checkpoint, mla_from_openai, weights, **ends)
-    native = _clip_processor(model.config.base_config, native_tokenizer)
-    _check_size(checkpoint, multilingual_tokenizer, len(multilingual), model.config.vocab_size)
-    _check_size(checkpoint, tokenizer, len(native_tokenizer), model.config.base_config.text_config.vocab_size)
-    languages = {"native_language": model.config.native_language, "languages": model.config.languages}
-    _write(model, MlaProcessor.for_native(model.config.base_config, native, multilingual, **languages), output)
 
 
 def _converted(file: Path, convert: Any, weights: "dict[str, Tensor]", **options: Any) -> Any:

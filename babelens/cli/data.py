@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,51 +111,34 @@ def data(
     begin_work()
 
     if source is None:
-        show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
+        _show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
     else:
-        translation = None
-        if translate and targets:
-            translation = Translation(translate, source_language, split_tags(targets), replace=replace)
-        show_corpus(
-            source,
-            language,
-            split,
-            options=options,
-            skip_bad_images=skip_bad_images,
-            sheet=sheet,
-            images=images,
-            output=output,
-            translation=translation,
-            as_json=as_json,
+        from ..data.corpus.parquet_files import save_captions
+        from ..data.corpus.sampling import evenly_spread
+        from .sources import read_captions
+
+        corpus, skipped = read_captions(
+            source, options, language=language, split=split, skip_bad_images=skip_bad_images
         )
+        if translate and targets:
+            from ..inference.translated_captions import translated_captions
+            from .models import load_translator
+
+            translator = load_translator(translate, None, trust_remote_code=False, option="--translate")
+            pair: dict[str, Any] = {"source": source_language, "targets": split_tags(targets)}
+            corpus = translated_captions(corpus, translator, replace=replace, **pair)
+        statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}
+        if as_json:
+            _print_json(statistics)
+        else:
+            _print_corpus(plain_console(), statistics)
+        if output:
+            save_captions(corpus, output)
+        if sheet:
+            _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
 
 
-@dataclass(frozen=True)
-class Translation:
-    """Captions to translate, as the options of the command say.
-
-    Args:
-        translator: a translation model, or a file of translations.
-        source, targets: the language of the captions, and those that they are translated into.
-        replace: whether translations take the place of captions in these languages.
-    """
-
-    translator: str
-    source: str
-    targets: list[str]
-    replace: bool
-
-    def apply(self, corpus: "Dataset") -> "Dataset":
-        """The corpus with translations."""
-        from ..inference.translated_captions import translated_captions
-        from .models import load_translator
-
-        translator = load_translator(self.translator, None, trust_remote_code=False, option="--translate")
-        options: dict[str, Any] = {"source": self.source, "targets": self.targets, "replace": self.replace}
-        return translated_captions(corpus, translator, **options)
-
-
-def show_emoji(
+def _show_emoji(
     language: str | None, split: str | None, *, sheet: Path | None, images: int, output: Path | None, as_json: bool
 ) -> None:
     """Shows what is in the emoji benchmark, and draws some of its images."""
@@ -172,38 +155,6 @@ def show_emoji(
         save_captions(corpus, output)
     if sheet:
         _draw_sheet(corpus.select(_rows_of_all_vendors(corpus, images)), language, sheet)
-
-
-def show_corpus(
-    source: str,
-    language: str | None,
-    split: str | None,
-    *,
-    options: list[str] | None,
-    skip_bad_images: bool,
-    sheet: Path | None,
-    images: int,
-    output: Path | None,
-    as_json: bool,
-    translation: Translation | None = None,
-) -> None:
-    """Shows what is in a corpus of captioned images, and draws some of its images."""
-    from ..data.corpus.parquet_files import save_captions
-    from ..data.corpus.sampling import evenly_spread
-    from .sources import read_captions
-
-    corpus, skipped = read_captions(source, options, language=language, split=split, skip_bad_images=skip_bad_images)
-    if translation is not None:
-        corpus = translation.apply(corpus)
-    statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}
-    if as_json:
-        _print_json(statistics)
-    else:
-        _print_corpus(plain_console(), statistics)
-    if output:
-        save_captions(corpus, output)
-    if sheet:
-        _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
 
 
 def _print_json(statistics: dict[str, Any]) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no image with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
+_CHOSEN = "steps.json"
+# The smallest share of a recipe's steps with which a model learns enough to be asked anything.
+_LEAST = 2 / 7
+_LOOK = 0.5  # seconds in which the load of the machine is measured
 _RECIPES, _SUFFIX = Path(__file__).parents[1] / "recipes", "-demo.yaml"
 # The recipe of each method's demo.
 DEMOS = {
@@ -67,42 +71,15 @@ def demo(
         raise typer.BadParameter("it is empty: describe the images to find", param_hint="--query")
     begin_work()
 
-    run_demo(
-        DEMOS[method],
-        output or Path("runs") / f"demo-{method}",
-        query,
-        language,
-        minutes=minutes,
-        steps=steps,
-    )
-
-
-# The demo, for `babelens demo`: the whole way on the emoji benchmark, in a few minutes on two cores of any speed.
-
-_CHOSEN = "steps.json"
-# The smallest share of a recipe's steps with which a model learns enough to be asked anything.
-_LEAST = 2 / 7
-_LOOK = 0.5  # seconds in which the load of the machine is measured
-
-
-def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minutes: float, steps: int | None) -> None:
-    """Trains the recipe of a demo, evaluates the model, writes its card, and searches with it.
-
-    Args:
-        recipe_name: the recipe.
-        output: the folder for the model.
-        query, language: what to search for at the end, and in which language.
-        minutes: time for training, by which the number of steps is chosen.
-        steps: the number of steps, where it is given.
-    """
     from ..configuration.locks import locked
     from ..reports.page import write_report
     from ..workflows.base import recipe_run
     from ..workflows.loading import load_recipe
     from .tables import print_run
 
+    output = output or Path("runs") / f"demo-{method}"
     console = plain_console()
-    recipe = load_recipe(recipe_name)
+    recipe = load_recipe(DEMOS[method])
     command = shlex.join(["babelens", *sys.argv[1:]])
     run = recipe_run(recipe, output, command)
     run.check()

@@ -5,7 +5,6 @@ since --data is the key option of that job.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,33 +47,6 @@ def task(
     translation. A recipe of fine-tuning names the task and its test data.
     """
     begin_work()
-
-    evaluate_fine_tuned(
-        model,
-        recipe,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        output=output,
-        report=report,
-        as_json=as_json,
-    )
-
-
-def evaluate_fine_tuned(
-    model: str,
-    recipe: str,
-    *,
-    batch_size: int,
-    trust_remote_code: bool,
-    output: Path | None,
-    report: bool,
-    as_json: bool,
-) -> None:
-    """Evaluates a model on a recipe's test data, and shows the results.
-
-    Raises:
-        typer.BadParameter: for a recipe without a task or test data, and a model that was not trained on the task.
-    """
     from ..workflows.base import recipe_data
     from ..workflows.loading import load_recipe
     from ..workflows.rc3_tasks import Rc3TaskRecipe, evaluate_task

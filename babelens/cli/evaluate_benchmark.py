@@ -7,8 +7,8 @@ import typer
 
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import find_benchmark
-from .console import plain_console
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, split_tags
+from .console import plain_console, results_table
+from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def benchmark(
 
     The files are read as they were published; nothing is fetched. Recalls are in percent.
     """
-    tags = None if languages is None else split_tags(languages)
-    if tags == []:
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    tags = tags_of(languages)
     try:
         known = find_benchmark(name)
     except BenchmarkError as error:
@@ -102,13 +100,7 @@ def _main_recalls(numbers: dict[str, float]) -> dict[str, float]:
 
 def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
     """Prints rows of numbers with the same names."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("")
-    for metric in next(iter(rows.values())):
-        table.add_column(metric, justify="right")
+    table = results_table("", *next(iter(rows.values())))
     for name, numbers in rows.items():
         table.add_row(
             name, *(f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in numbers.values())
@@ -118,15 +110,9 @@ def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
 
 def _print_published(published: dict[str, Any], model: str) -> None:
     """Prints what was measured beside the figures of a paper."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     metric = f", {published['metric']}" if published["metric"] else ""
     title = f"{published['test_set']}{metric}, beside {published['source']}"
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("")
-    for column in published["columns"]:
-        table.add_column(column, justify="right")
+    table = results_table("", *published["columns"])
     table.add_row(model, *_cells(published["ours"]), style="bold", end_section=True)
     for row, values in published["rows"].items():
         table.add_row(row, *_cells(values))

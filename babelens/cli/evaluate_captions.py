@@ -1,6 +1,5 @@
 """`babelens evaluate captions`: retrieval between images and captions of one's own."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,16 +23,13 @@ from .options import (
     TruncateDim,
     TrustRemoteCode,
     check_reranking,
-    split_tags,
+    tags_of,
 )
 from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
-    from ..inference.cross_encoder import Reranker
-    from ..inference.embedder import Embedder
     from ..inference.gallery import GalleryRow, TextsRow
-    from ..inference.translation import Translator
 
 _TRANSLATION = "Translation before the search"
 
@@ -124,9 +120,7 @@ def captions(
     With --translate-test, recall is also measured for captions that are translated by machine before the search, with
     the time that the translations took. They are kept on disk, so that each caption is translated once.
     """
-    tags = None if languages is None else split_tags(languages)
-    if tags == []:
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    tags = tags_of(languages)
     check_reranking(rerank, regions, grid)
     _check_consistency(consistency, data, split, fit_data, fit_split, rerank)
     if consistency_translator and not consistency:
@@ -141,32 +135,59 @@ def captions(
             "it is measured without --consistency and without --rerank", param_hint="--translate-test"
         )
     begin_work()
+    from ..data.corpus.corpus import languages_of
+    from ..evaluation.consistency import compare_consistency
+    from ..evaluation.query_ranks import of_captions
+    from ..evaluation.retrieval import evaluate_retrieval
+    from ..evaluation.translation_baseline import evaluate_translate_test
+    from ..workflows.run_results import CONSISTENCY as CONSISTENT, RECALLS, TRANSLATE_TEST
     from .models import load_reranker, load_retrieval_embedder, load_translator
+    from .sources import read_source
+    from .tables import print_consistency, print_recalls, print_translate_test, show_results
 
-    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    code: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     translator = None
     if translate_test:
         translator = load_translator(translate_test, translate_to, trust_remote_code)
     elif consistency_translator:
         option = "--consistency-translator"
         translator = load_translator(consistency_translator, None, trust_remote_code, option)
-    evaluate_captions(
-        load_retrieval_embedder(model, truncate_dim=truncate_dim, **code),
-        data,
-        tags,
-        translator=translator,
-        translate_to=translate_to if translate_test else None,
-        split=split,
-        options=options,
-        protocol=protocol,
-        only_captioned=only_captioned,
-        reranker=load_reranker(rerank, top_k, regions, grid, **code),
-        consistency=consistency,
-        fit_on=None if fit_data is fit_split is None else (fit_data or data, fit_split),
-        output=output,
-        report=report,
-        as_json=as_json,
+    embedder = load_retrieval_embedder(model, truncate_dim=truncate_dim, **code)
+    reranker = load_reranker(rerank, top_k, regions, grid, **code)
+    corpus = read_source(data, options, split=split)
+    tags = list(languages_of(corpus)) if tags is None else tags
+    ranks: dict[str, QueryRanks] = {}
+    measured: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned, "ranks": ranks}
+    if translate_test and translator is not None:
+        compared = evaluate_translate_test(embedder, corpus, tags, translator, to=translate_to, **measured)
+        found = {
+            RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]},
+            TRANSLATE_TEST: compared,
+        }
+
+        def show_translated() -> None:
+            print_translate_test(data, compared, translate_to)
+
+        show_results(found, output, as_json, show_translated, ranks=of_captions(ranks), report=report)
+        return
+    gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
+    results = evaluate_retrieval(embedder, corpus, tags, reranker=reranker, gallery=gallery, **measured)
+    beside: dict[str, Any] = {"ranks": of_captions(ranks), "gallery": gallery or (), "report": report}
+    if not consistency:
+        show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
+        return
+    validation = None
+    if fit_data or fit_split:
+        validation = read_source(fit_data or data, options, split=fit_split)
+    joined = compare_consistency(
+        embedder, {data: corpus}, tags, validation=validation, translator=translator, protocol=protocol
     )
+
+    def show() -> None:
+        print_recalls(data, results)
+        print_consistency(joined)
+
+    show_results({RECALLS: results, CONSISTENT: joined}, output, as_json, show, **beside)
 
 
 def _check_consistency(
@@ -187,88 +208,3 @@ def _check_consistency(
         raise typer.BadParameter(
             "CLC-C would be fitted on the captions that it is measured on: name others", param_hint="--fit-split"
         )
-
-
-def evaluate_captions(
-    embedder: "Embedder",
-    data: str,
-    languages: list[str] | None,
-    *,
-    split: str | None,
-    options: list[str] | None = None,
-    protocol: str,
-    only_captioned: bool,
-    reranker: "Reranker | None",
-    output: Path | None,
-    as_json: bool,
-    report: bool = True,
-    translator: "Translator | None" = None,
-    translate_to: str | None = None,
-    consistency: bool = False,
-    fit_on: tuple[str, str | None] | None = None,
-) -> None:
-    """Evaluates the embedder in these languages, by default in all of the data, and shows the results.
-
-    Args:
-        embedder, data, languages, split, options, protocol, reranker, output, as_json, report: as the options of the
-            command.
-        translator: translates captions into `translate_to` before they search, as a second measurement; or, with
-            `consistency`, into all languages.
-        translate_to: the language; None with `consistency`.
-        consistency: whether to measure cross-lingual consistency as well.
-        fit_on: source and split of the captions on which CLC-C is fitted.
-    """
-    from ..data.corpus.corpus import languages_of
-    from ..evaluation.consistency import compare_consistency
-    from ..evaluation.query_ranks import of_captions
-    from ..evaluation.retrieval import evaluate_retrieval
-    from ..evaluation.translation_baseline import evaluate_translate_test
-    from ..workflows.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
-    from .sources import read_source
-    from .tables import print_consistency, print_recalls, print_translate_test, show_results
-
-    corpus = read_source(data, options, split=split)
-    tags = list(languages_of(corpus)) if languages is None else languages
-    ranks: dict[str, QueryRanks] = {}
-    if translator is not None and translate_to is not None:
-        measured: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned, "ranks": ranks}
-        compared = evaluate_translate_test(embedder, corpus, tags, translator, to=translate_to, **measured)
-        found = {
-            RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]},
-            TRANSLATE_TEST: compared,
-        }
-        show_results(
-            found,
-            output,
-            as_json,
-            lambda: print_translate_test(data, compared, translate_to),
-            ranks=of_captions(ranks),
-            report=report,
-        )
-        return
-    gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
-    results = evaluate_retrieval(
-        embedder,
-        corpus,
-        tags,
-        protocol=protocol,
-        only_captioned=only_captioned,
-        reranker=reranker,
-        ranks=ranks,
-        gallery=gallery,
-    )
-    beside: dict[str, Any] = {"ranks": of_captions(ranks), "gallery": gallery or (), "report": report}
-    if not consistency:
-        show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
-        return
-    validation = None if fit_on is None else read_source(fit_on[0], options, split=fit_on[1])
-    joined = compare_consistency(
-        embedder, {data: corpus}, tags, validation=validation, translator=translator, protocol=protocol
-    )
-    both: dict[str, Any] = {RECALLS: results, CONSISTENCY: joined}
-
-    def show() -> None:
-        print_recalls(data, results)
-        print_consistency(joined)
-
-    show_results(both, output, as_json, show, **beside)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import plain_console
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, split_tags
+from .console import plain_console, results_table
+from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
-    from ..inference.embedder import Embedder
 
 _ZERO_SHOT = "Zero-shot, by labels"
 _BY_IMAGES = "By other images"
@@ -89,9 +88,7 @@ def classes(
 
     With --knn or --linear-probe, an image is compared with images of known class; no text takes part.
     """
-    tags = None if languages is None else split_tags(languages)
-    if tags == []:
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    tags = tags_of(languages)
     if labels is None and knn is None and not linear_probe:
         raise typer.BadParameter(
             "nothing to classify by: give --labels, --knn or --linear-probe", param_hint="--labels"
@@ -103,36 +100,6 @@ def classes(
     if train_data is not None and not (knn or linear_probe):
         raise typer.BadParameter("nothing reads them: give --knn or --linear-probe", param_hint="--train-data")
     begin_work()
-    from .models import load_retrieval_embedder
-
-    evaluate_classes(
-        load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code),
-        data,
-        labels,
-        prompts=prompts,
-        languages=tags,
-        train_data=train_data,
-        neighbors=knn,
-        linear_probe=linear_probe,
-        output=output,
-        as_json=as_json,
-    )
-
-
-def evaluate_classes(
-    embedder: "Embedder",
-    data: Path,
-    labels: Path | None,
-    *,
-    prompts: str,
-    languages: list[str] | None,
-    train_data: Path | None,
-    neighbors: int | None,
-    linear_probe: bool,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Classifies the images in the ways that were asked for, and shows the results; arguments are the command's."""
     import numpy as np
 
     from ..evaluation.class_labels import PROMPT_SETS, ClassifiedImages, read_labels, read_prompts
@@ -144,11 +111,13 @@ def evaluate_classes(
         neighbor_accuracy,
     )
     from ..workflows.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
+    from .models import load_retrieval_embedder
     from .tables import show_results
 
+    embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     tested = ClassifiedImages.of_folder(data)
     trained = None if train_data is None else ClassifiedImages.of_folder(train_data)
-    named = None if labels is None else read_labels(labels, tested.classes, languages)
+    named = None if labels is None else read_labels(labels, tested.classes, tags)
     templates = prompts if prompts in PROMPT_SETS else read_prompts(prompts)
     targets = None if trained is None else tested.targets_among(trained.classes)
     features = embedder.encode_image(tested.images, normalize=False)
@@ -166,8 +135,8 @@ def evaluate_classes(
         known = embedder.encode_image(trained.images, normalize=False), trained.targets
         voted: list[int] = []
         probed: list[int] = []
-        if neighbors is not None:
-            report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=neighbors, ranks=voted)
+        if knn is not None:
+            report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
         if linear_probe:
             report[PROBE] = linear_probe_accuracy(*known, features, targets, ranks=probed)
         of_images = {NEIGHBORS: voted, PROBE: probed}
@@ -178,17 +147,12 @@ def evaluate_classes(
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from ..workflows.run_results import GROUPS, NEIGHBORS, PROBE, ZERO_SHOT
 
     console = plain_console()
     if ZERO_SHOT in report:
-        table = Table(box=SIMPLE_HEAD, title=f"{data}, accuracy in %", title_justify="left")
-        table.add_column("language")
-        for heading in ("top 1", "top 5", "classes", "images", "templates"):
-            table.add_column(heading, justify="right")
+        headings = ("top 1", "top 5", "classes", "images", "templates")
+        table = results_table("language", *headings, title=f"{data}, accuracy in %")
         for language, numbers in report[ZERO_SHOT].items():
             counts = (f"{numbers[name]:,}" for name in ("n_classes", "n_images", "n_templates"))
             table.add_row(language, *_accuracies(numbers), *counts)

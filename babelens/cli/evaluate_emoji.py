@@ -1,7 +1,7 @@
 """`babelens evaluate emoji`: the four questions of the embedded benchmark."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,9 +24,6 @@ from .options import (
     split_tags,
 )
 from .starting import begin_work
-
-if TYPE_CHECKING:
-    from ..inference.embedder import Embedder
 
 _TRAINING = "What the model was trained on"
 _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUAGES.items()}
@@ -86,52 +83,24 @@ def emoji(
         raise typer.BadParameter("a cross-encoder reads one text, not its translations", param_hint="--consistency")
     check_reranking(rerank, regions, grid)
     begin_work()
-    from .models import load_reranker, load_retrieval_embedder
-
-    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    evaluate_emoji(
-        load_retrieval_embedder(model, **code),
-        image_languages=split_tags(image_languages),
-        pair_languages=split_tags(pair_languages),
-        unseen_languages=split_tags(unseen_languages),
-        test_vendor=test_vendor,
-        seen_vendor=seen_vendor,
-        reranker=load_reranker(rerank, top_k, regions, grid, **code),
-        gallery=gallery,
-        consistency=consistency,
-        output=output,
-        report=report,
-        as_json=as_json,
-    )
-
-
-def evaluate_emoji(
-    embedder: "Embedder",
-    *,
-    gallery: Path | None,
-    output: Path | None,
-    as_json: bool,
-    report: bool = True,
-    consistency: bool = False,
-    **questions: Any,
-) -> None:
-    """Asks the embedder the benchmark's questions, shows the results, and draws a gallery.
-
-    Args:
-        embedder: the model.
-        gallery: the PNG file to draw.
-        output, as_json, report: as in `show_results`.
-        consistency: whether to measure cross-lingual consistency as well; its results stand beside the questions', as
-            `consistency`.
-        questions: what `EmojiBenchmark` takes.
-    """
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
-    from ..workflows.run_results import CONSISTENCY
+    from ..workflows.run_results import CONSISTENCY as CONSISTENT
+    from .models import load_reranker, load_retrieval_embedder
     from .tables import print_consistency, print_emoji_report, show_results
 
+    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    embedder = load_retrieval_embedder(model, **code)
+    vendors: dict[str, Any] = {"test_vendor": test_vendor, "seen_vendor": seen_vendor}
     try:
-        benchmark = EmojiBenchmark(embedder, **questions)
+        benchmark = EmojiBenchmark(
+            embedder,
+            image_languages=split_tags(image_languages),
+            pair_languages=split_tags(pair_languages),
+            unseen_languages=split_tags(unseen_languages),
+            reranker=load_reranker(rerank, top_k, regions, grid, **code),
+            **vendors,
+        )
     except BabelensError as error:
         raise typer.BadParameter(str(error)) from error
     answers = benchmark.report()
@@ -140,7 +109,6 @@ def evaluate_emoji(
             benchmark.gallery().save(path, "PNG")
     joined: dict[str, Any] = {}
     if consistency:
-        vendors = {name: questions[name] for name in ("test_vendor", "seen_vendor")}
         joined = emoji_consistency(embedder, benchmark.groups["image"], **vendors)
 
     def show() -> None:
@@ -148,7 +116,7 @@ def evaluate_emoji(
         if consistency:
             print_consistency(joined)
 
-    both = answers | ({CONSISTENCY: joined} if consistency else {})
+    both = answers | ({CONSISTENT: joined} if consistency else {})
     rows = benchmark.gallery_rows() if output and report else ()
     show_results(
         both,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..configuration.errors import ModelFolderError
-from .console import plain_console
+from .console import plain_console, results_table
 from .options import (
     AsJson,
     BatchSize,
@@ -17,6 +17,7 @@ from .options import (
     TrustRemoteCode,
     of_text_encoders,
     split_tags,
+    tags_of,
 )
 from .starting import begin_work
 
@@ -77,46 +78,10 @@ def mteb(
     The processor is told the language of each subset. mteb fetches its data from the Hub. It needs the package mteb:
     `pip install 'babelens[mteb]'`.
     """
-    names = split_tags(tasks)
-    tags = None if languages is None else split_tags(languages)
+    names, tags = split_tags(tasks), tags_of(languages)
     if not names:
         raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--mteb")
-    if tags == []:
-        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
     begin_work()
-
-    evaluate_on_mteb(
-        model,
-        names,
-        tags,
-        text_language=text_language,
-        text_task=task,
-        output=output,
-        card=card,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        as_json=as_json,
-        **of_text_encoders(text_pooling, text_prompt),
-    )
-
-
-def evaluate_on_mteb(
-    model: str,
-    tasks: list[str],
-    languages: list[str] | None,
-    *,
-    text_language: str | None,
-    text_task: str | None,
-    output: Path | None,
-    card: bool,
-    as_json: bool,
-    **loading: Any,
-) -> None:
-    """Measures a model on tasks of mteb and shows the scores; arguments as the command's options.
-
-    Raises:
-        typer.BadParameter: for `card` without a card in the model's folder.
-    """
     from ..evaluation.mteb_models import mteb_model
     from ..evaluation.mteb_runs import eval_result_entries, evaluate_mteb, model_index, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
@@ -129,9 +94,11 @@ def evaluate_on_mteb(
             check_card(model)
         except ModelFolderError as error:
             raise typer.BadParameter(str(error), param_hint="--card") from error
-    chosen = mteb_tasks(tasks, languages)
+    chosen = mteb_tasks(names, tags)
+    loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    loading |= of_text_encoders(text_pooling, text_prompt)
     embedder = load_retrieval_embedder(model, **loading)
-    judged = mteb_model(embedder, language=text_language, text_task=text_task, source=model, **loading)
+    judged = mteb_model(embedder, language=text_language, text_task=task, source=model, **loading)
     if output is None and Path(model).is_dir():
         output = Path(model) / EVALUATION / "mteb"
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=not as_json)
@@ -152,20 +119,13 @@ def _by_task(scores: "list[MtebScore]") -> dict[str, Any]:
 
 def _print(scores: "list[MtebScore]", output: Path | None) -> None:
     """Prints a table for each task, a row for each subset."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from ..evaluation.mteb_runs import SHOWN
 
     console = plain_console()
     for name in dict.fromkeys(score.task for score in scores):
         of_task = [score for score in scores if score.task == name]
         metrics = [metric for metric in (of_task[0].main_metric, *SHOWN) if metric in of_task[0].shown()]
-        table = Table(box=SIMPLE_HEAD, title=f"{name}, in %", title_justify="left")
-        for heading in ("subset", "split", "languages"):
-            table.add_column(heading)
-        for metric in metrics:
-            table.add_column(metric, justify="right")
+        table = results_table("subset", "split", "languages", *metrics, title=f"{name}, in %", names=3)
         for score in of_task:
             values = score.shown()
             cells = (f"{values[metric]:.1f}" for metric in metrics)

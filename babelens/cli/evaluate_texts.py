@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import plain_console
+from .console import plain_console, results_table
 from .options import (
     AsJson,
     BatchSize,
@@ -86,13 +86,7 @@ def texts(
 
 def _print(title: str, results: Mapping[str, Mapping[str, float]]) -> None:
     """Prints a row for each pair of languages."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column("languages")
-    for heading in next(iter(results.values())):
-        table.add_column(heading, justify="right")
+    table = results_table("languages", *next(iter(results.values())), title=title)
     for pair, numbers in results.items():
         cells = (f"{value:,}" if name.startswith("n_") else f"{value:.1f}" for name, value in numbers.items())
         table.add_row(pair, *cells)

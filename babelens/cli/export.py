@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .console import plain_console
+from .console import plain_console, results_table
 from .options import AsJson, Model, SkipBadImages, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -269,33 +269,23 @@ def show_stock(made: "StockFolder") -> None:
 
 def _show_recalls(recalls: dict[str, dict[str, dict[str, float]]]) -> None:
     """Shows the mean recall of the model and of each precision, by language, with the difference from the model."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table("mean recall", *recalls, box=SIMPLE_HEAD)
+    table = results_table("mean recall", *recalls)
     for language, of_model in recalls["model"].items():
         exact = of_model["mean_recall"]
         others = [recalls[name][language]["mean_recall"] for name in recalls if name != "model"]
         table.add_row(language, f"{exact:.1f}", *(f"{each:.1f} ({each - exact:+.1f})" for each in others))
-    for column in table.columns[1:]:
-        column.justify = "right"
     plain_console().print(table)
 
 
 def _show(exported: "Exported") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from ..inference.onnx.graph_folder import graph_file
 
     console, settings = plain_console(), exported.settings
-    table = Table("graph", "megabytes", "largest difference", box=SIMPLE_HEAD)
+    table = results_table("graph", "megabytes", "largest difference")
     for precision, differences in settings.precisions.items():
         for tower, difference in differences.items():
             size = exported.sizes[precision][tower] / 1e6
             table.add_row(graph_file(tower, precision), f"{size:,.1f}", f"{difference:.1e}")
-    for column in table.columns[1:]:
-        column.justify = "right"
     console.print(table)
     if settings.text_length:
         console.print(f"Every text has {settings.text_length} tokens or words in the graph: shorter ones are padded.")

@@ -52,15 +52,13 @@ def info(
     if environment == (model is not None):
         raise typer.BadParameter("give either a model or --environment", param_hint="MODEL")
     if environment:
-        show_environment(as_json=as_json)
+        _show_environment(as_json)
     elif model:
         begin_work()
+        _show_parameters(model, trust_remote_code, as_json)
 
-        show_parameters(model, trust_remote_code=trust_remote_code, as_json=as_json)
 
-
-def show_parameters(model: str, *, trust_remote_code: bool, as_json: bool) -> None:
-    """Prints the number of parameters of a model and of its parts, beside the numbers of its paper."""
+def _show_parameters(model: str, trust_remote_code: bool, as_json: bool) -> None:
     from rich.table import Table
 
     facts = parameter_facts(model, trust_remote_code=trust_remote_code)
@@ -146,8 +144,7 @@ _PACKAGES = ("torch", "transformers", "peft", "datasets", "accelerate", "hugging
 _BF16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
 
-def show_environment(*, as_json: bool) -> None:
-    """Prints the environment as lines `name: value`, or as JSON."""
+def _show_environment(as_json: bool) -> None:
     facts = environment_facts()
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))

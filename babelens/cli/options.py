@@ -248,6 +248,15 @@ def split_tags(languages: str) -> list[str]:
     return [tag.strip() for tag in languages.split(",") if tag.strip()]
 
 
+def tags_of(languages: str | None) -> list[str] | None:
+    """The language tags of an option --languages; None where it is left out."""
+    if languages is None:
+        return None
+    if not (tags := split_tags(languages)):
+        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    return tags
+
+
 def of_text_encoders(text_pooling: str | None, text_prompt: str | None) -> dict[str, Any]:
     """The options of text encoders that were given, as arguments of `Embedder.from_pretrained`."""
     given = {"text_pooling": text_pooling, "text_prompt": text_prompt}

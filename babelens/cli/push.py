@@ -60,7 +60,7 @@ def push(
 
     chosen: dict[str, Any] = {"private": private, "revision": revision, "space": space, "dry_run": dry_run}
     if format_ is None:
-        publish(folder, repository, **chosen)
+        _publish(folder, repository, **chosen)
         return
     if space is not None:
         raise typer.BadParameter("a Space installs babelens; leave out --format", param_hint="--space")
@@ -72,18 +72,12 @@ def push(
     with TemporaryDirectory() as scratch:
         made = export_stock(folder, Path(scratch, folder.resolve().name))
         show_stock(made)
-        publish(made.folder, repository, **chosen)
+        _publish(made.folder, repository, **chosen)
 
 
-def publish(
+def _publish(
     folder: Path, repository: str, *, private: bool, revision: str | None, space: str | None, dry_run: bool
 ) -> None:
-    """Checks a folder, lists its files, and uploads them unless `dry_run`.
-
-    Raises:
-        typer.BadParameter: for what is no name of a repository.
-        typer.Exit: when the folder cannot be published; the problems are printed.
-    """
     from ..publishing import files_to_publish, folder_problems, machine_paths, push as push_folder
     from ..spaces import push_space, space_files
 

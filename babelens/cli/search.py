@@ -25,8 +25,6 @@ from .options import (
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..inference.cross_encoder import CrossEncoder
-    from ..inference.embedder import Embedder
     from ..inference.image_index import FoundImage, ImageIndex
 
 
@@ -79,63 +77,30 @@ def search(
         raise typer.BadParameter("the cross-encoder reads the language of QUERY", param_hint="--language")
     language = None if language is None else normalize_language(language)
     begin_work()
-    from .models import load_cross_encoder, load_embedder
-
-    cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
-    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
-    index, found, language = search_images(
-        embedder,
-        model,
-        images,
-        query,
-        language,
-        top=top,
-        cross_encoder=cross_encoder,
-        top_k=top_k,
-        skip_bad_images=skip_bad_images,
-    )
-    show_images(index, found, query, language, folder=images, sheet=sheet, as_json=as_json)
-
-
-def search_images(
-    embedder: "Embedder",
-    model: str,
-    folder: Path,
-    query: str,
-    language: str | None,
-    *,
-    top: int,
-    cross_encoder: "CrossEncoder | None",
-    top_k: int,
-    skip_bad_images: bool,
-) -> "tuple[ImageIndex, list[FoundImage], str | None]":
-    """The index of a folder, the best `top` images for a query, best first, and the language in which it was read, if
-    it matters.
-
-    With a cross-encoder, they are the best by its scores among the embedder's best `top_k`.
-    """
     import numpy as np
 
     from ..data.corpus.images import refuse_mostly_bad
     from ..inference.image_index import ImageIndex, image_cache
     from ..inference.stated_languages import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
+    from .models import load_cross_encoder, load_embedder
 
+    cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     tag = language or default_language(embedder.processor)
     warn_of_language(tag, *languages_of(embedder.processor, model), model)
-    index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
+    index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images, cache=image_cache())
     refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-    embedding = embedder.encode_text(query, language=tag)[0]
+    found = index.search_distinct(embedder.encode_text(query, language=tag)[0], top_k if cross_encoder else top)
+    if cross_encoder:
+        scores = cross_encoder.score([query] * len(found), [image.path for image in found], language=tag)
+        best = np.argsort(-scores, kind="stable")[:top]
+        found = [replace(found[position], score=float(scores[position])) for position in best]
     read_as = None if language is None and tag == UNDETERMINED else tag
-    if cross_encoder is None:
-        return index, index.search_distinct(embedding, top), read_as
-    found = index.search_distinct(embedding, top_k)
-    scores = cross_encoder.score([query] * len(found), [image.path for image in found], language=tag)
-    best = np.argsort(-scores, kind="stable")[:top]
-    return index, [replace(found[position], score=float(scores[position])) for position in best], read_as
+    _show(index, found, query, read_as, folder=images, sheet=sheet, as_json=as_json)
 
 
-def show_images(
+def _show(
     index: "ImageIndex",
     found: "list[FoundImage]",
     query: str,
@@ -145,16 +110,8 @@ def show_images(
     sheet: Path | None,
     as_json: bool,
 ) -> None:
-    """Prints what was found as a table or as JSON, and draws it into the file `sheet`.
-
-    Args:
-        index: what was searched.
-        found: the images, best first.
-        query, language: what was searched for; None where the language does not matter.
-        folder: the folder of images.
-        sheet: a PNG file, or None.
-        as_json: whether to print JSON.
-    """
+    """Prints what was found as a table or as JSON, and draws it into the file `sheet`; `language` is None where it
+    does not matter."""
     from rich.table import Table
 
     from ..inference.gallery import contact_sheet

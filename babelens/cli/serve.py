@@ -2,16 +2,13 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .console import plain_console
 from .options import Model, SkipBadImages, TrustRemoteCode, WholeJpegs, split_tags
 from .starting import begin_work
-
-if TYPE_CHECKING:
-    from socket import socket
 
 
 def serve(
@@ -62,61 +59,30 @@ def serve(
     check_token(host, token)
     with closing(bound_socket(host, port)) as bound:
         begin_work()
+        from ..inference.image_index import image_cache
+        from ..serving.server import serve as serve_until_stopped
+        from ..serving.service import ImageService
+        from .models import load_embedder
 
-        serve_images(
-            model,
+        console = plain_console(stderr=True)
+        console.print(f"Loading {model} …", highlight=False)
+        embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
+        console.print(f"Reading the images of {images} …", highlight=False)
+        service = ImageService.of_folder(
+            embedder,
             images,
-            host,
-            bound,
-            token=token,
+            model=model,
+            cache=image_cache(),
+            skip_bad_images=skip_bad_images,
             languages=split_tags(languages or ""),
             default_language=default_language,
             title=title,
-            skip_bad_images=skip_bad_images,
-            whole_jpegs=whole_jpegs,
-            trust_remote_code=trust_remote_code,
         )
+        for reason in service.index.skipped.values():
+            typer.echo(f"left out: {reason}", err=True)
 
+        def announce(address: str) -> None:
+            typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")
 
-def serve_images(
-    model: str,
-    folder: Path,
-    host: str,
-    bound: "socket",
-    *,
-    token: str | None,
-    languages: list[str],
-    default_language: str | None,
-    title: str | None,
-    skip_bad_images: bool,
-    whole_jpegs: bool,
-    trust_remote_code: bool,
-) -> None:
-    """Encodes the images of a folder, and serves them at a socket until the process is told to stop."""
-    from ..inference.image_index import image_cache
-    from ..serving.server import serve
-    from ..serving.service import ImageService
-    from .models import load_embedder
-
-    console = plain_console(stderr=True)
-    console.print(f"Loading {model} …", highlight=False)
-    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
-    console.print(f"Reading the images of {folder} …", highlight=False)
-    service = ImageService.of_folder(
-        embedder,
-        folder,
-        model=model,
-        cache=image_cache(),
-        skip_bad_images=skip_bad_images,
-        languages=languages,
-        default_language=default_language,
-        title=title,
-    )
-    for reason in service.index.skipped.values():
-        typer.echo(f"left out: {reason}", err=True)
-
-    def announce(address: str) -> None:
-        typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")
-
-    serve(service, bound, host=host, token=token, on_start=announce)
-    console.print("The server has stopped.")
+        serve_until_stopped(service, bound, host=host, token=token, on_start=announce)
+        console.print("The server has stopped.")

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from ..configuration.files import atomic_file
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
@@ -21,7 +19,7 @@ from ..trainers.rc3_tasks import Rc3Task
 from ..workflows.base import EVALUATION, RecipeRun
 from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..workflows.reporting import forget_model
-from .console import plain_console
+from .console import plain_console, results_table
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
@@ -51,20 +49,8 @@ def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:
 
 def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None:
     """Prints the results of `evaluate_retrieval` on some data, a row for each language."""
-    table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %", title_justify="left")
-    table.add_column("language")
-    for heading in (
-        "t→i\nR@1",
-        "\nR@5",
-        "\nR@10",
-        "i→t\nR@1",
-        "\nR@5",
-        "\nR@10",
-        "mean\nrecall",
-        "\nimages",
-        "\ntexts",
-    ):
-        table.add_column(heading, justify="right")
+    headings = ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@1", "\nR@5", "\nR@10", "mean\nrecall", "\nimages", "\ntexts")
+    table = results_table("language", *headings, title=f"{data}, recall in %")
     for language, numbers in results.items():
         recalls = [numbers[f"{direction}_r{k}"] for direction in ("t2i", "i2t") for k in RECALL_AT]
         counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
@@ -81,19 +67,16 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
 
 def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], to: str) -> None:
     """Prints what `evaluate_translate_test` returns: recall without and with translation, and what that costs."""
-    table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %, translated into {to}", title_justify="left")
-    table.add_column("language")
-    for heading in ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain"):
-        table.add_column(heading, justify="right")
-    for heading in ("s per 1000 texts\ntranslation", "\nencoding"):
-        table.add_column(heading, justify="right")
+    headings = ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain")
+    seconds = ("s per 1000 texts\ntranslation", "\nencoding")
+    table = results_table("language", *headings, *seconds, title=f"{data}, recall in %, translated into {to}")
     for language, each in compared.items():
         cells = []
         for name in ("t2i_r10", "mean_recall"):
             cells += [f"{each[way][name]:.1f}" if each[way] else "" for way in ("untranslated", "translated")]
         cells.append(f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
-        seconds = each.get("seconds_per_1000_texts", {})
-        cells += [f"{seconds[part]:.2f}" if part in seconds else "" for part in ("translation", "encoding")]
+        spent = each.get("seconds_per_1000_texts", {})
+        cells += [f"{spent[part]:.2f}" if part in spent else "" for part in ("translation", "encoding")]
         table.add_row(language, *cells)
     console = plain_console()
     console.print(table)
@@ -119,11 +102,7 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
         console.print("CLC-C was left out: it needs captions to be fitted on.")
         return
     learned = joined["clc_c"]
-    table = Table(box=SIMPLE_HEAD, title=f"CLC-C, {learned['parameters']} weights", title_justify="left")
-    table.add_column("of")
-    for language in learned["importances"]:
-        table.add_column(language, justify="right")
-    table.add_column("output", justify="right")
+    table = results_table("of", *learned["importances"], "output", title=f"CLC-C, {learned['parameters']} weights")
     table.add_row("share of the score", *(f"{share:.3f}" for share in learned["importances"].values()), style="bold")
     table.add_section()
     for unit, (weights, factor) in enumerate(
@@ -153,11 +132,8 @@ def print_task_report(
     """
     console = console or plain_console()
     for name, results in report.items():
-        table = Table(box=SIMPLE_HEAD, title=f"{task.name}, {name}", title_justify="left")
-        table.add_column("language")
         counts = [key for key in next(iter(results.values())) if key.startswith("n")]
-        for heading in (*task.metrics, *counts):
-            table.add_column(heading, justify="right")
+        table = results_table("language", *task.metrics, *counts, title=f"{task.name}, {name}")
         for language, numbers in results.items():
             cells = [f"{numbers[metric]:.1f}" for metric in task.metrics]
             table.add_row(language, *cells, *(f"{numbers[key]:,}" for key in counts))
@@ -171,10 +147,8 @@ def print_task_report(
 
 def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:
     """Prints the report of `EmojiBenchmark` as one table: the means of each group of languages, and each language."""
-    table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
-    table.add_column("question\nlanguages")
-    for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10"):
-        table.add_column(heading, justify="right")
+    headings = ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10")
+    table = results_table("question\nlanguages", *headings, title="Emoji benchmark, recall in %")
     for name, part in report.items():
         for group, answer in part["groups"].items():
             table.add_row(f"{question_number(name, group)} {TITLES[name]} ({part['vendor']})", style="bold")

@@ -62,16 +62,10 @@ def train(
         raise typer.BadParameter("training.seed is set as well: give one of the two", param_hint="--seeds")
     begin_work()
 
-    given: dict[str, Any] = {
-        "output": output,
-        "report": report,
-        "trust_remote_code": trust_remote_code,
-        "as_json": as_json,
-    }
     if numbers is None:
-        train_recipe(recipe, overrides, resume=resume, **given)
+        _train_one(recipe, overrides, output, resume, report, trust_remote_code, as_json)
     else:
-        train_seeds(recipe, overrides, numbers, **given)
+        _train_seeds(recipe, overrides, output, numbers, report, trust_remote_code, as_json)
 
 
 def _seeds(text: str) -> list[int]:
@@ -88,27 +82,15 @@ def _seeds(text: str) -> list[int]:
 logger = logging.getLogger(__name__)
 
 
-def train_recipe(
+def _train_one(
     recipe: str,
     overrides: dict[str, str],
-    *,
     output: Path | None,
     resume: bool,
     report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
-    """Trains and evaluates a model, writes its card, and shows the results.
-
-    Args:
-        recipe: file or name of the recipe.
-        overrides: keys of the recipe to change, with their values in YAML.
-        output: the folder for the model; by default `runs/` and the recipe's name.
-        resume: continue a run that was interrupted.
-        report: write the report about the run.
-        trust_remote_code: run code that comes with models that the recipe names.
-        as_json: print the report as JSON.
-    """
     from .tables import print_run
 
     run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
@@ -126,22 +108,17 @@ def train_recipe(
         show_next(console, next_commands(run.output, next(iter(languages), None), searches=searches))
 
 
-def train_seeds(
+def _train_seeds(
     recipe: str,
     overrides: dict[str, str],
-    seeds: list[int],
-    *,
     output: Path | None,
+    seeds: list[int],
     report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
     """Trains a run for each seed in `output/seed-<seed>`, and shows the means of their results. A finished run is
     skipped, and an interrupted one continued.
-
-    Args:
-        seeds: the seeds.
-        recipe, overrides, output, report, trust_remote_code, as_json: as in `train_recipe`.
 
     Raises:
         FileExistsError: when `output` holds a run of its own.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import plain_console
+from .console import plain_console, results_table
 from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -86,31 +86,16 @@ def trim(
         )
     begin_work()
 
-    sources = {
-        "captions": captions or (),
-        "translations": translations or (),
-        "files": texts or (),
-        "recipe": recipe,
-        "options": options,
-    }
-    tags = split_tags(languages) if languages else None
-    code = {"trust_remote_code": trust_remote_code}
-    trim_model(model, output, sources | {"languages": tags}, coverage=coverage, as_json=as_json, **code)
-
-
-def trim_model(
-    model: str, output: Path, sources: dict[str, Any], *, coverage: float, trust_remote_code: bool, as_json: bool
-) -> None:
-    """Trims a model to the texts of `sources`, which are arguments of `gather_texts`, and shows what changed; with
-    `options`, those of the one source of captions or of translations."""
-    from ..workflows.trimming import gather_texts, trim
+    from ..workflows.trimming import gather_texts, trim as trim_model
     from .sources import read_source
 
-    options = sources.pop("options")
-    for kind in ("captions", "translations"):
+    sources: dict[str, Any] = {"captions": captions or (), "translations": translations or ()}
+    for kind in sources:
         if options and sources[kind]:
             sources[kind] = [read_source(sources[kind][0], options, translations=kind == "translations")]
-    report = trim(model, gather_texts(**sources), output, coverage=coverage, trust_remote_code=trust_remote_code)
+    tags = split_tags(languages) if languages else None
+    kept = gather_texts(**sources, files=texts or (), recipe=recipe, languages=tags)
+    report = trim_model(model, kept, output, coverage=coverage, trust_remote_code=trust_remote_code)
     if as_json:
         typer.echo(json.dumps({"model": str(output)} | asdict(report), ensure_ascii=False, indent=2))
     else:
@@ -118,11 +103,8 @@ def trim_model(
 
 
 def _show(report: "TrimmingReport", output: Path) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console = plain_console()
-    table = Table("", "before", "after", "", box=SIMPLE_HEAD, title=str(output), title_justify="left")
+    table = results_table("", "before", "after", "", title=str(output))
     for name, (before, after), form in (
         ("word pieces", report.pieces, ",d"),
         ("parameters", report.parameters, ",d"),
@@ -130,8 +112,6 @@ def _show(report: "TrimmingReport", output: Path) -> None:
     ):
         table.add_row(name, format(before, form), format(after, form), f"{after / before:.1%}")
     table.add_row("unknown pieces in the texts", *(f"{count:,}" for count in report.unknown))
-    for column in table.columns[1:]:
-        column.justify = "right"
     console.print(table)
     console.print(
         f"{report.coverage:.4%} of the pieces in {report.texts:,} texts are kept; "

@@ -11,6 +11,8 @@ from ..configuration.locks import new_folder
 from .options import AsJson, Settings, TrustRemoteCode, settings_of, split_tags
 from .starting import begin_work
 
+_RATED = 2_000  # texts in each language, from which the share of unknown tokens is computed
+
 
 def vocabulary(
     recipe: Annotated[
@@ -50,43 +52,20 @@ def vocabulary(
     tokenizer: dict[str, Any] = {"vocab_size": size, "lowercase": lowercase, "sample": sample}
     if languages is not None:
         tokenizer["languages"] = split_tags(languages)
-    overrides = settings_of(settings)
     begin_work()
-
-    write_vocabulary(recipe, overrides, tokenizer, output, trust_remote_code=trust_remote_code, as_json=as_json)
-
-
-_RATED = 2_000  # texts in each language, from which the share of unknown tokens is computed
-
-
-def write_vocabulary(
-    name: str,
-    overrides: dict[str, str],
-    tokenizer: dict[str, Any],
-    output: Path,
-    *,
-    trust_remote_code: bool,
-    as_json: bool,
-) -> None:
-    """Trains the vocabulary `tokenizer` on a recipe's captions, writes it, and shows what it was trained on.
-
-    Raises:
-        RecipeError: for a recipe of a method without such a vocabulary, and too few pieces for the characters.
-        CorpusError and its kin: as reading the data.
-    """
     from ..processing.tokenizer_training import unknown_rate
     from ..workflows.base import recipe_run
     from ..workflows.loading import load_recipe
     from ..workflows.recipe import DualEncoderRecipe
     from ..workflows.recipe_file import parse
 
-    changes = {key: parse(value) for key, value in overrides.items()}
-    recipe = load_recipe(name, changes | {"tokenizer": tokenizer})
-    if not isinstance(recipe, DualEncoderRecipe):
-        raise RecipeError(f"{name}: {recipe.method} has no vocabulary of word pieces for all languages")
-    run = recipe_run(recipe, output, "", trust_remote_code=trust_remote_code)
-    languages = [*run.data.image_languages, *run.data.pair_languages]
-    trained = run.builder.new_tokenizer("tokenizer", languages, run.data.captions)
+    changes = {key: parse(value) for key, value in settings_of(settings).items()}
+    loaded = load_recipe(recipe, changes | {"tokenizer": tokenizer})
+    if not isinstance(loaded, DualEncoderRecipe):
+        raise RecipeError(f"{recipe}: {loaded.method} has no vocabulary of word pieces for all languages")
+    run = recipe_run(loaded, output, "", trust_remote_code=trust_remote_code)
+    trained_on = [*run.data.image_languages, *run.data.pair_languages]
+    trained = run.builder.new_tokenizer("tokenizer", trained_on, run.data.captions)
     with new_folder(output) as unfinished:
         trained.save_pretrained(unfinished)
     texts = run.data.texts(tokenizer["sample"])
