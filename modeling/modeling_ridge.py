@@ -429,7 +429,7 @@ class RidgeModel(MlaPreTrainedModel):
         weights = torch.tensor(list(self.config.gloss_weights) or [0.0] * (1 + len(self.config.languages)))
         unread = mask.any(1) & (indices > 0) & (weights.to(indices.device)[indices.clamp(min=0)] == 0)
         for index in indices[unread].unique().tolist():
-            _warn_once(self.config.languages[index - 1])
+            _warn_of_unread_glossary(self.config.languages[index - 1])
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
@@ -445,7 +445,7 @@ class RidgeModel(MlaPreTrainedModel):
 
 
 @cache
-def _warn_once(language: str) -> None:
+def _warn_of_unread_glossary(language: str) -> None:
     logger.warning(
         "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight. Where "
         "translations were found no worse with a glossary, it is 0.5 or 1; this is logged once",
