@@ -51,6 +51,7 @@ def world(tmp_path_factory):
             os.chdir(before)
 
 
+@pytest.mark.timeout(1200)  # whole commands, which take five minutes beside a dozen other processes
 @pytest.mark.parametrize("name", [with_marks(name) for name in NAMES])
 def test_it_starts_and_is_evaluated(world, name):
     output = world.train(name)
