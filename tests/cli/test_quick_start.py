@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from forked_programs import forked_programs
 
 from babelens.cli.analyze import ANALYSES
 from babelens.cli.evaluate import JOBS
@@ -27,22 +28,35 @@ HEAVY = {
     "pandas",
     "PIL",
 }
+# `import babelens` registers models, but for the command line, which it knows by its name.
+IMPORTS = """
+sys.argv[0] = "/usr/bin/babelens"
+from babelens.cli.main import main
+"""
 PROGRAM = """
 import json, sys
+from babelens.cli.main import main
+
 sys.argv[0] = "/usr/bin/babelens"
 try:
-    from babelens.cli.main import main
     main()
 finally:
     print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
 """
 
 
-def answer(*arguments, **environment):
-    """The process that ran the command line, and the packages that it imported."""
-    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
-    return done, set(json.loads(done.stderr.splitlines()[-1]))
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    """Runs the command line in a process that has imported it alone; returns the process, and the packages that it
+    had imported at its end."""
+    folder = tmp_path_factory.mktemp("programs")
+    with forked_programs(sys.executable, IMPORTS, folder) as programs:
+
+        def answered(*arguments, **environment):
+            done = programs.run(PROGRAM, *arguments, **environment)
+            return done, set(json.loads(done.stderr.splitlines()[-1]))
+
+        yield answered
 
 
 def test_all_commands_are_here():
@@ -69,13 +83,13 @@ def test_all_commands_are_here():
     ],
     ids=" ".join,
 )
-def test_help_imports_nothing_heavy(command):
+def test_help_imports_nothing_heavy(answer, command):
     done, packages = answer(*command, "--help")
     assert done.returncode == 0 and "Usage:" in done.stdout
     assert not packages & HEAVY
 
 
-def test_neither_do_version_and_completion():
+def test_neither_do_version_and_completion(answer):
     done, packages = answer("--version")
     assert done.returncode == 0 and done.stdout.startswith("babelens ") and not packages & HEAVY
     _, packages = answer("--show-completion")  # which fails where no shell is among the parents of the process
@@ -114,7 +128,7 @@ def test_neither_do_version_and_completion():
     ],
     ids=" ".join,
 )
-def test_wrong_arguments_import_nothing_heavy(arguments, tmp_path):
+def test_wrong_arguments_import_nothing_heavy(answer, arguments):
     done, packages = answer(*arguments)
     assert done.returncode == 2 and "Error" in done.stderr
     assert not packages & HEAVY
