@@ -139,6 +139,9 @@ def export_offline(
     kept = {tag: read for tag in wanted if (read := _glossary(model, processor, tag))}
     words = native_words(glossary for glossary, _ in kept.values())
     vectors_of_words = word_vectors(embedder, model.maps, words, native_texts, len(basis) - 1) if words else None
+    glossaries = tuple(kept)
+    if words and native_texts:  # native texts consist of the same words
+        kept[native] = Glossary({word: word for word in words}), 1.0
     with new_folder(output) as folder:
         (folder / "languages").mkdir()
         for tag in wanted:
@@ -169,7 +172,7 @@ def export_offline(
         _write_page(folder)
         size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     skipped = tuple(index.skipped.values())
-    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), tuple(kept), skipped)
+    return OfflinePage(output, len(described), tuple(wanted), size, len(basis), glossaries, skipped)
 
 
 def _glossary(model: RidgeModel, processor: RidgeProcessor, language: str) -> tuple[Glossary, float] | None:
