@@ -1,6 +1,6 @@
 """Where the training of a language begins: weights that can be solved for, instead of random ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ..modeling.native_tower import table_of
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_mla_student import MlaStudentProcessor
 from .frozen_features import EncoderFeatures
-from .glossary_learning import align
+from .glossary_learning import PLACE, align
 from .ridge_inputs import NativeTeacher, native_targets
 from .ridge_solving import in_random_order, solve_linear
 
@@ -67,7 +67,9 @@ def solve_projection(
 
 
 @torch.no_grad()
-def solve_embedding(model: MlaModel, processor: MlaProcessor, language: str, pairs: Pairs) -> None:
+def solve_embedding(
+    model: MlaModel, processor: MlaProcessor, language: str, pairs: Pairs, names: Sequence[Pairs] = ()
+) -> None:
     """Sets the embedding of a language's word pieces to those of the native pieces that they stand for, and its
     acquirers to the identity: the native model then reads a text piece by piece, as if each were translated. Training
     goes on from there. Pieces that occur in no sentence keep their values.
@@ -77,13 +79,15 @@ def solve_embedding(model: MlaModel, processor: MlaProcessor, language: str, pai
         processor: its processor.
         language: the language.
         pairs: its texts, and the native translation of each.
+        names: names of things with their native translations, which have no order of words.
     """
     own, native = processor.multilingual_tokenizer, processor.tokenizer
     texts, natives = (
-        [own.tokenize(text, verbose=False) for text in pairs[0]],
-        [native.tokenize(text, verbose=False) for text in pairs[1]],
+        [tokenizer.tokenize(text, verbose=False) for group in (pairs, *names) for text in group[side]]
+        for side, tokenizer in enumerate((own, native))
     )
-    found = {piece: other for piece, other in align(texts, natives).items() if other}
+    place = [PLACE] * len(pairs[0]) + [0.0] * (len(texts) - len(pairs[0]))
+    found = {piece: other for piece, other in align(texts, natives, place).items() if other}
     rows = [*own.convert_tokens_to_ids(list(found)), *_ends(own)]
     standing_for = [*native.convert_tokens_to_ids(list(found.values())), *_ends(native)]
     embedding, table = model.embedding.mla_embedding, table_of(model.embedding.base_layer)

@@ -19,7 +19,7 @@ from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, segmented,
 from .ridge_solving import in_random_order
 
 _STEPS = 8
-_PLACE = 2.0  # how much a native word of a sentence prefers words at its own place
+PLACE = 2.0  # how much a native word of a sentence prefers words at its own place
 _NOTHING = 0.15  # the prior of a native word that stands for nothing
 _DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
 _LEAST = 0.12  # the share of its occurrences that a word stands for a native word
@@ -49,7 +49,7 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
         [unit for word in sentence for unit in (segmented(word, pieces) if is_joined(word[0]) else [word])]
         for sentence in words
     ]
-    places = [_PLACE] * len(chosen) + [0.0] * len(names)
+    places = [PLACE] * len(chosen) + [0.0] * len(names)
     return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
 
 
@@ -92,23 +92,22 @@ def _pieces(words: Iterable[str]) -> set[str]:
 
 
 def align(
-    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float] | None = None
+    sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
 ) -> dict[str, str]:
     """Aligns the words, or the pieces of words, of sentences and of their native translations.
 
     Args:
         sentences, natives: the words of each.
-        place: for each sentence, how much a native word prefers words at its own place; by default as in sentences.
+        place: for each sentence, how much a native word prefers words at its own place.
 
     Returns:
         By word, the native word that it stands for most often; "" where none stands out.
     """
-    strengths = [_PLACE] * len(sentences) if place is None else place
     places: dict[str, int] = {}  # 0 is for nothing
     native_places: dict[str, int] = {}
     word, native, target, prior = [], [], [], []
     targets = 0
-    for sentence, translation, strength in zip(sentences, natives, strengths, strict=True):
+    for sentence, translation, strength in zip(sentences, natives, place, strict=True):
         if not sentence or not translation:
             continue
         mine = np.array([0, *(places.setdefault(each, len(places) + 1) for each in sentence)])

@@ -8,6 +8,7 @@ the languages that it has stay bitwise what they were. `acquired_model` builds t
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelKindError, TrainingSetupError
+from ..data.emoji.benchmark import Pairs
 from ..model_cards.base_models import BaseModel, base_model_facts
 from ..model_cards.cards import write_card
 from ..model_cards.facts import DataSource, ModelCardFacts
@@ -35,6 +37,7 @@ from ..trainers.closed_starts import solve_embedding
 from .acquired_model import load_learner
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
+from .emoji_names import names_for, names_of_emoji
 from .training import CHECKPOINTS
 
 EMBEDDING, MODEL = "embedding", "model"
@@ -88,7 +91,17 @@ class Acquisition(AcquisitionRun):
     def start(self, train: Dataset) -> None:
         """Sets the embedding, if it is trained, so that the base reads texts as if each piece were translated."""
         if self.model.config.train_embedding:
-            solve_embedding(self.model, self.processor, self.language, self.sides(self.language, train))
+            pairs = self.sides(self.language, train)
+            solve_embedding(self.model, self.processor, self.language, pairs, self._names(pairs[0]))
+
+    def _names(self, texts: list[str]) -> Sequence[Pairs]:
+        """Names of emoji to align beside the sentences. A vocabulary of the sentences alone would cut them into pieces
+        that are other words there."""
+        names = names_of_emoji() if self.names and self.new_vocabulary is None else None
+        if names is None:
+            return ()
+        found = names_for({self.language: texts}, self.model.config.native_language, names).get(self.language)
+        return () if found is None else found.groups
 
     def retrieval(self, held_out: Dataset) -> dict[str, Any]:
         """As `retrieval_in`, of the language."""

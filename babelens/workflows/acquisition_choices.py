@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal
 
 import yaml
 
-from ..configuration.configuration_two_tower import TextPooling
+from ..configuration.configuration_two_tower import TextPooling, declared_pooling
 from ..configuration.errors import CorpusError, RecipeError, TrainingSetupError, did_you_mean, suggestion
 from ..configuration.languages import normalize_language, normalize_languages
+from ..configuration.pretrained import explained, located
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
@@ -92,7 +93,7 @@ class AcquisitionChoices:
         text_tower: where a plain base model has the parts of its text tower, as in `MlaConfig`, for a kind that MLA
             does not support by itself.
         text_encoder: folder or Hub id of a student's text encoder. This and the following five are for students only.
-        text_pooling: how the student's texts are pooled; by default as the folder of the encoder states.
+        text_pooling: how its texts are pooled; by default as its folder states, or by the mean.
         text_prompt: what stands before every text that the student reads.
         freeze_encoder: whether the text encoder stays as it is, and a projection alone is trained.
         train_layers: number of the encoder's upper layers that are trained beside the projection; the states below
@@ -100,7 +101,7 @@ class AcquisitionChoices:
         native_texts: which text encoder reads texts in the native language, the `student` or (default) the `native`
             model.
         license: of the result, a Hub identifier.
-        names: whether a language that is solved for learns from CLDR's names of emoji too.
+        names: whether a language that is solved for, or an adapter's embedding, learns from CLDR's names of emoji too.
         trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
     """
@@ -206,6 +207,14 @@ class AcquisitionChoices:
     @property
     def batch_size(self) -> int:
         return self.training.get("per_device_train_batch_size", MlaTrainingArguments.per_device_train_batch_size)
+
+    @property
+    def pooling(self) -> TextPooling:
+        """How the texts of the text encoder are pooled: as chosen, or as its folder states, or else by the mean, which
+        says most of a text where no state was trained for that; the first state of a plain encoder says little."""
+        source = str(self.text_encoder)
+        with explained(source, self.code):
+            return self.text_pooling or declared_pooling(source, **located(source, **self.code)) or "mean"
 
     def precision_on(self, device: str) -> str:
         """The precision in which frozen encoders compute on a kind of device: what was chosen, or the fastest."""

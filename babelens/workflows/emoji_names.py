@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..data.emoji.benchmark import EmojiNames, NameTranslations
+from ..configuration.errors import MissingExtraError, SourceUnavailableError
+from ..data.emoji.benchmark import EmojiNames, NameTranslations, load_emoji_names
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import hashed_ngrams
 from ..processing.processing_ridge import characters_of
@@ -23,6 +24,15 @@ _ROWS, _SENTENCES = 2**16, 300
 # Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and near relatives 0.35 to 0.55.
 _ALIKE, _RELATED, _SAME_SCRIPT, _APART = 0.5, 0.4, 0.1, 0.15
 _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
+
+
+def names_of_emoji() -> EmojiNames | None:
+    """CLDR's names; None, with a warning, where they cannot be fetched."""
+    try:
+        return load_emoji_names()
+    except (SourceUnavailableError, MissingExtraError) as error:
+        logger.warning("Languages are learned without CLDR's names of emoji: %s", error)
+        return None
 
 
 def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames) -> dict[str, NameTranslations]:

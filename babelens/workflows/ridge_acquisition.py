@@ -24,22 +24,19 @@ from transformers import (
 )
 
 from ..configuration.configuration_ridge import VectorSpaceConfig
-from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import (
     CorpusError,
-    MissingExtraError,
     ModelKindError,
-    SourceUnavailableError,
     TrainingSetupError,
 )
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
-from ..configuration.pretrained import explained, load_processor, located
+from ..configuration.pretrained import load_processor
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
-from ..data.emoji.benchmark import NameTranslations, Pairs, load_emoji_names
+from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
@@ -55,7 +52,7 @@ from ..trainers.checkpoints import atomic_directory, finish_saving, prepare_savi
 from ..trainers.ridge import learn, learn_unstated
 from ..trainers.ridge_results import LanguageResult
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
-from .emoji_names import names_for
+from .emoji_names import names_for, names_of_emoji
 from .teachers import Teacher, teacher_of
 
 logger = logging.getLogger(__name__)
@@ -169,10 +166,8 @@ class RidgeAcquisition(AcquisitionChoices):
         they cannot be fetched."""
         if not self.names or not (self.teacher is None or self.teacher.reads_any):
             return {}
-        try:
-            names = load_emoji_names()
-        except (SourceUnavailableError, MissingExtraError) as error:
-            logger.warning("The languages are learned without CLDR's names of emoji: %s", error)
+        names = names_of_emoji()
+        if names is None:
             return {}
         if self.texts is None:
             return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
@@ -257,15 +252,10 @@ class RidgeAcquisition(AcquisitionChoices):
             options["ngram_rows"] = self.ngram_rows
         if self.text_encoder is None:
             return None, None, options
-        # The mean says most of a text where nothing is trained; CLS states of plain encoders say little.
-        pooling = self.text_pooling or self._declared_pooling() or "mean"
+        pooling = self.pooling
         encoder = load_text_encoder(self.text_encoder, pooling=pooling, **self.code)
         tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
         return encoder, tokenizer, options | {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
-
-    def _declared_pooling(self) -> Any:
-        with explained(str(self.text_encoder), self.code):
-            return declared_pooling(str(self.text_encoder), **located(str(self.text_encoder), **self.code))
 
     def _check_further(self, model: RidgeModel) -> None:
         given = self.given(("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows"))

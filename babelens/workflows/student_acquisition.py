@@ -57,7 +57,7 @@ def load_student(choices: AcquisitionChoices) -> tuple[MlaStudentModel, MlaStude
     model = MlaStudentModel.from_towers(
         native,
         str(choices.text_encoder),
-        text_pooling=choices.text_pooling,
+        text_pooling=choices.pooling,
         text_prompt=choices.text_prompt,
         freeze=("text",) if choices.freeze_encoder or choices.train_layers else (),
         trust_remote_code=choices.trust_remote_code,

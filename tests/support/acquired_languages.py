@@ -59,6 +59,7 @@ def options(folder, **changes):
         "output": folder / "output",
         "steps": 5,
         "keep": "trained",
+        "names": False,
         "batch_size": 8,
         "acquirer_size": 8,
         "learning_rate": 1e-2,

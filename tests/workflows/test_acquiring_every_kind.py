@@ -43,7 +43,7 @@ def brought(tmp_path_factory):
 def german(brought, base, output, **changes):
     """The acquisition of German, in a few steps."""
     training = {"per_device_train_batch_size": 32, "learning_rate": 3e-2, "weight_decay": 0.0, "use_cpu": True}
-    given = {"vocabulary": str(brought / "xlm-roberta"), "acquirer_size": 32, "steps": 120}
+    given = {"vocabulary": str(brought / "xlm-roberta"), "acquirer_size": 32, "steps": 120, "names": False}
     given |= {"training": training | {"precision": "float32"}} | changes
     return Acquisition(str(base), "de", str(brought / "pairs.tsv"), output, **given)
 
