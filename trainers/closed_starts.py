@@ -33,7 +33,7 @@ def solve_projection(
     cache_dir: str | None = None,
 ) -> None:
     """Sets the projection of a student, a linear layer, to the one that leads the features of its text encoder best to
-    where the native model puts the translations. Training goes on from there.
+    where the native model puts the translations, with the length that its features have. Training goes on from there.
 
     Args:
         model: the student, whose projection has no hidden layer.
@@ -47,7 +47,9 @@ def solve_projection(
         rows = in_random_order(len(sides[0]))[:each]
         chosen[language] = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
     natives = [native for _, natives in chosen.values() for native in natives]
-    targets, position = native_targets(NativeTeacher(model, processor, batch_size), natives, cache_dir)
+    # Training goes on towards features, whose length is not 1.
+    teacher = NativeTeacher(model, processor, batch_size, normalize=False)
+    targets, position = native_targets(teacher, natives, cache_dir)
     features = EncoderFeatures(
         model.text_model,
         processor.tokenizer,

@@ -32,24 +32,36 @@ class Teacher(Protocol):
 
 
 class NativeTeacher:
-    """The native model as a teacher."""
+    """The native model as a teacher.
+
+    Args:
+        model, processor: the model that it is the native model of, and its processor.
+        batch_size: texts that are read at a time.
+        normalize: whether its embeddings have length 1, or are the features that the model computes.
+    """
 
     reads_any = True
 
     def __init__(
-        self, model: MlaPreTrainedModel, processor: RidgeProcessor | MlaStudentProcessor, batch_size: int
+        self,
+        model: MlaPreTrainedModel,
+        processor: RidgeProcessor | MlaStudentProcessor,
+        batch_size: int,
+        *,
+        normalize: bool = True,
     ) -> None:
         from ..inference.embedder import Embedder  # imports what loads encoders of every kind
 
         self._embedder = Embedder(model.native_model, processor.native, batch_size=batch_size)
-        self._language = processor.native_language
+        self._language, self._normalize = processor.native_language, normalize
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        return self._embedder.encode_text(list(texts), language=self._language)
+        return self._embedder.encode_text(list(texts), language=self._language, normalize=self._normalize)
 
     @cached_property
     def identity(self) -> str:
-        return model_identity(self._embedder.model, self._embedder.processor, "ridge targets", self._language)
+        kind = "ridge targets" if self._normalize else "features"
+        return model_identity(self._embedder.model, self._embedder.processor, kind, self._language)
 
 
 def natives_of(translations: Mapping[Any, Pairs]) -> Iterator[str]:

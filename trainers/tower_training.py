@@ -226,10 +226,14 @@ class TrainedTowers:
                             self._adapters[name] = _new_adapters(self.model.towers[name], setting)
                             _check_adapters(self.model.towers[name])
         except TrainingSetupError:
-            while self._adapters:
-                self._adapters.popitem()[1].unload()
+            self.remove_adapters()
             raise
         return True
+
+    def remove_adapters(self) -> None:
+        """Takes the adapters away. The model then has the modules and the weights that it had before."""
+        while self._adapters:
+            self._adapters.popitem()[1].unload()
 
     def merge_adapters(self) -> None:
         """Adds the adapters to the weights that they adapt. The model then has the modules that it had before."""

@@ -21,14 +21,16 @@ def costs(run: AcquisitionRun) -> WayCosts:
     model = run.model
     model.set_trainable("acquirers", run.languages)
     args = run.arguments(TEXT_TEXT)
-    TrainedTowers(model, checked_training(args.towers), seed=args.seed)
+    towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
     texts = {language: _texts(run, language) for language in run.languages}
     tokenizer = run.processor.multilingual_tokenizer if run.way == "adapter" else run.processor.tokenizer
     language = run.languages[0]
     time = step_time(model, run.processor, language, texts[language], args)
     pairs = [(tag, model.config.native_language) for tag in run.languages]
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    towers.remove_adapters()  # the trainer places its own
     return WayCosts(
-        trained_parameters=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
+        trained_parameters=trained,
         added_parameters=run.added_parameters,
         unknown_rate=max(unknown_rate(tokenizer, mine) for mine in texts.values()),
         pieces_per_word=max(pieces_per_word(tokenizer, mine) for mine in texts.values()),

@@ -255,6 +255,17 @@ def test_measuring_leaves_weights_gradients_and_random_numbers(folder):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_measuring_takes_loras_adapters_away(folder):
+    """The trainer places its own."""
+    training = {"towers": {"text": {"train": "lora"}}, "per_device_train_batch_size": 4}
+    given = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder)
+    acquisition = StudentAcquisition(*given, text_encoder=str(folder / "bert"), training=training)
+    acquisition.load()
+    names = list(acquisition.model.state_dict())
+    assert 0 < costs(acquisition).trained_parameters < 5000
+    assert list(acquisition.model.state_dict()) == names
+
+
 def test_a_frozen_encoder_reads_each_text_once(folder):
     acquisition = StudentAcquisition(
         str(folder / "clip"),

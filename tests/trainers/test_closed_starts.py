@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from tiny_native import tiny_clip, tiny_dual_encoder
+from tiny_native import shapes_texts, tiny_bert, tiny_clip, tiny_dual_encoder
 
+from babelens import MlaStudentModel, MlaStudentProcessor
 from babelens.processing.processing_mla import MlaProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.closed_starts import solve_embedding
+from babelens.trainers.closed_starts import solve_embedding, solve_projection
 from babelens.workflows.building import native_with_vocabulary
 
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dot": "punkt", "box": "kasten", "star": "stern"}
@@ -33,6 +34,25 @@ def test_a_text_is_read_as_its_translation(acquirer):
     torch.testing.assert_close(embedded("kasten rot", "de"), embedded(translation, "en"), rtol=1e-4, atol=1e-4)
     assert (before - embedded(translation, "en")).abs().max() > 0.1
     assert embedded(text, "de").isfinite().all()
+
+
+@torch.no_grad()
+def test_a_student_begins_where_no_other_length_is_nearer(tmp_path):
+    """To the native features, which its training goes towards."""
+    native, native_processor = tiny_clip()
+    encoder, tokenizer = tiny_bert()
+    options = {"languages": ["de"], "strategy": "projection", "text_pooling": "mean", "text_dropout": 0.0}
+    model = MlaStudentModel.from_towers(native, encoder, **options).eval()
+    processor = MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
+    texts, natives = shapes_texts()[1::3], shapes_texts()[::3]
+    solve_projection(model, processor, {"de": (texts, natives)}, cache_dir=str(tmp_path))
+    found, right = (
+        model.get_text_features(**processor(text=side, language=tag, return_tensors="pt")).pooler_output
+        for side, tag in ((texts, "de"), (natives, "en"))
+    )
+    assert not 0.9 < float(right.norm(dim=1).mean()) < 1.1  # a length that a direction alone would not have
+    best = float((found * right).sum() / found.square().sum())  # what to multiply with for the least squares
+    assert 0.8 < best < 1.3
 
 
 def test_a_narrower_table_holds_what_it_can():
