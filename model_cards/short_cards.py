@@ -79,6 +79,7 @@ class AdapterCardFacts:
         embedding: its folder, below the adapter's.
         max_text_length: tokens that the text tower reads.
         pairs: translations that it was trained on.
+        names: language of CLDR's names of emoji with which the embedding began.
         exposed: whether language exposure followed.
         results: `pairs`, `r1`, `r10` of retrieving held-out translations; empty without.
         command: that trained it.
@@ -103,6 +104,7 @@ class AdapterCardFacts:
     precision: str = ""
     license: str = "other"
     base: BaseModel | None = None
+    names: str | None = None
 
     @property
     def repo_id(self) -> str:

@@ -8,7 +8,6 @@ the languages that it has stay bitwise what they were. `acquired_model` builds t
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelKindError, TrainingSetupError
-from ..data.emoji.benchmark import Pairs
+from ..data.emoji.benchmark import NameTranslations
 from ..model_cards.base_models import BaseModel, base_model_facts
 from ..model_cards.cards import write_card
 from ..model_cards.facts import DataSource, ModelCardFacts
@@ -91,17 +90,19 @@ class Acquisition(AcquisitionRun):
     def start(self, train: Dataset) -> None:
         """Sets the embedding, if it is trained, so that the base reads texts as if each piece were translated."""
         if self.model.config.train_embedding:
-            pairs = self.sides(self.language, train)
-            solve_embedding(self.model, self.processor, self.language, pairs, self._names(pairs[0]))
+            groups = () if self.emoji_names is None else self.emoji_names.groups
+            solve_embedding(self.model, self.processor, self.language, self.sides(self.language, train), groups)
 
-    def _names(self, texts: list[str]) -> Sequence[Pairs]:
-        """Names of emoji to align beside the sentences. A vocabulary of the sentences alone would cut them into pieces
-        that are other words there."""
-        names = names_of_emoji() if self.names and self.new_vocabulary is None else None
+    @cached_property
+    def emoji_names(self) -> NameTranslations | None:
+        """Names of emoji that are aligned beside the sentences. A vocabulary of the sentences alone would cut them
+        into pieces that are other words there."""
+        takes_names = self.names and self.model.config.train_embedding and self.new_vocabulary is None
+        names = names_of_emoji() if takes_names else None
         if names is None:
-            return ()
-        found = names_for({self.language: texts}, self.model.config.native_language, names).get(self.language)
-        return () if found is None else found.groups
+            return None
+        texts = {self.language: self.sides(self.language, self.split[0])[0]}
+        return names_for(texts, self.model.config.native_language, names).get(self.language)
 
     def retrieval(self, held_out: Dataset) -> dict[str, Any]:
         """As `retrieval_in`, of the language."""
@@ -205,6 +206,7 @@ class Acquisition(AcquisitionRun):
             embedding=self._embedding.removeprefix("./"),
             max_text_length=self.processor.max_text_length,
             pairs=len(self.split[0]),
+            names=None if self.emoji_names is None else self.emoji_names.language,
             exposed=self.captions is not None,
             results=results,
             command=command,
