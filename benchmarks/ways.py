@@ -137,8 +137,7 @@ class Board:
         if way.trains:
             found["weights"] += json.loads(told.stdout.splitlines()[-1])["costs"]["trained_parameters"]
         model = folder / "model" if (folder / "model").is_dir() else folder
-        parts = [folder] if model != folder else []
-        found["bytes"] += sum(_size(part) for part in parts) or _size(folder) - _size(Path(self.base))
+        found["bytes"] += _size(folder) - _size(model if model != folder else Path(self.base))
         self._evaluate(Embedder.from_pretrained(model), languages, found)
 
     def _evaluate(self, embedder: Embedder, languages: list[str], found: dict[str, Any]) -> None:
