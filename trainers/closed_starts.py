@@ -90,8 +90,10 @@ def solve_embedding(
     )
     place = [PLACE] * len(pairs[0]) + [0.0] * (len(texts) - len(pairs[0]))
     found = {piece: other for piece, other in align(texts, natives, place).items() if other}
-    rows = [*own.convert_tokens_to_ids(list(found)), *_ends(own)]
-    standing_for = [*native.convert_tokens_to_ids(list(found.values())), *_ends(native)]
+    # A token "a" of a tokenizer that begins texts with none is a piece like others.
+    ends = [(mine, its) for mine, its in zip(_ends(own), _ends(native), strict=True) if mine in own.all_special_ids]
+    rows = [*own.convert_tokens_to_ids(list(found)), *(mine for mine, _ in ends)]
+    standing_for = [*native.convert_tokens_to_ids(list(found.values())), *(its for _, its in ends)]
     embedding, table = model.embedding.mla_embedding, table_of(model.embedding.base_layer)
     nn.init.orthogonal_(embedding.projection.weight)
     nn.init.zeros_(embedding.projection.bias)
@@ -103,6 +105,6 @@ def solve_embedding(
 
 
 def _ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """The ids of the tokens with which every text begins and ends."""
+    """The ids of the tokens with which a text begins and ends."""
     ids = tokenizer("a")["input_ids"]
     return ids[0], ids[-1]

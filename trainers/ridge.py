@@ -207,8 +207,8 @@ def _characters(processor: RidgeProcessor, texts: list[str]) -> Characters:
 
 @dataclass(frozen=True)
 class _Names:
-    """Names that are learned beside sentences, by their n-grams alone: a text encoder takes longer to read them than
-    the sentences, and finds no more photographs for it."""
+    """Names that are learned beside sentences, by their n-grams alone: a text encoder takes twice as long to read
+    them as the sentences, and photographs were found no more than half a point better for it."""
 
     characters: Characters
     targets: Tensor  # [m, rank], from their own mean

@@ -65,6 +65,7 @@ class NativeTeacher:
 
 
 def natives_of(translations: Mapping[Any, Pairs]) -> Iterator[str]:
+    """Yields the native texts of all languages."""
     return (native for _, natives in translations.values() for native in natives)
 
 

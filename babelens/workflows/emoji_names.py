@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..configuration.errors import MissingExtraError, SourceUnavailableError
+from ..configuration.identity import code_of
 from ..data.emoji.benchmark import EmojiNames, NameTranslations, load_emoji_names
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import hashed_ngrams
@@ -85,7 +86,8 @@ def _counts_of_names(names: EmojiNames) -> Tensor:
 
     if names.source is None:
         return compute()
-    return frozen_tensor(compute, weights={}, settings=f"n-grams of names, {names.source} {_ROWS}", items=[])
+    settings = f"n-grams of names, {names.source} {_ROWS} {code_of(names)}"
+    return frozen_tensor(compute, weights={}, settings=settings, items=[])
 
 
 def _counts(texts: Sequence[str]) -> Tensor:
