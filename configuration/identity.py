@@ -4,9 +4,10 @@ Whatever is kept on disk for later (caches, indexes, shards of embeddings, ONNX 
 what it was made of, so that it is never taken for that of another model or of other data. A cached answer depends on
 more than weights: the number of attention heads, for one, is in no weight.
 
-A model in memory is identified by `model_identity`, a model's folder by `folder_identity`, a local file by its size
-and time of modification (`file_states`), a file elsewhere by what its store tells of it (`remote_state`), and inputs
-that are read anyway by their content (`contents_digest`). torch is imported only where there are weights.
+A model in memory is identified by `model_identity`, what its embeddings of images depend on by `image_identity`, a
+model's folder by `folder_identity`, a local file by its size and time of modification (`file_states`), a file
+elsewhere by what its store tells of it (`remote_state`), and inputs that are read anyway by their content
+(`contents_digest`). torch is imported only where there are weights.
 """
 
 import hashlib
@@ -50,6 +51,22 @@ _PROCESSOR = (
 # Folders in a model's folder that hold other things, such as the assembled model of an adapter.
 _NO_PARTS = ("checkpoint*", "evaluation", "examples", "model", "onnx", "seed-*", ".*")
 _SEPARATOR = "-"
+_DIGESTS = 3  # in the identity of a model
+
+# The parts that embed images, by `model_type`: of models that have a tower for images alone. What is not here may have
+# one tower for images and texts.
+_IMAGE_PARTS = {
+    **dict.fromkeys(
+        ("altclip", "chinese_clip", "clip", "metaclip_2", "vision-text-dual-encoder"),
+        ("vision_model", "visual_projection"),
+    ),
+    **dict.fromkeys(("align", "siglip", "siglip2"), ("vision_model",)),
+    **dict.fromkeys(("etcl", "mural"), ("vision_model", "image_projection")),
+}
+_NATIVE = ("mla", "mla_student", "ridge")  # embed images by their `native_model`
+_KNOWN_CODE = ("babelens", "torch", "transformers")
+# Keys of the configurations of such models that say how texts are embedded, or compared with images.
+_OF_TEXTS = ("label_smoothing", "logit_", "shared_text_head", "tasks", "temperature_", "text_", "languages")
 
 
 class Digest(Protocol):
@@ -75,10 +92,6 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
         the configuration, the adapters, the processor and `settings`; and of the versions of the code.
     """
     image_processor = getattr(processor, "image_processor", None)
-    weights = hashlib.blake2b((image_processor.to_json_string() if image_processor else "").encode(), digest_size=12)
-    add_weights(weights, model.state_dict(), lambda name, value: f"{name} {value.dtype}")
-    for file in getattr(model, "weight_files", ()):
-        weights.update(file_digest(file).encode())
     config, adapters = getattr(model, "config", None), getattr(model, "peft_config", None) or {}
     described = {
         "config": "" if config is None else settings_of(config),
@@ -87,13 +100,68 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
         "processor": _saved_settings(processor),
         "settings": settings,
     }
-    return _SEPARATOR.join(
-        (weights.hexdigest(), _short(json.dumps(described, sort_keys=True)), code_of(model, processor))
+    return _identity(
+        image_processor.to_json_string() if image_processor else "",
+        model.state_dict(),
+        getattr(model, "weight_files", ()),
+        described,
+        code_of(model, processor),
     )
 
 
+def image_identity(model: "nn.Module", processor: Any) -> str:
+    """The identity of a model as far as its embeddings of images depend on it: of the weights and the configuration of
+    what embeds images, of the image processor, and of their code. A language that is added, or a glossary that is
+    corrected, leaves it as it is.
+
+    It is the identity of the whole model where what embeds images is not known, such as of code that came with a model
+    or of one tower for images and texts.
+
+    Args:
+        model, processor: as in `model_identity`.
+    """
+    native: Any = model
+    if _is_known(model) and getattr(native.config, "model_type", "") in _NATIVE:
+        native = getattr(model, "native_model", model)
+    names = _IMAGE_PARTS.get(getattr(native.config, "model_type", ""), ())
+    parts = {name: getattr(native, name) for name in names if hasattr(native, name)}  # graphs have no parts
+    image_processor = getattr(processor, "image_processor", None)
+    modules = [module for part in parts.values() for module in part.modules()]
+    if not parts or not all(map(_is_known, (native, processor, image_processor, *modules))):
+        return model_identity(model, processor)
+    weights = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
+    config = {key: value for key, value in _content_of(native.config).items() if not key.startswith(_OF_TEXTS)}
+    described = {
+        "config": _canonical(config),
+        "image_processor": f"{type(image_processor).__name__} {settings_of(image_processor)}",
+    }
+    return _identity("", weights, (), described, code_of(native.config, image_processor, *modules))
+
+
+def index_identity(model: "nn.Module", processor: Any) -> str:
+    """What an index of embeddings of images states: the identity of the model, which earlier versions stated alone,
+    and that of its embeddings of images, where that is another (`image_identity`)."""
+    of_all, of_images = model_identity(model, processor), image_identity(model, processor)
+    return of_all if of_all == of_images else f"{of_all}{_SEPARATOR}{of_images}"
+
+
+def _identity(
+    image_processor: str, weights: "Mapping[str, Tensor]", files: Iterable[str | Path], described: Any, code: str
+) -> str:
+    digest = hashlib.blake2b(image_processor.encode(), digest_size=12)
+    add_weights(digest, weights, lambda name, value: f"{name} {value.dtype}")
+    for file in files:
+        digest.update(file_digest(file).encode())
+    return _SEPARATOR.join((digest.hexdigest(), _short(json.dumps(described, sort_keys=True)), code))
+
+
+def _is_known(part: Any) -> bool:
+    return type(part).__module__.partition(".")[0] in _KNOWN_CODE
+
+
 def is_same_model(stored: str, found: str, called: str) -> bool:
-    """Whether an identity on disk is that of a model (`model_identity`).
+    """Whether an identity on disk is that of a model (`model_identity`), or of its embeddings of images, where both
+    state it (`index_identity`).
 
     An identity that an earlier version wrote, of weights and image processor alone, or one with other versions of the
     code, passes with a warning.
@@ -104,6 +172,8 @@ def is_same_model(stored: str, found: str, called: str) -> bool:
         called: what the warning calls the place of the stored one.
     """
     there, here = stored.split(_SEPARATOR), found.split(_SEPARATOR)
+    compared = slice(_DIGESTS, None) if len(there) == len(here) == 2 * _DIGESTS else slice(_DIGESTS)
+    there, here = there[compared], here[compared]
     if there == here:
         return True
     is_older = len(there) == 1 or len(here) == 1
@@ -143,8 +213,14 @@ def holds_weights(folder: str | Path) -> bool:
 
 def settings_of(config: Any) -> str:
     """A configuration of transformers or PEFT as JSON, without what has no influence on what a model computes."""
-    content = json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict()
-    return _canonical(content)
+    return _canonical(_content_of(config))
+
+
+def _content_of(config: Any) -> dict[str, Any]:
+    content: dict[str, Any] = (
+        json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict()
+    )
+    return content
 
 
 def code_of(*parts: Any) -> str:

@@ -34,7 +34,8 @@ class EmbeddingsInfo:
 
     Args:
         model: the folder or repository of the model.
-        fingerprint: the identity of the model (`model_identity`); only embeddings of one model are comparable.
+        fingerprint: the identity of the model (of embeddings of images `index_identity`, of others `model_identity`);
+            only embeddings of one model are comparable.
         dimension: the width of the embeddings.
         dtype: `float16` or `float32`.
         settings: further settings on which the content of the shards depends.

@@ -23,7 +23,7 @@ from huggingface_hub import constants
 
 from ..configuration.errors import BadImageError, CorpusError, ImageError
 from ..configuration.files import atomic_file, made
-from ..configuration.identity import model_identity
+from ..configuration.identity import image_identity
 from ..configuration.locks import in_turn
 from ..processing.images import FORMATS, check_image
 from .embedder import Embedder
@@ -94,7 +94,7 @@ class ImageStore:
 
     Args:
         cache: the folder of the cache.
-        fingerprint: that of the model (`model_identity`).
+        fingerprint: that of the model (`image_identity`).
         folder: the folder of images.
         draft: the sides that are kept of large JPEG files (`Embedder.draft`), on which their embeddings depend.
         truncate_dim: the dimensions that are kept of embeddings, or None for all.
@@ -225,7 +225,7 @@ class ImageIndex:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         if cache is None:
             return cls._encoded(embedder, states, {}, skip_bad_images, show_progress)
-        identity = model_identity(embedder.model, embedder.processor)
+        identity = image_identity(embedder.model, embedder.processor)
         store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
         with store.in_turn():
             known = store.load()

@@ -51,14 +51,14 @@ def search_index(
     Examples:
         >>> search_index(index, embedder, ["ein rotes Auto", "une voiture rouge"], language=["de", "fr"])
     """
-    from ..configuration.identity import model_identity
+    from ..configuration.identity import index_identity
     from ..inference.embedder import first_dimensions
 
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # others have no space in which texts and images meet
     index.check_model(
-        model_identity(embedder.model, embedder.processor),
+        index_identity(embedder.model, embedder.processor),
         getattr(embedder.model, "name_or_path", "") or type(embedder.model).__name__,
     )
     parts = [embedder.encode_text(texts, language=language)] if texts else []

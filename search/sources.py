@@ -162,7 +162,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
         BadImageError: for an image that cannot be read, or when most of them cannot.
         ModelKindError: for an encoder of texts alone.
     """
-    from ..configuration.identity import model_identity
+    from ..configuration.identity import index_identity
     from ..inference.image_index import ImageIndex, image_cache
 
     index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
@@ -179,7 +179,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
             ids = names[start : start + len(paths)]
             yield pa.table([ids, widths, heights], schema=schema), index.embeddings[start : start + len(paths)]
 
-    info = EmbeddingsInfo(model, model_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
+    info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
     return VectorSource(info, schema, read, str(folder))
 
 

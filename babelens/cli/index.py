@@ -361,7 +361,7 @@ def _source(
     embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, **loading: Any
 ) -> "VectorSource":
     """The embeddings that a command was given, or those of the images of a folder."""
-    from ..configuration.identity import model_identity
+    from ..configuration.identity import index_identity
     from ..inference.embedding_shards import EmbeddingsInfo
     from ..search.sources import embeddings_source, images_source
     from .models import load_embedder
@@ -370,7 +370,7 @@ def _source(
     if images and model and embedder:
         return images_source(embedder, model, images, skip_bad_images=skip_bad_images)
     assert embeddings is not None
-    info = EmbeddingsInfo(model, model_identity(embedder.model, embedder.processor), 0) if model and embedder else None
+    info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), 0) if model and embedder else None
     return embeddings_source(embeddings, info)
 
 

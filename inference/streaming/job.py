@@ -11,7 +11,7 @@ import pyarrow as pa
 from PIL import Image
 
 from ...configuration.errors import CorpusError, InputError
-from ...configuration.identity import model_identity
+from ...configuration.identity import index_identity, model_identity
 from ...processing.text_inputs import shown_briefly
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
@@ -99,7 +99,8 @@ def info_of(job: EmbeddingJob, embedder: Embedder, model: str, metadata: pa.Sche
         settings |= {"language": job.language, "task": job.task}
         [language] = [job.language] if job.language else sample_languages(embedder.processor, 1)
         probe = embedder.encode_text("a", language=language, task=job.task)
-    fingerprint = model_identity(embedder.model, embedder.processor)
+    identity = index_identity if job.what == "images" else model_identity
+    fingerprint = identity(embedder.model, embedder.processor)
     return EmbeddingsInfo(model, fingerprint, probe.shape[1], job.dtype, settings)
 
 

@@ -63,15 +63,18 @@ def other_tokenizer(folder):
     rewrite(folder / "tokenizer.json", change)
 
 
-CHANGES = {
+OF_IMAGES = {
     "heads of images": in_tower("vision_config", "num_attention_heads", 1),
     "epsilon of images": in_tower("vision_config", "layer_norm_eps", 0.5),
     "activation of images": in_tower("vision_config", "hidden_act", "relu"),
-    "heads of texts": in_tower("text_config", "num_attention_heads", 1),
     "weights": other_weights,
     "image processor": other_image_processor,
+}
+OF_TEXTS = {
+    "heads of texts": in_tower("text_config", "num_attention_heads", 1),
     "tokenizer": other_tokenizer,
 }
+CHANGES = OF_IMAGES | OF_TEXTS
 
 
 @pytest.fixture(params=CHANGES)
@@ -89,6 +92,7 @@ def image_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.parametrize("change", OF_IMAGES.values(), ids=OF_IMAGES)
 def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
     folder, images, change, image_cache, tmp_path
 ):
@@ -110,6 +114,34 @@ def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
         index.add(images_source(second, "second", images))
     with pytest.raises(ChangedRunError):
         embed_source(second, job, model="second")
+
+
+@pytest.mark.parametrize("change", OF_TEXTS.values(), ids=OF_TEXTS)
+def test_what_was_kept_of_images_stays_when_texts_alone_change(
+    folder, images, change, image_cache, tmp_path, monkeypatch, caplog
+):
+    """All of it, and also an index of an earlier version, which states the whole model alone, by that model."""
+    first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
+    before = ImageIndex.of_folder(first, images, cache=kept).embeddings
+    source = images_source(first, "first", images)
+    build_index(tmp_path / "index", source, "exact")
+    object.__setattr__(source.info, "fingerprint", model_identity(first.model, first.processor))
+    build_index(tmp_path / "earlier", source, "exact")
+    job = EmbeddingJob(str(images), tmp_path / "shards")
+    embed_source(first, job, model="first")
+    assert search_index(open_index(tmp_path / "earlier"), first, ["a cat"], language="en")
+
+    change(folder)
+    second = Embedder.from_pretrained(folder)
+    np.testing.assert_array_equal(ImageIndex.of_folder(second, images).embeddings, before)
+    monkeypatch.setattr(second, "_image_features", None)  # nothing is encoded again
+    np.testing.assert_array_equal(ImageIndex.of_folder(second, images, cache=kept).embeddings, before)
+    assert len(search_index(open_index(tmp_path / "index"), second, ["a cat"], language="en")) == 3
+    with pytest.raises(ModelMismatchError):
+        search_index(open_index(tmp_path / "earlier"), second, ["a cat"], language="en")
+    monkeypatch.undo()
+    embed_source(second, job, model="second")
+    assert not caplog.records
 
 
 def test_the_first_change_matters(folder, images):

@@ -1,5 +1,6 @@
 """The identity of models and data: any change of what an answer depends on changes it, and nothing else does."""
 
+import copy
 import hashlib
 import json
 import shutil
@@ -12,6 +13,8 @@ from babelens.configuration.identity import (
     code_of,
     contents_digest,
     folder_identity,
+    image_identity,
+    index_identity,
     is_same_model,
     model_identity,
     remote_state,
@@ -188,6 +191,86 @@ def test_weights_and_adapters_count(make_mla):
     assert model_identity(make_mla()[0], processor) == before
 
 
+# ---- Images ----
+
+
+def image_identity_of(folder):
+    embedder = Embedder.from_pretrained(folder)
+    return image_identity(embedder.model, embedder.processor)
+
+
+def test_each_weight_and_key_of_images_counts_for_images_and_none_of_texts(folder):
+    """Of weights, one number of each; of configurations, each key with which the model still loads."""
+    embedder = Embedder.from_pretrained(folder)
+    before = image_identity(embedder.model, embedder.processor)
+    for name, value in embedder.model.state_dict().items():
+        number = value.view(-1)[0].clone()
+        value.view(-1)[0] = number + 1
+        is_same = image_identity(embedder.model, embedder.processor) == before
+        assert is_same is not name.startswith(("vision_model", "visual_projection", "image_projection")), name
+        value.view(-1)[0] = number
+    for file, part, is_of_images in (
+        ("config.json", "vision_config", True),
+        ("config.json", "text_config", False),
+        ("processor_config.json", "image_processor", True),
+    ):
+        original, tried = (folder / file).read_bytes(), 0
+        for where, value in leaves(json.loads(original)[part], (part,)):
+            known = CONFIG_KEYS.get(where[-1]) if file == "config.json" else None
+            if file == "config.json" and (known is None or known == value):
+                continue
+            if file != "config.json" and type(value) not in (bool, float):
+                continue
+            rewritten(folder / file, where, changed(value) if known is None else known)
+            assert (image_identity_of(folder) != before) is is_of_images, where
+            tried += 1
+            (folder / file).write_bytes(original)
+        assert tried, part
+    embedder.processor.tokenizer.add_tokens(["unheard-of"])
+    assert image_identity(embedder.model, embedder.processor) == before
+
+
+@pytest.mark.parametrize("make", ["make_mla", "make_mla_student", "make_ridge"])
+def test_images_stay_when_languages_are_added(make, make_mla, request, tmp_path):
+    """The image tower of a model that acquired languages is that of its base, to the bit, and so is its identity."""
+    base, base_processor = make_mla()[0].unload(), make_mla()[1]
+    model, processor = request.getfixturevalue(make)()
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "model")
+    loaded = Embedder.from_pretrained(tmp_path / "model")
+    before = image_identity(base, base_processor)
+    assert image_identity(loaded.model, loaded.processor) == before != model_identity(base, base_processor)
+    assert index_identity(base, base_processor) == f"{model_identity(base, base_processor)}-{before}"
+    images = [torch.randint(0, 256, (30, 40, 3), dtype=torch.uint8).numpy() for _ in range(3)]
+    of_base = Embedder(base, base_processor).encode_image(images)
+    assert (loaded.encode_image(images) == of_base).all()
+    with torch.no_grad():
+        next(model.native_model.vision_model.parameters()).view(-1)[0] += 1
+    assert image_identity(model, processor) != before
+
+
+def test_a_glossary_that_is_corrected_leaves_the_images(make_ridge, tmp_path):
+    for part in make_ridge(glossaries=True):
+        part.save_pretrained(tmp_path)
+    before, of_all = image_identity_of(tmp_path), identity_of(tmp_path)
+    glossary = tmp_path / "glossary.tsv"
+    glossary.write_text(glossary.read_text("utf-8").replace("dog", "hound"), "utf-8")
+    assert image_identity_of(tmp_path) == before and identity_of(tmp_path) != of_all
+
+
+def test_images_of_unknown_code_depend_on_the_whole_model(clip_parts):
+    model, processor = clip_parts
+    tower = type("Tower", (type(model.vision_model),), {})._from_config(model.vision_model.config)  # of this file
+    whole = copy.deepcopy(model)
+    whole.vision_model = tower
+    assert image_identity(whole, processor) == index_identity(whole, processor) == model_identity(whole, processor)
+
+
+def test_images_of_one_tower_depend_on_the_whole_model(make_smalr):
+    model, processor = make_smalr()
+    assert image_identity(model, processor) == model_identity(model, processor)
+
+
 @pytest.mark.parametrize("make", ["make_smalr", "make_liwe"])
 def test_words_count(make, request):
     model, processor = request.getfixturevalue(make)()
@@ -216,6 +299,13 @@ def test_the_version_of_the_code_counts(make_mural, monkeypatch):
         ("w-s-c", "v-s-c", False, False),
         ("w", "v-s-c", False, False),
         ("v", "w", False, False),
+        ("w-s-c-i-j-k", "v-t-d-i-j-k", True, False),  # of images, by another model with the same image tower
+        ("w-s-c-i-j-k", "v-t-d-i-j-l", True, True),
+        ("w-s-c-i-j-k", "w-s-c-h-j-k", False, False),
+        ("w-s-c-i-j-k", "v-t-d-i-h-k", False, False),
+        ("w-s-c", "w-s-c-i-j-k", True, False),
+        ("w-s-c", "v-s-c-i-j-k", False, False),
+        ("w", "w-s-c-i-j-k", True, True),
     ],
 )
 def test_identities_of_earlier_versions_pass_with_a_warning(stored, found, same, warned, caplog):

@@ -26,7 +26,7 @@ from babelens.configuration.errors import (
     ModelKindError,
     SaveError,
 )
-from babelens.configuration.identity import model_identity
+from babelens.configuration.identity import index_identity
 from babelens.configuration.locks import locked
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files, write_info
@@ -83,7 +83,7 @@ def test_every_source_gives_the_same_embeddings(embedder, tmp_path):
     assert [pq.read_metadata(file).num_rows for file in shard_files(tmp_path / "out" / "folder")] == [3, 3, 2]
     info = read_info(tmp_path / "out" / "folder")
     assert (info.model, info.dimension, info.dtype) == ("tiny", 16, "float32")
-    assert info.fingerprint == model_identity(embedder.model, embedder.processor)
+    assert info.fingerprint == index_identity(embedder.model, embedder.processor)
 
 
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
