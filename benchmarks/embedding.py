@@ -12,7 +12,6 @@ import multiprocessing
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models
 from transformers import CLIPConfig, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from turns import seconds
 
 from babelens import Embedder
 from babelens.inference.streaming.job import EmbeddingJob
@@ -105,12 +105,6 @@ def write_tars(folder: Path, files: list[bytes]) -> None:
                 member = tarfile.TarInfo(f"{number:06}.jpg")
                 member.size = len(file)
                 tar.addfile(member, io.BytesIO(file))
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def report(rates: dict[str, list[float]]) -> None:

@@ -29,7 +29,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoImageProcessor, AutoModel, CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from turns import Clock, seconds
+from turns import Clock, by_turns
 
 from babelens import Embedder, SmalrModel, SmalrProcessor
 from babelens.cli.starting import keep_freed_memory
@@ -84,12 +84,7 @@ def main(
 
 def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: Clock) -> None:
     """Prints a table of sides that took turns; the first side is compared with each other one."""
-    for side in sides.values():
-        side()
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            taken[name].append(seconds(side, clock))
+    taken = by_turns(sides, rounds, clock)
     print(f"| {what} | a second | time beside {next(iter(sides))}'s |\n|---|---|---|")
     own, *_ = taken.values()
     for name, values in taken.items():

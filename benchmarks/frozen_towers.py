@@ -8,16 +8,13 @@ gradients, the activations that a step keeps for its backward pass, and the time
 of its ratio to a step that trains all, by turns in one process.
 """
 
-import platform
 import tempfile
 from typing import Annotated, Any
 
-import numpy as np
 import torch
-import transformers
 import typer
 from gradient_caching import IMAGE_TEXT, make_batch, make_trainer
-from turns import ratios
+from turns import machine, quartiles, ratios
 
 from babelens import MuralConfig, MuralModel
 
@@ -81,8 +78,7 @@ def main(
 ) -> None:
     """Measure each choice and print a table."""
     torch.set_num_threads(threads)
-    print(f"{platform.processor() or platform.machine()}, {threads} threads, torch {torch.__version__}, ", end="")
-    print(f"transformers {transformers.__version__}; batch {batch_size}, {rounds} rounds\n")
+    print(f"{machine(threads)}; batch {batch_size}, {rounds} rounds\n")
     print("| towers | trained, million | gradients and AdamW, MB | activations, MB | time of a step |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
@@ -90,8 +86,7 @@ def main(
         print(_row("both: all", every, "1"))
         for name, towers in CHOICES.items():
             training = Training(towers, batch_size, folder)
-            low, middle, high = np.quantile(ratios(training.step, every.step, rounds), (0.25, 0.5, 0.75))
-            print(_row(name, training, f"{middle:.2f} ({low:.2f}–{high:.2f})"), flush=True)
+            print(_row(name, training, quartiles(ratios(training.step, every.step, rounds))), flush=True)
 
 
 def _row(name: str, training: Training, time: str) -> str:

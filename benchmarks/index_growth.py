@@ -2,7 +2,6 @@
 
     python benchmarks/index_growth.py measure --engine exact --sizes 10000,100000,1000000
     python benchmarks/index_growth.py measure --engine ivf-pq --sizes 100000,1000000 --kind clustered
-    python benchmarks/index_growth.py draw
 
 Vectors are drawn block by block, so that none of them need to be in memory: `random` ones are uniform on the sphere,
 where approximate search is hardest; `clustered` ones are a mixture of Gaussians in 64 dimensions, with a centre for
@@ -37,8 +36,11 @@ LATENT, SPREAD, NOISE, PER_CENTER = 64, 0.7, 0.05, 1000
 QUERIES = 20
 MEBIBYTE = 2**20
 RESULTS = Path("index-growth.jsonl")
-PLOT = Path("index-growth.png")
 SCHEMA = pa.schema([("id", pa.string()), ("width", pa.int32())])
+HEADINGS = (
+    "| engine | vectors | number | build, processor s | build MiB | disk MiB | query ms | with filter ms | search MiB "
+    "| recall@10 |"
+)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -160,6 +162,7 @@ def measure(
     results: Annotated[Path, typer.Option(help="The file that results are appended to.")] = RESULTS,
 ) -> None:
     """Build, search and delete an index of each size; print a row of the table for each."""
+    print(f"{HEADINGS}\n|{(HEADINGS.count('|') - 1) * '---|'}")
     given = {"--ef-search": ef_search, "--nprobe": nprobe, "--refine": refine}
     settings = [str(word) for option, value in given.items() if value for word in (option, value)]
     for size in map(int, sizes.split(",")):
@@ -197,46 +200,6 @@ def table_row(row: dict) -> str:
         f"{row['recall']:.3f}",
     ]
     return f"| {' | '.join(cells)} |"
-
-
-@app.command()
-def draw(
-    results: Annotated[Path, typer.Option(help="The file with results.")] = RESULTS,
-    plot: Annotated[Path, typer.Option(help="Output file of the plot.")] = PLOT,
-) -> None:
-    """Print the table of all results, and draw time and memory against the number of vectors."""
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    print(
-        "| engine | vectors | number | build, processor s | build MiB | disk MiB | query ms | with filter ms "
-        "| search MiB | recall@10 |\n|---|---|---|---|---|---|---|---|---|---|"
-    )
-    for row in rows:
-        print(table_row(row))
-    panels = {
-        "build_processor": "build, processor seconds",
-        "ms": "a query, ms",
-        "search_mebibytes": "memory of a search, MiB",
-    }
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(13, 4), layout="constrained")
-    for axes, (name, title) in zip(all_axes, panels.items(), strict=True):
-        for index, engine in enumerate(dict.fromkeys(row["engine"] for row in rows)):
-            for kind, style in {"random": "o-", "clustered": "s--"}.items():
-                points = [
-                    (row["size"], row[name])
-                    for row in rows
-                    if row["engine"] == engine and row["kind"] == kind and not row["settings"] and row[name]
-                ]
-                if points:
-                    axes.loglog(
-                        *zip(*sorted(points), strict=True), style, color=f"C{index}", label=f"{engine}, {kind}"
-                    )
-        axes.set(title=title, xlabel="vectors")
-        axes.grid(alpha=0.3)
-    figure.legend(*all_axes[1].get_legend_handles_labels(), loc="outside right upper")
-    figure.savefig(plot, dpi=110)
-    print(f"\nwrote {plot.name}")
 
 
 if __name__ == "__main__":

@@ -6,20 +6,17 @@ Models have the shapes of CLIP ViT-B/32 and of M-BERT's table, with random weigh
 turns in one process; printed are medians of the ratio over the rounds, with quartiles.
 """
 
-import platform
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
-import transformers
 import typer
 from torch import Tensor
 from transformers import CLIPModel
-from turns import Step, ratios
+from turns import Step, machine, quartiles, ratios
 
 from babelens import MlaConfig, MlaModel
 from babelens.modeling.encoding import evaluation_mode
@@ -39,14 +36,12 @@ def main(
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     costs = Costs(batch_size, tokens)
-    print(f"{platform.processor() or platform.machine()}, {threads} threads, torch {torch.__version__}, ", end="")
-    print(f"transformers {transformers.__version__}; batch {batch_size}, {tokens} tokens, {rounds} rounds\n")
+    print(f"{machine(threads)}; batch {batch_size}, {tokens} tokens, {rounds} rounds\n")
     clock = time.process_time if threads == 1 else time.perf_counter  # other work on the machine does not count
     print(f"| compared | ratio (quartiles), {'processor' if threads == 1 else 'wall-clock'} time |\n|---|---|")
     for title, one, other in costs.comparisons():
         if only in title:
-            low, middle, high = np.quantile(ratios(one, other, rounds, clock), [0.25, 0.5, 0.75])
-            print(f"| {title} | {middle:.3f} ({low:.3f}–{high:.3f}) |", flush=True)
+            print(f"| {title} | {quartiles(ratios(one, other, rounds, clock), 3)} |", flush=True)
     print(f"\nAdapter of one language without the shared embedding: {costs.adapter_megabytes():.2f} MB on disk")
 
 

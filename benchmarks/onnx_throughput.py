@@ -19,7 +19,7 @@ import torch
 import typer
 from torch import Tensor, nn
 from transformers import BertConfig, CLIPConfig, CLIPModel
-from turns import Step, seconds
+from turns import Step, by_turns, quartiles
 
 from babelens import MuralConfig, MuralModel
 from babelens.inference.onnx.graph_folder import open_graph
@@ -63,10 +63,8 @@ def main(
                 steps: dict[str, Step] = {"torch": lambda module=module, inputs=inputs: module(inputs)}
                 for name, session in sessions.items():
                     steps[name] = lambda session=session, arrays=arrays: session.run(None, arrays)
-                taken = times(steps, rounds)
-                columns = [f"{np.median(taken['torch'] / taken[name]):.2f}" for name in PRECISIONS]
-                quartiles = [np.quantile(taken["torch"] / taken[name], [0.25, 0.75]) for name in PRECISIONS]
-                cells = [f"{c} ({low:.2f}–{high:.2f})" for c, (low, high) in zip(columns, quartiles, strict=True)]
+                taken = by_turns(steps, rounds, time.process_time)
+                cells = [quartiles(taken["torch"] / taken[name]) for name in PRECISIONS]
                 rate = size / np.median(taken["torch"])
                 print(f"| {title}, {size} | {rate:.1f} | {' | '.join(cells)} |", flush=True)
 
@@ -85,14 +83,6 @@ def made(tower: str, size: int, tokens: int) -> dict[str, Tensor]:
         return {"pixel_values": torch.randn(size, 3, 224, 224)}
     ids = torch.randint(3, 30000, (size, tokens))
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
-
-def times(steps: dict[str, Step], rounds: int) -> dict[str, np.ndarray]:
-    """Processor time of each step in each round, in seconds, by turns, after one that is not timed."""
-    for step in steps.values():
-        step()
-    turns = [{name: seconds(step, time.process_time) for name, step in steps.items()} for _ in range(rounds)]
-    return {name: np.array([turn[name] for turn in turns]) for name in steps}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emoji_rows import Experiment, spread
+from rows import Experiment, spread
 
 METRIC = "t2i_r10"  # a text finds its image among the first ten, in percent
 NATIVE = "en"
@@ -47,7 +47,7 @@ class Photos(Experiment):
 
     given: Any = field(default=None)
 
-    def run_settings(self, row: str, seed: int) -> list[str]:
+    def settings_of(self, row: str, seed: int) -> list[str]:
         given = self.given
         pairs = [[NATIVE, tag] for tag in given.translated]
         own = {
@@ -86,7 +86,7 @@ class Photos(Experiment):
             },
         }[row]
         settings = own if row.startswith("rc3") else own | {"validation.source": given.validation}
-        return [*super().run_settings(row, seed), *(f"{name}={value}" for name, value in settings.items())]
+        return [f"{name}={value}" for name, value in settings.items()]
 
     def _towers(self, text: str) -> dict[str, Any]:
         return {"model.image": self.given.image, "model.text": text}
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("runs/photos"))
     given = parser.parse_args()
-    photos = Photos("photos", given.output, report_name="validation.json", given=given)
+    photos = Photos(given.output, "photos/{}", report_name="validation.json", given=given)
     for seed in given.seeds:
         for row in given.rows:
             photos.train(row, seed)

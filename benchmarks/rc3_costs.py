@@ -7,11 +7,10 @@ inputs are as long as an image with its text. A second mBART step reads the same
 and decoder, and has none of its losses: what is left above 1 is RC3's own, images and losses. Last, each loss
 encodes what it needs, which ends at the same loss. All steps go forward, backward and through AdamW.
 
-Printed are medians of the ratio over the rounds, with quartiles, in processor time. In a round, the two sides of every
-ratio come one after the other.
+Printed are medians of the ratio over the rounds, with quartiles, in processor time. The two sides of every ratio take
+turns.
 """
 
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +18,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import transformers
 import typer
 from torch import Tensor
 from transformers import MBartConfig, MBartForConditionalGeneration
-from turns import Step, seconds
+from turns import Step, machine, quartiles, ratios
 
 from babelens import Rc3Config, Rc3ForPreTraining, load_preset
 from babelens.configuration.configuration_rc3 import PARALLEL, STRICT, WEAK
@@ -79,8 +77,7 @@ def main(
 ) -> None:
     """Measure the ratios and print them as tables."""
     torch.set_num_threads(threads)
-    print(f"{platform.processor() or platform.machine()}, {threads} threads, torch {torch.__version__}, ", end="")
-    print(f"transformers {transformers.__version__}; {rounds} rounds")
+    print(f"{machine(threads)}; {rounds} rounds")
     for title, given in sizes().items():
         torch.manual_seed(0)
         costs = Costs(given)
@@ -90,17 +87,10 @@ def main(
             f"{given.batch_size} examples of each data set, {given.regions} regions, "
             f"{config.patches_per_image} patches, texts of {given.words} tokens\n"
         )
-        compared = costs.comparisons()
-        for one, other in compared.values():  # a turn of each that does not count
-            one(), other()
-        turns = [
-            {
-                title: seconds(one, time.process_time) / seconds(other, time.process_time)
-                for title, (one, other) in compared.items()
-            }
-            for _ in range(rounds)
-        ]
-        print(costs.table({title: [turn[title] for turn in turns] for title in compared}), flush=True)
+        found = {
+            title: ratios(one, other, rounds, time.process_time) for title, (one, other) in costs.comparisons().items()
+        }
+        print(costs.table(found), flush=True)
 
 
 class EachForItself(Rc3ForPreTraining):
@@ -221,7 +211,7 @@ class Costs:
 
         return step
 
-    def table(self, found: dict[tuple[str, str], list[float]]) -> str:
+    def table(self, found: dict[tuple[str, str], np.ndarray]) -> str:
         """What was found for each of the comparisons."""
         lines = [
             "| step | rows: with image, text alone, decoder | / mBART, the batch | / mBART, the same rows |",
@@ -229,11 +219,11 @@ class Costs:
         ]
         for objective in OBJECTIVES:
             rows = np.sum(list(self.passes(objective).values()), axis=0) // self.given.batch_size
-            cells = [_quartiles(found[objective, other]) for other in ("batch", "rows")]
+            cells = [quartiles(found[objective, other]) for other in ("batch", "rows")]
             lines.append(f"| {objective} | {' + '.join(map(str, rows))} | {' | '.join(cells)} |")
         lines.append(
             f"\nAll four, each loss encoding what it needs, {_SEPARATE_ROWS} rows / shared rows: "
-            + _quartiles(found["separate", "shared"])
+            + quartiles(found["separate", "shared"])
         )
         return "\n".join(lines)
 
@@ -294,11 +284,6 @@ def tokens(given: Sizes, count: int, length: int) -> dict[str, Tensor]:
     ids = torch.randint(first_word, config.vocab_size, (count, length))
     ids[:, 0], ids[:, -1] = config.bos_token_id, config.language_token_ids[0]
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
-
-def _quartiles(values: list[float]) -> str:
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ CHECKOUT = Path(__file__).parents[2]
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(CHECKOUT / "benchmarks")
-    return importlib.import_module("smalr_parameters")
+    return importlib.import_module("smalr")
 
 
 def test_ten_languages_in_twenty_million_parameters(benchmark):

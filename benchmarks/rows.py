@@ -1,0 +1,118 @@
+"""Experiments of several rows and seeds: a row is a recipe, or what settings make of one; it is trained once for each
+seed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from babelens.evaluation.comparison import spread as spread
+
+# Options of the scripts that train rows.
+Output = Annotated[Path, typer.Option(help="Output folder of the runs; one that is there is not trained again.")]
+Seeds = Annotated[str, typer.Option(help="Comma-separated list.")]
+Rows = Annotated[str, typer.Option(help="Comma-separated list; default: all.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Keys of every run's recipe, such as `training.max_steps=10`.")
+]
+OnlyTable = Annotated[bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs in `output/<row>-<seed>`; one that is there is not trained again.
+
+    Args:
+        output: folder of the runs.
+        recipe: the recipe of a row, in which `{}` stands for the row's name, such as `emoji/mla/{}`.
+        settings: keys of the recipe, as for `babelens train --set`; or a function from a row and a seed to them.
+        report_name: of the file with a run's results; by default the emoji benchmark's answers.
+    """
+
+    output: Path
+    recipe: str
+    settings: Sequence[str] | Callable[[str, int], Sequence[str]] = ()
+    report_name: str = "emoji.json"
+
+    def folder(self, row: str, seed: int) -> Path:
+        return self.output / f"{row}-{seed}"
+
+    def train_all(
+        self, rows: Iterable[str], seeds: Iterable[int], shared: Mapping[str, tuple[str, str]] | None = None
+    ) -> None:
+        """Trains rows, seed by seed.
+
+        Args:
+            rows: their names.
+            seeds: the seeds.
+            shared: a row -> (another row, a stage): it begins behind this stage, as the other row has trained it with
+                the same seed.
+        """
+        rows = list(rows)
+        for seed in seeds:
+            for row in rows:
+                if shared and row in shared:
+                    self._give_stage(*shared[row], row, seed)
+                self.train(row, seed)
+
+    def _give_stage(self, source: str, stage: str, row: str, seed: int) -> None:
+        learned, target = self._finished(source, seed, stage), self._finished(row, seed, stage)
+        if not learned.is_dir():  # a run of this stage alone
+            learned = self.folder(source, seed)
+        if not target.is_dir():
+            target.mkdir(parents=True)
+            for name in ("config.json", "model.safetensors"):
+                shutil.copy(learned / name, target)
+
+    def _finished(self, row: str, seed: int, stage: str) -> Path:
+        """Where a run keeps the model that a stage ended with."""
+        return self.folder(row, seed) / "checkpoints" / stage / "finished"
+
+    def train(self, row: str, seed: int) -> None:
+        output = self.folder(row, seed)
+        if (output / "README.md").is_file():  # a run ends with its card
+            return
+        settings = [f"training.seed={seed}", *self.settings_of(row, seed)]
+        changes = [part for each in settings for part in ("--set", each)]
+        command = [sys.executable, "-m", "babelens", "train", self.recipe.format(row), "--resume", *changes]
+        self.run([*command, "--output", str(output)], output)
+
+    def settings_of(self, row: str, seed: int) -> Sequence[str]:
+        """Keys of the recipe that a run changes."""
+        return self.settings(row, seed) if callable(self.settings) else self.settings
+
+    def run(self, command: list[str], output: Path) -> None:
+        """Runs the command that trains a model in `output`."""
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def report(self, row: str, seed: int) -> dict[str, Any] | None:
+        """What a run's `evaluation/` says, or None while it says nothing."""
+        file = self.folder(row, seed) / "evaluation" / self.report_name
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+    def reports(self, row: str, seeds: Iterable[int]) -> list[dict[str, Any]]:
+        """Those of the seeds that have been trained."""
+        return [report for seed in seeds if (report := self.report(row, seed)) is not None]
+
+
+def chosen(given: str, known: Iterable[str]) -> list[str]:
+    """The rows of an option, in the order in which they are known; all for an empty one."""
+    names = list(known)
+    return sorted(given.split(","), key=names.index) if given else names
+
+
+def numbers(given: str) -> list[int]:
+    """The numbers of an option."""
+    return [int(number) for number in given.split(",")]
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose columns but the first are numbers."""
+    lines = [f"| {' | '.join(headings)} |", "|---|" + "--:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
