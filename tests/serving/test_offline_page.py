@@ -204,6 +204,10 @@ def test_a_page_searches_without_a_server(taught, photos, tmp_path):
         page.type(MIRRORED[0])
         page.run("choose('uk'), ask()")
         page.wait_for("document.getElementById('status').textContent.includes('best first')")
+        page.run("query.value = 'ї'.repeat(600), ask()")  # as the command line warns of texts that are cut
+        page.wait_for("document.getElementById('status').textContent.startsWith('Only the beginning of the text')")
+        page.run(f"query.value = {MIRRORED[0]!r}, ask()")
+        page.wait_for("!document.getElementById('status').textContent.startsWith('Only')")
         best = page.run(f"search({MIRRORED[0]!r}, 'uk')")[0][0]
         assert page.run("document.querySelector('#results .file').textContent") == names[best]
         page.run("document.querySelector('#results button').click()")

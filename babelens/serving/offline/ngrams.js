@@ -1,7 +1,8 @@
 // Reads texts as `processing/processing_ridge.py` and `modeling/modeling_ridge.py` do, to the last character: a text
 // is its character n-grams, hashed into rows. Every row has a vector, of which the page keeps two bits a value.
 
-const SPACE = 32, MOST_CHARACTERS = 512;
+const SPACE = 32;
+export const MOST_CHARACTERS = 512;
 const PRIME = 2147483647, FACTOR = 1000003, SALT = 7919; // products stay below 2^53, and so exact
 const SPACES = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u; // where Python splits
 const LEVELS = [-1.51, -0.4528, 0.4528, 1.51]; // the four values that cost a normal distribution least
@@ -9,12 +10,12 @@ const LEVELS = [-1.51, -0.4528, 0.4528, 1.51]; // the four values that cost a no
 /** The code points of a text in lower case and compatible form, with a space at both ends and between words. */
 export function charactersOf(text) {
   const words = text.normalize("NFKC").toLowerCase().split(SPACES).filter(Boolean);
-  return Array.from(` ${words.join(" ")} `, (each) => each.codePointAt(0)).slice(0, MOST_CHARACTERS);
+  return Array.from(` ${words.join(" ")} `, (each) => each.codePointAt(0));
 }
 
 /** How often each row is hit by the n-grams of a text: a Map from row to count. */
 export function rowsOf(text, { rows, shortest, longest }) {
-  const characters = charactersOf(text), counts = new Map();
+  const characters = charactersOf(text).slice(0, MOST_CHARACTERS), counts = new Map();
   for (let size = shortest; size <= longest; size++) {
     for (let start = 0; start + size <= characters.length; start++) {
       const last = characters[start + size - 1]; // 0 is what the model pads with

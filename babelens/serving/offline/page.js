@@ -2,7 +2,7 @@
 // language calls `learned` with its map. Plain scripts, because browsers refuse modules and fetches from a folder.
 
 import { gloss, readGlossary } from "./glossary.js";
-import { embed, glossed, unpack, unpackWords } from "./ngrams.js";
+import { MOST_CHARACTERS, charactersOf, embed, glossed, unpack, unpackWords } from "./ngrams.js";
 import { likelyLanguages, nameOf } from "./languages.js";
 import { say, sayAll } from "./strings.js";
 
@@ -158,7 +158,9 @@ async function ask() {
     const found = await search(text, tag);
     if (query.value.trim() !== text || language.value !== tag) return; // a later search has begun
     showExample();
-    show(found, say("many", { of: `“${text}”`, n: found.length }));
+    const isCut = charactersOf(text).length > MOST_CHARACTERS;
+    const sentence = say("many", { of: `“${text}”`, n: found.length });
+    show(found, isCut ? `${say("cut", { n: MOST_CHARACTERS })} ${sentence}` : sentence);
   } catch (error) {
     status.textContent = error.message;
   }

@@ -16,6 +16,7 @@ const STRINGS = {
     count: "{n} images, searched with {model}", noImage: "This file is not an image.",
     tooLarge: "The image is too large: {n} MiB are allowed.", gone: "The server does not answer. Is it still running?",
     status: "The server answered with status {n}.",
+    cut: "Only the beginning of the text is read, some {n} characters.",
   },
   de: {
     title: "Bildersuche", skip: "Zu den Ergebnissen", query: "Beschreiben Sie die Bilder", language: "Sprache der Beschreibung",
@@ -31,6 +32,7 @@ const STRINGS = {
     count: "Bilder: {n}, gesucht mit {model}", noImage: "Diese Datei ist kein Bild.",
     tooLarge: "Das Bild ist zu groß: Erlaubt sind {n} MiB.", gone: "Der Server antwortet nicht. Läuft er noch?",
     status: "Der Server antwortete mit Status {n}.",
+    cut: "Gelesen wird nur der Anfang des Textes, rund {n} Zeichen.",
   },
   es: {
     title: "Buscar imágenes", skip: "Ir a los resultados", query: "Describa las imágenes", language: "Idioma de la descripción",
@@ -46,6 +48,7 @@ const STRINGS = {
     count: "Imágenes: {n}, buscadas con {model}", noImage: "Este archivo no es una imagen.",
     tooLarge: "La imagen es demasiado grande: se permiten {n} MiB.", gone: "El servidor no responde. ¿Sigue en marcha?",
     status: "El servidor respondió con el estado {n}.",
+    cut: "Solo se lee el comienzo del texto, unos {n} caracteres.",
   },
   fr: {
     title: "Recherche d’images", skip: "Aller aux résultats", query: "Décrivez les images", language: "Langue de la description",
@@ -61,6 +64,7 @@ const STRINGS = {
     count: "Images : {n}, cherchées avec {model}", noImage: "Ce fichier n’est pas une image.",
     tooLarge: "L’image est trop grande : {n} Mio sont permis.", gone: "Le serveur ne répond pas. Est-il encore lancé ?",
     status: "Le serveur a répondu par l’état {n}.",
+    cut: "Seul le début du texte est lu, environ {n} caractères.",
   },
   pl: {
     title: "Wyszukiwanie obrazów", skip: "Przejdź do wyników", query: "Opisz obrazy", language: "Język opisu",
@@ -76,6 +80,7 @@ const STRINGS = {
     count: "Obrazy: {n}, wyszukiwane modelem {model}", noImage: "Ten plik nie jest obrazem.",
     tooLarge: "Obraz jest za duży: dozwolone {n} MiB.", gone: "Serwer nie odpowiada. Czy nadal działa?",
     status: "Serwer odpowiedział stanem {n}.",
+    cut: "Czytany jest tylko początek tekstu, około {n} znaków.",
   },
   uk: {
     title: "Пошук зображень", skip: "До результатів", query: "Опишіть зображення", language: "Мова опису",
@@ -91,6 +96,7 @@ const STRINGS = {
     copies: "{file} (файлів: {n})", count: "Зображення: {n}, пошук моделлю {model}", noImage: "Цей файл не є зображенням.",
     tooLarge: "Зображення завелике: дозволено {n} МіБ.", gone: "Сервер не відповідає. Чи він ще працює?",
     status: "Сервер відповів статусом {n}.",
+    cut: "Читається лише початок тексту, приблизно {n} символів.",
   },
 };
 
