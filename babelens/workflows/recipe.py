@@ -155,8 +155,8 @@ class DataSource:
             RecipeError: if an option that has no default is missing.
         """
         for name, parameter in inspect.signature(self.loader(translations=translations)).parameters.items():
-            named = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-            if named and name not in self.options:
+            is_needed = parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty
+            if is_needed and name not in self.options:
                 raise RecipeError(f"options.{name}: {self.source} needs it")
         return self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
 

@@ -198,6 +198,7 @@ _SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
 
 _NAMES = {
     str: "a text",
+    Path: "a text",
     int: "a whole number",
     float: "a number",
     bool: "true or false",

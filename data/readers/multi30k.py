@@ -19,11 +19,13 @@ from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_texts
 from .task_files import image_path, task_dataset
 
+_SPLITS = {"validation": "val", "test": "test_2016_flickr"}
+
 
 def load_multi30k(
     folder: str | Path,
-    split: str,
-    languages: list[str] | tuple[str, ...],
+    split: str = "train",
+    languages: list[str] | tuple[str, ...] = ("en", "de", "fr", "cs"),
     *,
     described: list[str] | tuple[str, ...] = (),
     images: str | Path | None = None,
@@ -35,7 +37,7 @@ def load_multi30k(
     Args:
         folder: the folder of the files above; or the folder `task1` of the repository, in which the sentences are in
             `raw` and the names of the images in `image_splits`; or the folder that holds `task1` and `task2`.
-        split: the split, as in the names of the files.
+        split: the split, as in the names of the files; `validation` and `test` are `val` and `test_2016_flickr`.
         languages: the languages to read.
         described: those of them in which the five descriptions of task 2 are read instead of the sentence of task 1.
             The retrieval of the papers has `["en", "de"]` here, beside one sentence in French and Czech. Descriptions
@@ -54,6 +56,7 @@ def load_multi30k(
         ...     "data", "test_2016_flickr", ["en", "de", "fr", "cs"], described=["en", "de"], images="flickr30k"
         ... )
     """
+    split = _SPLITS.get(split, split)
     tags = normalize_languages(list(languages))
     five = normalize_languages(list(described)) if described else []
     if absent := [tag for tag in five if tag not in tags]:

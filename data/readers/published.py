@@ -9,6 +9,7 @@ A reader refuses what is not its layout, and says what it found.
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -142,33 +143,6 @@ def _rows(
 
 Corpus: TypeAlias = Dataset | IterableDataset
 _WIKIMATRIX = "WikiMatrix."
-_MULTI30K_SPLITS = {"validation": "val", "test": "test_2016_flickr"}
-
-
-def _multi30k(
-    *,
-    folder: str,
-    split: str = "train",
-    languages: list[str] | None = None,
-    described: list[str] | None = None,
-    images: str | None = None,
-) -> Dataset:
-    """Multi30K: one sentence in each language (task 1), or the five descriptions of task 2 in those `described`. The
-    splits `validation` and `test` are `val` and `test_2016_flickr` of its files."""
-    split = _MULTI30K_SPLITS.get(split, split)
-    return load_multi30k(
-        folder, split, languages or ["en", "de", "fr", "cs"], described=described or (), images=images
-    )
-
-
-def _flickr30k(*, folder: str, split: Split = "train") -> Dataset:
-    """Flickr30K with Karpathy's `dataset_flickr30k.json`."""
-    return load_flickr30k(folder, split)
-
-
-def _coco(*, folder: str, split: Split = "train", captions: list[CocoTexts] | None = None) -> Dataset:
-    """MSCOCO with Karpathy's `dataset_coco.json`, and STAIR, COCO-CN, AI-Hub's Korean and YJ Captions."""
-    return load_coco(folder, split, captions=captions)
 
 
 def _wit(
@@ -202,41 +176,8 @@ def _wit(
     )
 
 
-def _cc3m(
-    *,
-    folder: str,
-    languages: list[str] | None = None,
-    split: str = "train",
-    images: str | None = None,
-    image_ids: str | None = None,
-    cache_dir: str | None = None,
-) -> Dataset:
-    """Conceptual Captions with UC2's translations."""
-    chosen: dict[str, Any] = {} if languages is None else {"languages": languages}
-    return load_cc3m(folder, split=split, images=images, image_ids=image_ids, cache_dir=cache_dir, **chosen)
-
-
-def _cc12m(*, files: str, streaming: bool = True, check_images: bool = True, cache_dir: str | None = None) -> Corpus:
-    """Conceptual 12M: `cc12m.tsv`, or the archives that img2dataset makes of it."""
-    return load_cc12m(files, streaming=streaming, check_images=check_images, cache_dir=cache_dir)
-
-
-def _cc300k(
-    *,
-    folder: str,
-    languages: list[str] | None = None,
-    images: str | None = None,
-    image_ids: str | None = None,
-    on_missing_image: Literal["error", "skip"] = "error",
-    cache_dir: str | None = None,
-) -> Dataset:
-    """CC300K, MLA's annotations of Conceptual Captions."""
-    given: dict[str, Any] = {} if languages is None else {"languages": languages}
-    given |= {"images": images, "image_ids": image_ids, "on_missing_image": on_missing_image, "cache_dir": cache_dir}
-    return load_cc300k(folder, **given)
-
-
-def _wikimatrix(
+def _sentence_pairs(
+    name: Literal["wikimatrix", "opus"],
     *,
     files: str,
     languages: list[str] | None = None,
@@ -245,42 +186,17 @@ def _wikimatrix(
     streaming: bool = True,
     cache_dir: str | None = None,
 ) -> Corpus:
-    """WikiMatrix's files `WikiMatrix.de-en.tsv.gz`."""
-    found = files_matching(files)
-    if not any(file.name.startswith(_WIKIMATRIX) and file.name.endswith(TABLES) for file in found):
-        raise CorpusError(f"{files}: there is no file such as {_WIKIMATRIX}de-en.tsv.gz; {_holds(files)}")
-    return _bitext(files, languages, min_score, shards, streaming, cache_dir)
-
-
-def _opus(
-    *,
-    files: str,
-    languages: list[str] | None = None,
-    min_score: float | None = None,
-    shards: int = 1,
-    streaming: bool = True,
-    cache_dir: str | None = None,
-) -> Corpus:
-    """OPUS's files: Moses (`de-en.txt.zip`, or the texts in it), and TMX."""
+    """WikiMatrix's files `WikiMatrix.de-en.tsv.gz`; or OPUS's, Moses (`de-en.txt.zip`, or the texts in it) and TMX."""
     found = files_matching(files) or files_matching(f"{files}.*")
-    is_table = any(file.name.endswith(TABLES) for file in found)
-    if is_table or not (is_bitext(files) or any(is_bitext(str(file)) for file in found)):
+    tables = [file.name for file in found if file.name.endswith(TABLES)]
+    if name == "wikimatrix" and not any(table.startswith(_WIKIMATRIX) for table in tables):
+        raise CorpusError(f"{files}: there is no file such as {_WIKIMATRIX}de-en.tsv.gz; {_holds(files)}")
+    if name == "opus" and (tables or not (is_bitext(files) or any(is_bitext(str(file)) for file in found))):
         kinds = ", ".join((*ZIP, *TMX))
         raise CorpusError(
             f"{files}: there is no file of OPUS such as de-en.txt.zip or de-en.tmx.gz ({kinds}), or there are tables "
             f"beside; {_holds(files)}"
         )
-    return _bitext(files, languages, min_score, shards, streaming, cache_dir)
-
-
-def _bitext(
-    files: str,
-    languages: list[str] | None,
-    min_score: float | None,
-    shards: int,
-    streaming: bool,
-    cache_dir: str | None,
-) -> Corpus:
     return load_bitext(
         files, languages=languages, min_score=min_score, shards=shards, streaming=streaming, cache_dir=cache_dir
     )
@@ -309,15 +225,15 @@ def _holds(files: str) -> str:
 
 # Name of a published data set -> its reader. Arguments without a default must be given.
 PUBLISHED: dict[str, Callable[..., Corpus]] = {
-    "multi30k": _multi30k,
-    "flickr30k": _flickr30k,
-    "coco": _coco,
+    "multi30k": load_multi30k,
+    "flickr30k": load_flickr30k,
+    "coco": load_coco,
     "wit": _wit,
-    "cc3m": _cc3m,
-    "cc12m": _cc12m,
-    "cc300k": _cc300k,
-    "wikimatrix": _wikimatrix,
-    "opus": _opus,
+    "cc3m": load_cc3m,
+    "cc12m": load_cc12m,
+    "cc300k": load_cc300k,
+    "wikimatrix": partial(_sentence_pairs, "wikimatrix"),
+    "opus": partial(_sentence_pairs, "opus"),
     "several": _several,
 }
 

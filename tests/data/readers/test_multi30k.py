@@ -43,8 +43,8 @@ def test_plain_files_and_captions_numbered_as_coco(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(task: Path) -> None:
     with pytest.raises(CorpusError, match=r"there is no val\.fr or val\.fr\.gz, here or in raw"):
         load_multi30k(task, "val", ["en", "fr"])
-    with pytest.raises(CorpusError, match=r"there is no test\.txt or test_images\.txt, here or in image_splits"):
-        load_multi30k(task, "test", ["en"])
+    with pytest.raises(CorpusError, match=r"there is no train\.txt or train_images\.txt, here or in image_splits"):
+        load_multi30k(task, "train", ["en"])
     (task / "images" / "1029450589.jpg").unlink()
     with pytest.raises(BadImageError, match=r"val\.txt line 2: there is no image"):
         load_multi30k(task, "val", ["en", "de"], images=task / "images")
