@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 
 from babelens.configuration.identity import (
@@ -20,6 +21,8 @@ from babelens.configuration.identity import (
     remote_state,
 )
 from babelens.inference.embedder import Embedder
+from babelens.modeling.modeling_mla import MlaModel
+from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.modeling.peft_mla.embedding import embedding_digest
 
 
@@ -247,6 +250,20 @@ def test_images_stay_when_languages_are_added(make, make_mla, request, tmp_path)
     with torch.no_grad():
         next(model.native_model.vision_model.parameters()).view(-1)[0] += 1
     assert image_identity(model, processor) != before
+
+
+def test_images_stay_with_an_adapter(clip_folder, make_mla, tmp_path):
+    """Which is a folder of its own beside the base; a LoRA of the image tower is another matter."""
+    base = Embedder.from_pretrained(clip_folder)
+    model = MlaModel.from_native(base.model, languages=["de"], vocab_size=make_mla()[0].config.vocab_size)
+    save_adapter(model, "de", tmp_path / "adapter", base_model=str(clip_folder))
+    make_mla()[1].multilingual_tokenizer.save_pretrained(tmp_path / "adapter")
+    before, adapted = image_identity(base.model, base.processor), Embedder.from_pretrained(tmp_path / "adapter")
+    assert type(adapted.model) is MlaModel
+    assert image_identity(adapted.model, adapted.processor) == before
+    lora = get_peft_model(base.model, LoraConfig(target_modules=r".*vision_model.*q_proj", init_lora_weights=False))
+    lora.save_pretrained(str(tmp_path / "lora"))
+    assert image_identity_of(tmp_path / "lora") != before
 
 
 def test_a_glossary_that_is_corrected_leaves_the_images(make_ridge, tmp_path):
