@@ -1,20 +1,25 @@
-"""LanceDB's side of an index: its connection, its errors, and how rows get into its table and out of it."""
+"""How an index is kept: its folder, LanceDB's connection and errors, and how rows get into its table and out of it."""
 
+import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..configuration.errors import BabelensError, MissingExtraError, SaveError, SearchIndexError
+from ..configuration.errors import BabelensError, FilterError, MissingExtraError, SaveError, SearchIndexError
+from ..configuration.files import atomic_file, remove_unfinished
+from ..configuration.locks import LOCK, locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID
-from .settings import DATABASE
 from .sources import VectorSource
 
 TABLE = "vectors"
+MANIFEST, DATABASE = "index.json", "lance"
+_FORMAT = 3
 
 
 def is_remote(address: str | Path) -> bool:
@@ -46,6 +51,26 @@ def is_one_of(ids: Sequence[str]) -> str:
     """The SQL of the rows with these ids."""
     texts = ", ".join("'" + each.replace("'", "''") + "'" for each in ids)
     return f"({ID} IN ({texts}))"
+
+
+def checked_filter(table: Any, where: str) -> str:
+    """A filter in parentheses, after LanceDB has read it.
+
+    Raises:
+        FilterError: if it is not SQL, names an unknown column, or compares values of different types.
+    """
+    sql = f"({where})"
+    try:
+        table.search().where(sql).explain_plan()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition(", /")[0].partition("SELECT 1 FROM")[0]  # without places in LanceDB's source
+        known = str(error).partition("(sql parser error: ")[2].rstrip(")")
+        hint = "; texts stand in single quotes" if '"' in where else ""
+        raise FilterError(
+            f"{where!r} is not a filter in SQL, such as `width > 500 AND license IN ('cc0', 'cc-by')`: "
+            f"{reason}{known}{hint}"
+        ) from error
+    return sql
 
 
 @contextmanager
@@ -99,3 +124,75 @@ def lance_errors(address: str | Path, *, changes: bool = False) -> Iterator[None
         if changes and "os error" in str(error):
             raise SaveError(f"{address} could not be written, and the index is as before: {error}") from error
         raise SearchIndexError(f"{address}: LanceDB failed: {error}") from error
+
+
+# ---- The folder of an index ----
+# It holds `lance/`, LanceDB's database, and `index.json`, which is written when it is complete.
+#
+# What stands in a folder without `index.json` was left by a build that was killed; the next build removes it. LanceDB
+# itself makes each change of its table complete or leaves no trace of it.
+
+
+def check_index(folder: Path) -> None:
+    """Checks that a folder holds an index that this version reads.
+
+    Raises:
+        SearchIndexError: when the folder has none, a damaged one, or one of another version.
+    """
+    try:
+        number = int(json.loads((folder / MANIFEST).read_text("utf-8"))["format"])
+    except FileNotFoundError:
+        raise SearchIndexError(
+            f"{folder} is not an index: it has no {MANIFEST}; `babelens index build` makes one"
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SearchIndexError(f"{folder / MANIFEST} is damaged: {error!r}") from error
+    if number != _FORMAT:
+        raise SearchIndexError(
+            f"{folder} is an index of another version of babelens: build it anew by `babelens index build`, from the "
+            "embeddings or the images that it was built from"
+        )
+
+
+def check_has_no_index(folder: Path) -> None:
+    """Raises SaveError for a folder that has an index."""
+    if (folder / MANIFEST).is_file():
+        raise SaveError(f"{folder} has an index already: add to it, or choose another folder")
+
+
+@contextmanager
+def new_index_folder(folder: Path) -> Iterator[None]:
+    """Locks a folder for an index to be built, and marks it as complete; after an error, nothing of it is left.
+
+    Raises:
+        SaveError: when the folder has an index or other files, and when another process writes to it.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked_folder(folder):
+            check_has_no_index(folder)
+            remove_unfinished(folder)
+            if others := sorted({entry.name for entry in folder.iterdir()} - {LOCK, DATABASE}):
+                raise SaveError(f"{folder} is not an empty folder; it has {', '.join(others[:3])}: choose another one")
+            shutil.rmtree(folder / DATABASE, ignore_errors=True)
+            try:
+                yield
+                with atomic_file(folder / MANIFEST) as path:
+                    path.write_text(json.dumps({"format": _FORMAT}), encoding="utf-8")
+            except BaseException:
+                shutil.rmtree(folder / DATABASE, ignore_errors=True)
+                raise
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of the files of a folder, in which another process may write at the same time."""
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(path, name)).st_size
+    return size

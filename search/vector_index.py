@@ -24,23 +24,20 @@ from ..configuration.identity import is_same_model
 from ..configuration.locks import locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
 from ..inference.similarity import best_first
-from .filters import filter_sql
-from .lance_table import TABLE, as_vectors, connect, is_one_of, is_remote, lance_errors, rows_of
-from .settings import (
-    DEFAULT_PARAMETERS,
-    DEFAULT_SETTINGS,
-    READS_PARAMETERS,
-    READS_SETTINGS,
-    EngineName,
-    Hit,
-    IndexParameters,
-    IndexStat,
-    SearchSettings,
+from .lance_table import (
+    TABLE,
+    as_vectors,
     check_index,
-    engine_named,
+    checked_filter,
+    connect,
     folder_bytes,
+    is_one_of,
+    is_remote,
+    lance_errors,
     new_index_folder,
+    rows_of,
 )
+from .settings import DEFAULT_SETTINGS, EngineName, Hit, IndexStat, SearchSettings, check_engine
 from .sources import Batch, VectorSource
 
 _FACTS = b"babelens"
@@ -49,38 +46,30 @@ _SCANNED = 50_000  # fewer vectors are found as fast without cells
 _IDS_AT_ONCE = 4096
 _SPARE, _MOST_SPARE = 16, 64  # candidates beside those that are wanted; how many times more there may be
 _ROUNDS, _SAMPLE_RATE = 10, 64
+_LINKS, _LINK_CANDIDATES = 20, 150  # of a vector in the graph of HNSW
 _KEPT_VERSIONS = timedelta(hours=1)  # for processes that still search an earlier one
 
 
-def build_index(
-    address: str | Path,
-    source: VectorSource,
-    engine: EngineName = "exact",
-    parameters: IndexParameters = DEFAULT_PARAMETERS,
-) -> "VectorIndex":
+def build_index(address: str | Path, source: VectorSource, engine: EngineName = "exact") -> "VectorIndex":
     """Makes an index of all vectors of a source.
 
     Args:
         address: a folder that does not exist, or is empty; or the address of an object store.
         source: the vectors.
-        engine: `exact`, `ivf-pq` (formerly `lance`) or `hnsw`.
-        parameters: how the engine is built.
+        engine: `exact`, `ivf-pq` or `hnsw`.
 
     Raises:
         SaveError: if there is an index already, another process builds one there, or the disk is full.
-        SearchIndexError: for an unknown engine, parameters that it does not read, and a source without vectors.
+        SearchIndexError: for an unknown engine, and a source without vectors.
         InputError: as `VectorSource`.
         MissingExtraError: without LanceDB.
 
     Examples:
         >>> index = build_index("photos.index", embeddings_source(Path("photos-embedded")), "ivf-pq")
     """
-    chosen = engine_named(engine)
-    parameters.check(chosen, READS_PARAMETERS[chosen])
-    parameters.search.check(chosen, set(READS_SETTINGS[chosen]))
-    _sub_vectors(source.info.dimension, parameters.sub_vectors)
+    check_engine(engine)
     info = replace(source.info, dtype="float16")
-    facts = json.dumps({"engine": chosen, "info": asdict(info), "parameters": asdict(parameters)})
+    facts = json.dumps({"engine": engine, "info": asdict(info)})
     vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
     schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
     place: Any = nullcontext() if is_remote(address) else new_index_folder(Path(address))
@@ -102,7 +91,7 @@ def open_index(address: str | Path) -> "VectorIndex":
     """Opens the index in a folder, or at an address that LanceDB takes.
 
     Raises:
-        SearchIndexError: when there is none, a damaged one, or one of a former engine.
+        SearchIndexError: when there is none, a damaged one, or one of another version.
         MissingExtraError: without LanceDB.
     """
     if not is_remote(address):
@@ -126,15 +115,13 @@ class VectorIndex:
     Attributes:
         engine: `exact`, `ivf-pq` or `hnsw`.
         info: the model that computed the vectors, and their width.
-        parameters: how it was built.
         schema: the columns `id` and metadata.
     """
 
     def __init__(self, address: str | Path, table: Any) -> None:
         self.address, self._table = address, table
         facts = json.loads(table.schema.metadata[_FACTS])
-        self.engine = engine_named(facts.get("engine", "lance"))
-        self.info, self.parameters = EmbeddingsInfo(**facts["info"]), IndexParameters.from_json(facts["parameters"])
+        self.engine, self.info = facts["engine"], EmbeddingsInfo(**facts["info"])
         self.schema = pa.schema([field for field in table.schema if field.name != EMBEDDING])
 
     # ---- Changes ----
@@ -171,10 +158,10 @@ class VectorIndex:
 
         Raises:
             InputError: for an id that the index does not have; then nothing is deleted.
-            FilterError: for a filter that cannot be read.
+            FilterError: for a filter that LanceDB does not take.
             SaveError: if another process writes to the index, or the disk is full.
         """
-        filters = [] if where is None else [filter_sql(where, self.schema)]
+        filters = [] if where is None else [checked_filter(self._table, where)]
         with self._changing():
             for start in range(0, len(ids), _IDS_AT_ONCE):
                 chunk = list(dict.fromkeys(ids[start : start + _IDS_AT_ONCE]))
@@ -198,9 +185,7 @@ class VectorIndex:
 
     def save(self, address: str | Path, engine: EngineName | None = None) -> "VectorIndex":
         """Writes a copy, without what was deleted, with the same engine or another one; returns the copy."""
-        if engine is None:
-            return build_index(address, self.vectors(), self.engine, self.parameters)  # type: ignore[arg-type]
-        return build_index(address, self.vectors(), engine)
+        return build_index(address, self.vectors(), engine or self.engine)
 
     # ---- Searching ----
 
@@ -217,12 +202,12 @@ class VectorIndex:
         Args:
             queries: vectors of length 1, [n_queries, d], of the model that computed the index.
             top: how many vectors to find for a query.
-            where: only vectors whose metadata fit this filter (`babelens.search.filters`).
+            where: only vectors whose metadata fit this filter, in SQL as LanceDB takes it.
             settings: how thoroughly to search.
 
         Raises:
             ModelMismatchError: for queries of another width.
-            FilterError: for a filter that cannot be read.
+            FilterError: for a filter that LanceDB does not take.
             SearchIndexError: for settings that this engine does not read.
         """
         queries = np.asarray(queries, dtype=np.float32)
@@ -235,13 +220,14 @@ class VectorIndex:
             raise InputError("a query has a value that is not finite")
         if top < 1:
             raise InputError(f"top must be at least 1, got {top}")
-        settings.check(self.engine, set(READS_SETTINGS[self.engine]))
-        sql = None if where is None else filter_sql(where, self.schema)
+        chosen = settings.of_engine(self.engine)
+        sql = None if where is None else checked_filter(self._table, where)
         with lance_errors(self.address):
-            return [self._nearest(query, top, sql, settings) for query in queries]
+            return [self._nearest(query, top, sql, None if settings.exact else chosen) for query in queries]
 
-    def _nearest(self, query: np.ndarray, top: int, sql: str | None, settings: SearchSettings) -> list[Hit]:
-        """The vectors nearest to a query among those that a filter keeps."""
+    def _nearest(self, query: np.ndarray, top: int, sql: str | None, settings: dict[str, int] | None) -> list[Hit]:
+        """The vectors nearest to a query among those that a filter keeps; without settings, or where the engine reads
+        none, by a scan."""
         rows = self._table.count_rows()
         # LanceDB rounds a query to float16: a score is off by at most this much, and near ones are ordered otherwise.
         rounding = 2 * float(np.linalg.norm(query - query.astype(np.float16).astype(np.float32))) + 1e-6
@@ -250,22 +236,21 @@ class VectorIndex:
             search = self._table.search(query, vector_column_name=EMBEDDING).distance_type("dot").limit(limit)
             if sql is not None:
                 search = search.where(sql, prefilter=True)
-            if settings.exact or self.engine == "exact":
+            if not settings:
                 search = search.bypass_vector_index()
             else:  # there are no more cells and candidates than vectors
-                chosen = settings.over(READS_SETTINGS[self.engine] | self.parameters.search.given())
-                search = search.nprobes(max(1, min(chosen.nprobe or 1, rows)))
-                refine = max(1, min(chosen.refine or 1, math.ceil(rows / limit)))
+                search = search.nprobes(max(1, min(settings["nprobe"], rows)))
+                refine = max(1, min(settings["refine"], math.ceil(rows / limit)))
                 search = search.refine_factor(refine)
-                if self.engine == "hnsw":  # which keeps no fewer than are scored again
-                    search = search.ef(max(limit * refine, min(chosen.ef_search or 1, rows)))
+                if "ef_search" in settings:  # HNSW, which keeps no fewer than are scored again
+                    search = search.ef(max(limit * refine, min(settings["ef_search"], rows)))
             found = search.select([*self.schema.names, EMBEDDING, _SCORE]).to_arrow()
             scores = as_vectors(found[EMBEDDING], self.info.dimension).astype(np.float32) @ query
             best = best_first(scores, top)
-            if not settings.exact and self.engine != "exact":
+            if settings:
                 if len(found) >= min(top, rows):
                     break
-                settings = SearchSettings(exact=True)  # what a filter keeps may lie in other cells
+                settings = None  # what a filter keeps may lie in other cells
             else:
                 is_all = len(found) < limit or limit == rows
                 # Beyond that, there are so many copies of an image that any of them will do.
@@ -307,7 +292,6 @@ class VectorIndex:
             self.info.model,
             self.info.fingerprint,
             {field.name: str(field.type) for field in self.schema if field.name != ID},
-            READS_SETTINGS[self.engine] | self.parameters.search.given(),
         )
 
     def check_model(self, fingerprint: str, called: str) -> None:
@@ -335,17 +319,17 @@ class VectorIndex:
         indexed = {column for each in self._table.list_indices() for column in each.columns}
         if ID not in indexed:
             self._table.create_index(ID, config=BTree())
-        count, given = self._table.count_rows(), self.parameters
+        count, width = self._table.count_rows(), self.info.dimension
         if self.engine == "exact" or EMBEDDING in indexed or count < _SCANNED:
             return
         cells: dict[str, Any] = {"distance_type": "dot", "max_iterations": _ROUNDS, "sample_rate": _SAMPLE_RATE}
+        config: Any
         if self.engine == "ivf-pq":  # each cell is trained on at least 40 vectors
-            lists = given.lists or max(1, min(round(2 * count**0.5), count // 40))
-            pieces = _sub_vectors(self.info.dimension, given.sub_vectors)
+            lists = max(1, min(round(2 * count**0.5), count // 40))
+            pieces = width // 2 if width % 2 == 0 else width
             config = IvfPq(num_partitions=lists, num_sub_vectors=pieces, num_bits=4, **cells)
         else:
-            graph = {"m": given.neighbors or 20, "ef_construction": given.ef_construction or 150}
-            config = HnswSq(num_partitions=given.lists, **graph, **cells)
+            config = HnswSq(m=_LINKS, ef_construction=_LINK_CANDIDATES, **cells)
         self._table.create_index(EMBEDDING, config=config)
 
     @contextmanager
@@ -359,16 +343,3 @@ class VectorIndex:
     def _known(self, ids: Sequence[str]) -> set[str]:
         """Those of some ids that the index has."""
         return set(self._table.search().where(is_one_of(ids)).select([ID]).to_arrow()[ID].to_pylist())
-
-
-def _sub_vectors(dimension: int, wanted: int | None) -> int:
-    """The number of pieces that vectors are cut into: a divisor of the dimension.
-
-    Raises:
-        SearchIndexError: for a number that is not one.
-    """
-    if wanted is None:
-        return dimension // 2 if dimension % 2 == 0 else dimension
-    if dimension % wanted:
-        raise SearchIndexError(f"sub_vectors must be a divisor of the dimension {dimension}, got {wanted}")
-    return wanted

@@ -72,27 +72,9 @@ def build(
     images: Images = None,
     model: SourceModel = None,
     engine: Annotated[
-        Literal["exact", "hnsw", "ivf-pq", "lance"],
-        typer.Option(
-            help="`exact` scans all vectors; `ivf-pq` and `hnsw` search the nearest of many cells. `lance` is "
-            "the former name of `ivf-pq`."
-        ),
+        Literal["exact", "hnsw", "ivf-pq"],
+        typer.Option(help="`exact` scans all vectors; `ivf-pq` and `hnsw` search the nearest of many cells."),
     ] = "exact",
-    ef_search: EfSearch = None,
-    nprobe: Nprobe = None,
-    refine: Refine = None,
-    neighbors: Annotated[
-        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=4, rich_help_panel=INDEX_SETTINGS)
-    ] = None,
-    ef_construction: Annotated[
-        int | None,
-        typer.Option(help="hnsw: candidates for the links of a vector.", min=1, rich_help_panel=INDEX_SETTINGS),
-    ] = None,
-    lists: Annotated[int | None, typer.Option(help="Number of cells.", min=1, rich_help_panel=INDEX_SETTINGS)] = None,
-    sub_vectors: Annotated[
-        int | None,
-        typer.Option(help="ivf-pq: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=INDEX_SETTINGS),
-    ] = None,
     samples: Samples = 100,
     truncate_dim: TruncateDim = None,
     skip_bad_images: SkipBadImages = False,
@@ -110,15 +92,12 @@ def build(
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
     begin_work()
-    from ..search.lance_table import library
+    from ..search.lance_table import check_has_no_index, library
     from ..search.queries import measured_recall
-    from ..search.settings import IndexParameters, SearchSettings, check_has_no_index
     from ..search.vector_index import build_index
 
     check_has_no_index(Path(output))  # before images are encoded for it
     library()
-    search = SearchSettings(ef_search, nprobe, refine)
-    parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
     source = _source(
         embeddings,
         images,
@@ -130,7 +109,7 @@ def build(
         trust_remote_code=trust_remote_code,
     )
     began = time.perf_counter()
-    built = build_index(output, source, engine, parameters)
+    built = build_index(output, source, engine)
     facts: dict[str, Any] = {"seconds": round(time.perf_counter() - began, 1)}
     if built.engine != "exact":
         facts |= {"recall@10": measured_recall(built, samples=samples), "samples": samples}
@@ -186,7 +165,7 @@ def delete(
 ) -> None:
     """Delete vectors from an index, by their ids or by a filter.
 
-    `babelens index delete photos.index --where "license == 'unknown'" --compact`
+    `babelens index delete photos.index --where "license = 'unknown'" --compact`
     """
     if not ids and ids_file is None and where is None and not compact:
         raise typer.BadParameter("say what to delete: --id, --ids or --where", param_hint="--id")
@@ -381,8 +360,7 @@ def _show(address: str, stat: "IndexStat", facts: dict[str, Any], as_json: bool)
         typer.echo(json.dumps({"index": address} | asdict(stat) | facts, ensure_ascii=False, indent=2))
         return
     columns = ", ".join(f"{name} ({kind})" for name, kind in stat.columns.items()) or "none"
-    settings = ", ".join(f"{name} {value}" for name, value in stat.settings.items())
-    rows = asdict(stat) | {"bytes": f"{stat.bytes:,}", "columns": columns, "settings": settings or "none"} | facts
+    rows = asdict(stat) | {"bytes": f"{stat.bytes:,}", "columns": columns} | facts
     if "recall@10" in facts:
         rows["recall@10"] = f"{facts['recall@10']:.3f} of the exact scan's results"
     table = Table(title=address, show_header=False)

@@ -224,7 +224,7 @@ Refine = Annotated[
 Where = Annotated[
     str | None,
     typer.Option(
-        help='Only vectors whose metadata fit this filter, such as `width > 500 and license in ["cc0"]`.',
+        help="Only vectors whose metadata fit this filter in SQL, such as `width > 500 AND license = 'cc0'`.",
     ),
 ]
 

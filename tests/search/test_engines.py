@@ -16,7 +16,6 @@ from babelens.configuration.errors import (
     SearchIndexError,
 )
 from babelens.search import (
-    IndexParameters,
     SearchSettings,
     build_index,
     measured_recall,
@@ -81,16 +80,16 @@ def test_a_small_index_finds_what_brute_force_finds(engine, tmp_path, random):
 
 FILTERS = {
     "width > 300": lambda n: n % 7 != 0 and n > 300,
-    "not (width > 300)": lambda n: n % 7 != 0 and n <= 300,
-    "100 <= width < 200 or 480 < width": lambda n: n % 7 != 0 and (100 <= n < 200 or n > 480),
-    "width is None": lambda n: n % 7 == 0,
-    'license == "it\'s mine" and width is not None': lambda n: n % 3 == 1 and n % 7 != 0,
-    'license in ["cc0", "x"]': lambda n: n % 3 == 0,
-    'license not in ["cc0", "x"]': lambda n: n % 3 == 1,
-    'not license in ("cc0",)': lambda n: n % 3 == 1,
-    'license != "cc0"': lambda n: n % 3 == 1,
+    "NOT (width > 300)": lambda n: n % 7 != 0 and n <= 300,
+    "width BETWEEN 100 AND 199 or 480 < width": lambda n: n % 7 != 0 and (100 <= n < 200 or n > 480),
+    "width IS NULL": lambda n: n % 7 == 0,
+    "license = 'it''s mine' AND width IS NOT NULL": lambda n: n % 3 == 1 and n % 7 != 0,
+    "license IN ('cc0', 'x')": lambda n: n % 3 == 0,
+    "license NOT IN ('cc0', 'x')": lambda n: n % 3 == 1,
+    "license LIKE 'it%'": lambda n: n % 3 == 1,
+    "license != 'cc0'": lambda n: n % 3 == 1,
     "id < '000123.jpg'": lambda n: n < 123,
-    "taken >= '1971-01-01'": lambda n: n >= 365,
+    "taken >= date '1971-01-01'": lambda n: n >= 365,
     "width == -1": lambda n: False,
 }
 
@@ -116,22 +115,14 @@ def test_filters_keep_the_same_vectors_in_every_engine(engine, cells, tmp_path, 
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        ("breadth > 3", "not a column of the index; these are: id, width, license, taken"),
-        ("width = 3", "equality is written `==`"),
-        ("width >", "is not a filter"),
-        ("width > 'wide'", "value of another type"),
-        ("license > 3", "value of another type"),
-        ("width in 3", "a list of values"),
-        ("width in []", "a list of values"),
-        ("width in ['a', 3]", "value of another type"),
-        ("width", "a comparison"),
-        ("3", "a comparison"),
-        ("__import__('os').getcwd() == 'x'", "the name of a column"),
-        ("width > license", "of one type"),
-        ("width > True", "value of another type"),
-        ("width > (lambda: 3)()", "a number, a text"),
-        ("width is 3", "None after `is`"),
-        ("taken > 'yesterday'", "yesterday"),
+        ("breadth > 3", "No field named breadth"),
+        ('license = "cc0"', "No field named cc0.*; texts stand in single quotes"),
+        ("width >", "is not a filter in SQL.*Expected"),
+        ("width > 3; DROP TABLE vectors", "is not a filter"),
+        ("width > 'wide'", "could not convert"),
+        ("width", "is not a filter"),
+        ("", "is not a filter"),
+        ("license = '\udcff'", "surrogates"),
     ],
 )
 def test_wrong_filters_are_refused(random, few, where, why):
@@ -155,7 +146,7 @@ def test_very_few_vectors(engine, tmp_path, random):
 def test_an_index_of_which_all_is_deleted(engine, tmp_path, random):
     vectors = unit(random, 20)
     index = build_index(tmp_path / "index", source_of(vectors), engine)
-    assert index.delete(where="width >= 0 or width is None") == 20
+    assert index.delete(where="width >= 0 OR width IS NULL") == 20
     index.compact()
     for opened in (index, open_index(tmp_path / "index")):
         assert opened.stat().vectors == 0 and opened.search(vectors[:1]) == [[]]
@@ -210,7 +201,7 @@ def test_recall_of_the_defaults_on_clustered_vectors(engine, tmp_path, random, a
 
 def test_an_index_that_has_grown_gets_cells(tmp_path, random, approximate):
     vectors = clustered(random, 3000, 64)
-    index = build_index(tmp_path / "index", source_of(vectors[:50]), "ivf-pq", IndexParameters(sub_vectors=8))
+    index = build_index(tmp_path / "index", source_of(vectors[:50]), "ivf-pq")
     index.add(source_of(vectors[50:], 50))
     index.compact()
     assert measured_recall(index, SearchSettings(nprobe=1, refine=1), samples=30) < 1  # as a scan never is
@@ -243,17 +234,19 @@ def test_settings_beyond_what_an_index_has(engine, tmp_path, random, approximate
 
 
 @pytest.mark.parametrize(
-    ("engine", "parameters", "less", "more"),
+    ("engine", "less", "more"),
     [
-        ("hnsw", IndexParameters(neighbors=4, ef_construction=4), {"ef_search": 1, "refine": 1}, {"ef_search": 1000}),
-        ("ivf-pq", IndexParameters(sub_vectors=8), {"nprobe": 1}, {"nprobe": 75}),
-        ("ivf-pq", IndexParameters(sub_vectors=8), {"nprobe": 75, "refine": 1}, {"nprobe": 75, "refine": 20}),
+        ("hnsw", {"ef_search": 1, "refine": 1}, {"ef_search": 1000}),
+        ("ivf-pq", {"nprobe": 1}, {"nprobe": 75}),
+        ("ivf-pq", {"nprobe": 75, "refine": 1}, {"nprobe": 75, "refine": 20}),
     ],
 )
-def test_more_thorough_searches_find_more(engine, parameters, less, more, tmp_path, random, approximate):
-    index = build_index(tmp_path / "index", source_of(unit(random, 3000, 64)), engine, parameters)
+def test_more_thorough_searches_find_more(engine, less, more, tmp_path, random, approximate, monkeypatch):
+    for name in ("_LINKS", "_LINK_CANDIDATES"):
+        monkeypatch.setattr(f"babelens.search.vector_index.{name}", 4)
+    index = build_index(tmp_path / "index", source_of(unit(random, 3000, 64)), engine)
     found = [measured_recall(index, SearchSettings(**each), samples=30) for each in (less, more)]
-    assert found[0] + 0.1 < found[1]
+    assert found[0] + 0.05 < found[1], found
     assert measured_recall(index, SearchSettings(exact=True), samples=30) == 1
 
 
@@ -266,14 +259,6 @@ def test_scans_are_exact_among_vectors_that_differ_by_less_than_float16_tells(tm
     index = build_index(tmp_path / "index", source_of(vectors))
     scores = query @ vectors.astype(np.float32).T
     assert [hit.score for hit in index.search(query, 5)[0]] == pytest.approx(np.sort(scores[0])[::-1][:5], abs=1e-7)
-
-
-def test_defaults_of_searches_are_kept(tmp_path, random, approximate):
-    parameters = IndexParameters(neighbors=4, search=SearchSettings(ef_search=11))
-    build_index(tmp_path / "index", source_of(unit(random, 1000)), "hnsw", parameters)
-    index = open_index(tmp_path / "index")
-    assert index.parameters == parameters and index.stat().settings == {"ef_search": 11, "nprobe": 64, "refine": 4}
-    assert index.save(tmp_path / "copy").stat().settings["ef_search"] == 11
 
 
 def test_a_copy_and_a_copy_of_another_engine(engine, tmp_path, random):
@@ -333,19 +318,11 @@ def test_wrong_calls_are_refused(tmp_path, random):
         build_index(tmp_path / "new", source, "annoy")
     with pytest.raises(SearchIndexError, match="exact does not read ef_search: it reads nothing"):
         index.search(unit(random, 1), settings=SearchSettings(ef_search=3))
-    with pytest.raises(
-        SearchIndexError, match="hnsw does not read sub_vectors: it reads ef_construction, lists, neighbors"
-    ):
-        build_index(tmp_path / "new", source, "hnsw", IndexParameters(sub_vectors=8))
-    for engine, parameters, why in (
-        ("hnsw", IndexParameters(neighbors=3), "neighbors must be at least 4, got 3"),
-        ("hnsw", IndexParameters(search=SearchSettings(ef_search=0)), "ef_search must be at least 1, got 0"),
-        ("ivf-pq", IndexParameters(lists=-3), "lists must be at least 1, got -3"),
-    ):
-        with pytest.raises(SearchIndexError, match=why):
-            build_index(tmp_path / "new", source, engine, parameters)
-    with pytest.raises(SearchIndexError, match="a divisor of the dimension 16, got 5"):
-        build_index(tmp_path / "new", source, "ivf-pq", IndexParameters(sub_vectors=5))
+    approximate = index.save(tmp_path / "approximate", "ivf-pq")
+    with pytest.raises(SearchIndexError, match="ivf-pq does not read ef_search: it reads nprobe, refine"):
+        approximate.search(unit(random, 1), settings=SearchSettings(ef_search=3))
+    with pytest.raises(SearchIndexError, match="nprobe must be at least 1, got 0"):
+        approximate.search(unit(random, 1), settings=SearchSettings(nprobe=0))
     with pytest.raises(InputError, match="top must be at least 1"):
         index.search(unit(random, 1), 0)
     with pytest.raises(InputError, match="not finite"):
@@ -361,7 +338,7 @@ def test_wrong_calls_are_refused(tmp_path, random):
 
 def test_an_index_whose_vectors_are_all_deleted(engine, tmp_path, random):
     index = build_index(tmp_path / "index", source_of(unit(random, 50)), engine)
-    assert index.delete(where="id is not None") == 50
+    assert index.delete(where="id IS NOT NULL") == 50
     assert index.search(unit(random, 2), where="width > 3") == [[], []] and index.stat().vectors == 0
     with pytest.raises(SearchIndexError, match="has no vectors"):
         measured_recall(index)
@@ -380,7 +357,7 @@ def test_a_missing_library_is_named(tmp_path, random, monkeypatch):
 def test_an_address(tmp_path, random):
     vectors = unit(random, 60)
     address = f"file://{tmp_path}/store"
-    build_index(address, source_of(vectors[:50]), "lance")  # the former name
+    build_index(address, source_of(vectors[:50]), "ivf-pq")
     index = open_index(address)
     assert index.engine == "ivf-pq"
     assert index.add(source_of(vectors[50:], 50)) == 10 and index.stat().vectors == 60 and index.stat().bytes > 0
