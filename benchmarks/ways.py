@@ -69,7 +69,7 @@ WAYS = {
     "characters": Way("closed form: characters alone", _set("names=false", "glossaries=false")),
     "encoder": Way("closed form: the default and the encoder", reads_encoder=True),
     "english": Way("closed form: the encoder, from English alone", reads_encoder=True, texts_alone=True),
-    "head": Way("student: a projection", (*_STUDENT, "--freeze-encoder"), True, True),
+    "head": Way("student: a projection", (*_STUDENT, *_set("freeze_encoder=true")), True, True),
     "upper": Way("student: three upper layers", (*_STUDENT, *_set("train_layers=3")), True, True),
     "bitfit": Way("student: biases (BitFit)", (*_STUDENT, *_set("training.towers.text.train=biases")), True, True),
     "lora": Way("student: LoRA", (*_STUDENT, *_set("training.towers.text.train=lora")), True, True),

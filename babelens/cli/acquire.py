@@ -12,32 +12,8 @@ _DATA = "Data"
 _ENCODER = "Text encoder"
 _TRAINING = "Training"
 
-# Options of earlier versions, by the keys of the recipe that they set.
-_FORMER = {
-    **{
-        name: name
-        for name in (
-            *("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size", "text_tower"),
-            *("text_pooling", "train_layers", "native_texts", "exposure_steps", "keep"),
-        )
-    },
-    "batch_size": "training.per_device_train_batch_size",
-    "learning_rate": "training.learning_rate",
-    "precision": "training.precision",
-    "seed": "training.seed",
-}
-_FORMER_SWITCHES = {
-    "train_embedding": ("train_embedding", "true"),
-    "freeze_embedding": ("train_embedding", "false"),
-    "freeze_encoder": ("freeze_encoder", "true"),
-    "names": ("names", "true"),
-    "no_names": ("names", "false"),
-    "bf16": ("training.bf16", "true"),
-}
-
 
 def acquire(
-    context: typer.Context,
     base: Annotated[
         str | None,
         typer.Option(
@@ -213,7 +189,7 @@ def acquire(
         "steps": steps,
         "license": license,
     }
-    settled = settings_of(settings) | _former(context.args)
+    settled = settings_of(settings)
     begin_work()
     from ..workflows.acquisition_recipe import acquisition_recipe
     from .acquire_work import acquire_language, acquire_solved, print_advice
@@ -248,24 +224,3 @@ def acquire(
         acquire_solved(choices, **where)
         return
     acquire_language(choices, assemble=assemble, resume=resume, **where)
-
-
-def _former(arguments: list[str]) -> dict[str, str]:
-    """The keys of the recipe that options of earlier versions set, with a sentence about each."""
-    settings, rest = dict[str, str](), list(arguments)
-    while rest:
-        option, _, value = rest.pop(0).partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        if not option.startswith("--") or name not in {*_FORMER, *_FORMER_SWITCHES}:
-            raise typer.BadParameter(
-                "there is no such option; acquire takes --set for other choices", param_hint=option
-            )
-        if name in _FORMER_SWITCHES:
-            key, value = _FORMER_SWITCHES[name]
-        elif value or rest:
-            key, value = _FORMER[name], value or rest.pop(0)
-        else:
-            raise typer.BadParameter("it needs a value", param_hint=option)
-        typer.echo(f"{option} is now --set {key}={value}; the next version takes that alone.", err=True)
-        settings[key] = value
-    return settings

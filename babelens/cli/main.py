@@ -129,9 +129,7 @@ _COMMANDS: dict[str, list[Callable[..., None]]] = {
 }
 for panel, commands in _COMMANDS.items():
     for command in commands:
-        # What `acquire` does not know may be an option of an earlier version.
-        former = {"ignore_unknown_options": True, "allow_extra_args": True} if command is acquire else None
-        app.command(rich_help_panel=panel, context_settings=former)(command)
+        app.command(rich_help_panel=panel)(command)
 app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
 app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
 app.add_typer(index, name="index", rich_help_panel="Search and measure")

@@ -259,7 +259,7 @@ def test_other_translations_do_not_go_on_with_a_run(brought, tmp_path, capfd, mo
     assert run(*given, "--resume") == 1
     assert "translations: the data are not those that the run began with" in capfd.readouterr().err
     write_tsv(tmp_path / "german.tsv", ["de", "en"], rows)
-    changed = [*given, "--resume", "--new-vocabulary", 110]
+    changed = [*given, "--resume", "--set", "new_vocabulary=110"]
     assert run(*changed) == 1
     assert "new_vocabulary was 120 when the run began, and is 110" in capfd.readouterr().err
     assert run(*given, "--resume") == 0
