@@ -27,7 +27,7 @@ from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_language
 from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
-from .inference.onnx.text_reading import TEXTS
+from .inference.sample_texts import TEXTS
 from .inference.text_only import SentenceEncoder, TextEncoder
 from .model_cards.card_text import CompactCard, save_card
 from .model_cards.result_tables import RESULTS_FILE

@@ -22,8 +22,8 @@ from transformers import BertConfig, CLIPConfig, CLIPModel
 from turns import Step, by_turns, quartiles
 
 from babelens import MuralConfig, MuralModel
-from babelens.inference.onnx.graph_folder import open_graph
 from babelens.inference.onnx.graphs import Tower, convert, free_dimensions, write_graph
+from babelens.inference.onnx.model import open_graph
 
 PRECISIONS = ("fp32", "int8")
 SMALL_TEXT = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}

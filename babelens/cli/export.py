@@ -278,7 +278,7 @@ def _show_recalls(recalls: dict[str, dict[str, dict[str, float]]]) -> None:
 
 
 def _show(exported: "Exported") -> None:
-    from ..inference.onnx.graph_folder import graph_file
+    from ..inference.onnx.model import graph_file
 
     console, settings = plain_console(), exported.settings
     table = results_table("graph", "megabytes", "largest difference")
@@ -289,6 +289,4 @@ def _show(exported: "Exported") -> None:
     console.print(table)
     if settings.text_length:
         console.print(f"Every text has {settings.text_length} tokens or words in the graph: shorter ones are padded.")
-    if settings.no_reading:
-        console.print(f"Texts need the processor: {settings.no_reading}.")
     console.print(f'{exported.folder}: Embedder.from_pretrained(…, backend="onnx")', highlight=False)

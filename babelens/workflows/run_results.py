@@ -19,7 +19,7 @@ from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
 from ..evaluation.found_images import gallery_file
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
-from ..inference.onnx.graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
+from ..inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from ..model_cards.card_text import IDENTITY, is_of_another_model
 from .reporting import EVALUATION, MODELS, outdated_results
 

@@ -1,2 +1,1 @@
 from .export import Exported as Exported, export_onnx as export_onnx
-from .query_texts import QueryTexts as QueryTexts

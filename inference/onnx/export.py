@@ -21,10 +21,10 @@ from ...configuration.locks import locked, new_folder
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ..embedder import Embedder
+from ..sample_texts import TEXTS, language_tags, sample_inputs, sample_languages
 from ..text_only import SentenceEncoder, TextEncoder
-from .graph_folder import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
-from .text_reading import TEXTS, NotExpressible, language_tags, sample_inputs, sample_languages, text_reading
+from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 
 # Batches on which graphs are compared: ranges of `TEXTS`, and numbers of images.
 _TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
@@ -37,7 +37,7 @@ class Exported:
 
     Args:
         folder: the folder.
-        settings: what it states: inputs, precisions with their differences, and how texts are read.
+        settings: what it states: inputs, and precisions with their differences.
         sizes: bytes of each graph, by precision and tower.
     """
 
@@ -141,7 +141,6 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> Gr
         width = Tower(embedder.model, "text")(batches["text"][0]).shape[-1]
     if width < (embedder.truncate_dim or 0):
         raise ArgumentError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
-    reading, why = _reading(embedder, graphs.parent, list(inputs["text"]))
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(
         model_type=config.model_type,
@@ -150,8 +149,6 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> Gr
         precisions=differences,
         languages=language_tags(embedder.processor) if "language_ids" in inputs["text"] else (),
         text_length=length if isinstance(length, int) else None,
-        reading=reading,
-        no_reading=why,
     )
 
 
@@ -182,13 +179,6 @@ def _write_tower(
             for file in Path(scratch).glob(f"{first.name}*"):  # with a file of weights, if they are large
                 file.rename(graphs / file.name)
     return shapes, differences
-
-
-def _reading(embedder: Embedder, folder: Path, names: list[str]) -> tuple[Any, str | None]:
-    try:
-        return text_reading(embedder, folder, names), None
-    except NotExpressible as reason:
-        return None, str(reason)
 
 
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:

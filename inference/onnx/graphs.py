@@ -19,7 +19,7 @@ from torch.export import Dim
 
 from ...configuration.errors import MissingExtraError, ModelKindError
 from ...modeling.modeling_dual_encoder import as_output
-from .graph_folder import TOWERS
+from .model import TOWERS
 
 Shapes = dict[str, list[str | int]]
 # Which operations get weights of 8 bits. Convolutions do not: onnxruntime has no fast one of 8 bits on processors, and

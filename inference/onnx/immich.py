@@ -33,10 +33,10 @@ from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
 from ..embedder import Embedder
+from ..sample_texts import TEXTS
 from .export import load_exportable
-from .graph_folder import PRECISIONS, open_graph
 from .graphs import convert, write_graph
-from .text_reading import TEXTS
+from .model import PRECISIONS, open_graph
 
 # Widths of the embeddings that the server knows, and a model of each whose place a folder can take.
 IMMICH_MODELS = {

@@ -15,7 +15,7 @@ from ...configuration.identity import index_identity, model_identity
 from ...processing.text_inputs import shown_briefly
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
-from ..onnx.text_reading import sample_languages
+from ..sample_texts import sample_languages
 from .records import LANGUAGE, parquet_schema
 from .shards import InputShard, input_shards
 

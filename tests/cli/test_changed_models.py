@@ -16,7 +16,7 @@ from babelens.configuration.identity import folder_identity, model_identity
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
-from babelens.inference.onnx.graph_folder import GraphSettings
+from babelens.inference.onnx.model import GraphSettings
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results

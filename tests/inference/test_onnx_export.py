@@ -1,9 +1,7 @@
 """Dual encoders of every kind as ONNX graphs: onnxruntime computes the same embeddings, with torch and without it."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -25,8 +23,8 @@ from babelens.configuration.errors import (
     ModelMismatchError,
     UnknownLanguageError,
 )
-from babelens.inference.onnx import QueryTexts, export_onnx
-from babelens.inference.onnx.text_reading import TEXTS as SAMPLES, language_tags
+from babelens.inference.onnx import export_onnx
+from babelens.inference.sample_texts import TEXTS as SAMPLES
 from babelens.modeling.peft_mla.conversion import save_adapter
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
@@ -64,10 +62,8 @@ def test_the_graphs_embed_as_the_model_does(name, exported):
     languages = languages_of(name, len(texts))
     expected = torch_embedder.encode_text(texts, language=languages)
     np.testing.assert_allclose(embedder.encode_text(texts, language=languages), expected, **CLOSE)
-    queries = QueryTexts.from_folder(folder)
-    np.testing.assert_allclose(queries.encode_text(texts, language=languages), expected, **CLOSE)
     for text, language, row in zip(texts, languages, expected, strict=True):  # one by one, without others' padding
-        np.testing.assert_allclose(queries.encode_text(text, language=language)[0], row, **CLOSE)
+        np.testing.assert_allclose(embedder.encode_text(text, language=language)[0], row, **CLOSE)
     images = drawn_images(5)
     for count in (1, 5):
         expected = torch_embedder.encode_image(images[:count])
@@ -87,9 +83,7 @@ def test_models_that_read_words(name, exported, request):
         embedder.encode_image(drawn_images(3)), torch_embedder.encode_image(drawn_images(3)), **CLOSE
     )
     stated = json.loads((folder / "onnx/graphs.json").read_text())
-    assert stated["text_length"] == 40 and stated["reading"] is None and "words" in stated["no_reading"]
-    with pytest.raises(ModelKindError, match="its processor alone"):
-        QueryTexts.from_folder(folder)
+    assert stated["text_length"] == 40
 
 
 @pytest.mark.exports
@@ -103,56 +97,21 @@ def test_the_towers_compile_to_one_graph(name):
     check_compiled(model, "get_image_features", [{"pixel_values": images[:2]}, {"pixel_values": images}])
 
 
-def test_texts_are_read_as_the_processor_reads_them(exported):
-    """The reader's inputs, to the last token id: texts in many scripts, in each language, together and one by one."""
-    for name in ALWAYS:
-        source, folder = exported(name)
-        processor_embedder, reader = Embedder.from_pretrained(source), QueryTexts.from_folder(folder).reader
-        tags = language_tags(processor_embedder.processor) or ("en", "ja")
-        for tag in tags:
-            for texts in (list(SAMPLES), *([text] for text in SAMPLES)):
-                expected = processor_embedder.process_texts(texts, [tag] * len(texts))
-                found = reader(texts, [tag] * len(texts))
-                assert set(found) == set(expected)
-                for key, values in found.items():
-                    assert values.dtype == np.int64 and values.tolist() == expected[key].tolist(), (name, texts, tag)
-
-
-def test_queries_are_encoded_without_torch_and_transformers(exported):
-    """In a process of the command line, where `import babelens` registers no models."""
-    _, folder = exported("mla on clip")
-    program = """
-import json, sys
-sys.argv[0] = "/usr/bin/babelens"
-from babelens.inference.onnx.query_texts import QueryTexts
-found = QueryTexts.from_folder(sys.argv[1]).encode_text("ein rotes Auto", language="de")
-print(json.dumps([found.shape, sorted({"torch", "transformers", "datasets", "PIL"} & set(sys.modules))]))
-"""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", program, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[1, 16], []]
-
-
 def test_queries_are_checked_as_the_embedder_checks_them(exported, caplog):
     _, folder = exported("mla on clip")
-    for encode in (
-        QueryTexts.from_folder(folder).encode_text,
-        Embedder.from_pretrained(folder, backend="onnx").encode_text,
-    ):
-        with pytest.raises(UnknownLanguageError, match="'ja'"):
-            encode("赤い車", language="ja")
-        with pytest.raises(LanguageTagError, match="not-a-tag"):
-            encode("x", language="not-a-tag")
-        with pytest.raises(InputError, match="2 texts came with 1"):
-            encode(["a", "b"], language=["en"])
-        with pytest.raises(InputError, match="is not a text"):
-            encode([1], language="en")
-        assert encode([], language="en").shape == (0, 0)
-        caplog.clear()
-        encode(["a", "long " * 99], language="de")
-        assert "1 of 2 texts are longer than the 40 tokens" in caplog.text
+    encode = Embedder.from_pretrained(folder, backend="onnx").encode_text
+    with pytest.raises(UnknownLanguageError, match="'ja'"):
+        encode("赤い車", language="ja")
+    with pytest.raises(LanguageTagError, match="not-a-tag"):
+        encode("x", language="not-a-tag")
+    with pytest.raises(InputError, match="2 texts came with 1"):
+        encode(["a", "b"], language=["en"])
+    with pytest.raises(InputError, match="is not a text"):
+        encode([1], language="en")
+    assert encode([], language="en").shape == (0, 0)
+    caplog.clear()
+    encode(["a", "long " * 99], language="de")
+    assert "1 of 2 texts are longer than the 40 tokens" in caplog.text
 
 
 def test_precisions_in_the_folder_of_the_model(tmp_path):
@@ -183,7 +142,7 @@ def test_an_adapter_is_exported_with_its_model(tmp_path):
     processor.multilingual_tokenizer.save_pretrained(tmp_path / "adapter")
     expected = Embedder.from_pretrained(tmp_path / "adapter").encode_text("ein rotes Auto", language="de")
     export_onnx(tmp_path / "adapter", tmp_path / "graphs")
-    found = QueryTexts.from_folder(tmp_path / "graphs").encode_text("ein rotes Auto", language="de")
+    found = Embedder.from_pretrained(tmp_path / "graphs", backend="onnx").encode_text("ein rotes Auto", language="de")
     np.testing.assert_allclose(found, expected, **CLOSE)
     with pytest.raises(ArgumentError, match="folder of an adapter"):
         export_onnx(tmp_path / "adapter", tmp_path / "adapter")
@@ -213,8 +172,6 @@ def test_wrong_arguments_are_refused(exported, tmp_path):
         Embedder.from_pretrained(folder, backend="onnx", device="cuda")
     with pytest.raises(ModelFolderError, match=r"has no ONNX graphs.*babelens export"):
         Embedder.from_pretrained(source, backend="onnx")
-    with pytest.raises(ModelFolderError, match=r"has no ONNX graphs.*babelens export"):
-        QueryTexts.from_folder(source)
     embedder = Embedder.from_pretrained(folder, backend="onnx")
     with pytest.raises(ModelKindError, match="no head for each task"):
         embedder.encode_text("x", language="en", task="text_text")
@@ -226,7 +183,7 @@ def test_damaged_folders_are_refused(exported, tmp_path):
         ("onnx/text_model.onnx", b"nonsense", "damaged one"),
         ("onnx/text_model.onnx", None, "text_model.onnx is missing"),
         ("onnx/graphs.json", b"{", "is damaged"),
-        ("onnx/graphs.json", b'{"format": 1, "reading": null, "languages": []}', "is damaged"),
+        ("onnx/graphs.json", b'{"format": 1, "languages": []}', "is damaged"),
         ("onnx/graphs.json", b'{"format": 2}', "later version"),
         ("tokenizer.json", b"{}", "tokenizer"),
     ):
@@ -235,8 +192,6 @@ def test_damaged_folders_are_refused(exported, tmp_path):
             (copy / file).unlink()
         else:
             (copy / file).write_bytes(content)
-        with pytest.raises(ModelFolderError, match=reported):
-            QueryTexts.from_folder(copy)
         with pytest.raises(ModelFolderError, match=reported):
             Embedder.from_pretrained(copy, backend="onnx")
         shutil.rmtree(copy)
@@ -249,9 +204,12 @@ def test_a_graph_that_differs_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("package", "needed"), [("onnxruntime", "QueryTexts"), ("onnxscript", "export_onnx")])
-def test_missing_packages_are_named(package, needed, exported, tmp_path, monkeypatch):
+@pytest.mark.parametrize("package", ["onnxruntime", "onnxscript"])
+def test_missing_packages_are_named(package, exported, tmp_path, monkeypatch):
     source, folder = exported("mural")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[onnx\]'"):
-        QueryTexts.from_folder(folder) if needed == "QueryTexts" else export_onnx(source, tmp_path / "out")
+        if package == "onnxruntime":
+            Embedder.from_pretrained(folder, backend="onnx")
+        else:
+            export_onnx(source, tmp_path / "out")

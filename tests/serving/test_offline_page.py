@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError, UnknownLanguageError
 from babelens.inference.embedder import Embedder
-from babelens.inference.onnx.text_reading import TEXTS
+from babelens.inference.sample_texts import TEXTS
 from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import RidgeModel, hashed_ngrams
 from babelens.processing.glossary import Glossary, words_of
