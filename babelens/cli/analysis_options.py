@@ -15,7 +15,14 @@ from .options import CAPTIONED_IMAGES, locked_file
 
 if TYPE_CHECKING:
     import datasets
+    import numpy as np
 
+    from ..evaluation.analysis.parallel import ParallelTexts
+
+# The vendor of the emoji benchmark that is held out of training by default.
+EMOJI_VENDOR = "noto"
+# The key of a file of numbers that names the analysis, and tells it from other results.
+_ANALYSIS = "analysis"
 RESULTS = "a folder of a run, or a file that `babelens evaluate --output` wrote"
 _EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
 
@@ -23,15 +30,35 @@ _EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
 def _figure_file(context: typer.Context, file: Path) -> Path:
     if file.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
-    locked_file(context, file)
-    return file
+    return _with_numbers(context, file)
 
 
 def _png_file(context: typer.Context, file: Path) -> Path:
     if file.suffix.lower() != ".png":
         raise typer.BadParameter(f"{file}: a gallery of images is written as .png")
-    locked_file(context, file)
-    return file
+    return _with_numbers(context, file)
+
+
+def _with_numbers(context: typer.Context, figure: Path) -> Path:
+    """Locks a figure's file, whose numbers must not replace other results.
+
+    Raises:
+        SaveError: when the file of the numbers holds something else than the numbers of an analysis.
+    """
+    locked_file(context, figure)
+    file = numbers_file(figure)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {_ANALYSIS: ""}
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict) or _ANALYSIS not in content:
+        raise SaveError(f"{file} holds no numbers of an analysis, and would be replaced: give --output another name")
+    return figure
+
+
+def numbers_file(figure: Path) -> Path:
+    """The file of the numbers that a figure shows."""
+    return figure.with_suffix(".json")
 
 
 Captions = Annotated[str, typer.Option("--data", help=f"Images with captions: {CAPTIONED_IMAGES}; {_EMOJI}.")]
@@ -94,11 +121,6 @@ def check_source(data: str | None, split: str | None, test_set: str | None) -> N
 
 # ---- What the commands of `babelens analyze` read and write: corpora, figures, and numbers beside them ----
 
-# The vendor of the emoji benchmark that is held out of training by default.
-EMOJI_VENDOR = "noto"
-# The name of the analysis, by which its file of numbers is told from other results.
-_ANALYSIS = "analysis"
-
 
 def load_images(
     data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
@@ -137,38 +159,71 @@ def _benchmark_languages() -> list[str]:
     return [language for group in BENCHMARK_LANGUAGES.values() for language in group]
 
 
-def numbers_file(figure: Path) -> Path:
-    """The file of the numbers that a figure shows."""
-    return figure.with_suffix(".json")
+def text_embeddings(
+    model: str,
+    data: str,
+    languages: list[str] | None,
+    split: str | None,
+    options: Sequence[str] | None,
+    *,
+    limit: int,
+    task: str | None,
+    **loading: Any,
+) -> "tuple[ParallelTexts, dict[str, np.ndarray]]":
+    """The parallel texts of an option --data, and the embeddings of them by a model, by language.
 
-
-def check_numbers_file(figure: Path) -> None:
-    """Checks that the numbers would not replace other results.
-
-    Raises:
-        SaveError: when the file of the numbers holds something else than the numbers of an analysis.
+    Args:
+        model: the model of a command.
+        data, split, languages, options: as in `load_texts`.
+        limit: the largest number of rows.
+        task: the head for texts.
+        loading: arguments of `Embedder.from_pretrained`.
     """
-    file = numbers_file(figure)
-    if not file.exists():
-        return
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        content = None
-    if not isinstance(content, dict) or _ANALYSIS not in content:
-        raise SaveError(f"{file} holds no numbers of an analysis, and would be replaced: give --output another name")
+    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from .models import load_embedder
+
+    embedder = load_embedder(model, **loading)
+    corpus = load_texts(data, split, languages, options)
+    texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
+    return texts, encode_parallel(embedder, texts, task=task)
 
 
-def show_analysis(name: str, result: Any, figure: Path, as_json: bool, summary: str) -> None:
-    """Writes the numbers beside the figure, and prints them as JSON, or the summary and the names of the files."""
+def credits_of(data: str) -> list[str]:
+    """The owners of the images of an option --data that are to be named below them."""
+    from ..model_cards.emoji import emoji_sources
+    from ..workflows.recipe import EMOJI
+
+    sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
+    return [f"{each.attribution} {each.license}" for each in sources]
+
+
+def show_analysis(name: str, result: Any, drawn: Any, file: Path, as_json: bool, summary: str) -> None:
+    """Writes a figure and its numbers; prints the numbers as JSON, or a summary and the names of the files.
+
+    Args:
+        name: of the analysis.
+        result: the numbers, a dataclass.
+        drawn: matplotlib's figure, or an image of Pillow's.
+        file: where the figure goes.
+        as_json: whether to print the numbers.
+        summary: what they say.
+    """
+    from PIL import Image
+
+    from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.analysis.numbers import as_json as json_of
 
+    if isinstance(drawn, Image.Image):
+        with atomic_file(file) as path:
+            drawn.save(path, "PNG")
+    else:
+        save_figure(drawn, file)
     text = json.dumps({_ANALYSIS: name} | json_of(result), ensure_ascii=False, indent=1)
-    with atomic_file(numbers_file(figure)) as path:
+    with atomic_file(numbers_file(file)) as path:
         path.write_text(text, "utf-8")
     if as_json:
         typer.echo(text)
         return
     console = plain_console()
     console.print(summary)
-    console.print(f"Figure: {figure}\nNumbers: {numbers_file(figure)}", soft_wrap=True)
+    console.print(f"Figure: {file}\nNumbers: {numbers_file(file)}", soft_wrap=True)

@@ -6,7 +6,7 @@ import typer
 
 from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError
 from ..configuration.languages import normalize_language, normalize_languages
-from .analysis_options import Captions, Figure, Languages, Limit
+from .analysis_options import Captions, Figure, Languages, Limit, default_languages, load_images, show_analysis
 from .analyze_embeddings import captions, languages, neighbors
 from .analyze_images import labels, retrieval
 from .analyze_results import agreement, data, forgetting
@@ -68,12 +68,9 @@ def distances(
     begin_work()
     from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures.recall import draw_distance_ratios
-    from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis
     from .models import load_embedder
 
-    check_numbers_file(output)
     names = {"MODEL": model, "--baseline": baseline}
     are_rc3 = [_is_rc3(name) for name in names.values()]
     if len(set(are_rc3)) > 1:
@@ -97,12 +94,11 @@ def distances(
         for hint, name in names.items()
     )
     found = distance_ratios(own, base, texts.ids, anchor=anchor)
-    save_figure(draw_distance_ratios(found), output)
     lines = [
         f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"
         for language in found.languages
     ]
-    show_analysis("distances", found, output, as_json, "\n".join(lines))
+    show_analysis("distances", found, draw_distance_ratios(found), output, as_json, "\n".join(lines))
 
 
 _RC3 = "rc3"

@@ -1,13 +1,25 @@
 """`babelens analyze languages`, `captions` and `neighbors`: analyses of a dual encoder's embeddings."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..configuration.errors import CorpusError, did_you_mean
-from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .analysis_options import Captions, Figure, Gallery, Languages, Limit, Seed, Texts
+from .analysis_options import (
+    Captions,
+    Figure,
+    Gallery,
+    Languages,
+    Limit,
+    Seed,
+    Texts,
+    credits_of,
+    default_languages,
+    load_images,
+    show_analysis,
+    text_embeddings,
+)
 from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
 from .starting import begin_work
 
@@ -41,23 +53,18 @@ def languages(
     tags = tags_of(languages)
     begin_work()
     from ..evaluation.analysis.figures.maps import draw_language_map
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.parallel import encode_parallel, language_map, parallel_texts
-    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
-    from .models import load_embedder
+    from ..evaluation.analysis.parallel import language_map
 
-    check_numbers_file(output)
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    corpus = load_texts(data, split, tags, source_options)
-    texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
-    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
-    save_figure(draw_language_map(found), output)
+    loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    _, embeddings = text_embeddings(model, data, tags, split, source_options, limit=limit, task=task, **loading)
+    found = language_map(embeddings, seed=seed)
     nearest = max(
         ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
     )
     show_analysis(
         "languages",
         found,
+        draw_language_map(found),
         output,
         as_json,
         f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
@@ -94,20 +101,14 @@ def captions(
     begin_work()
     from ..evaluation.analysis.embedding_layout import embedding_map
     from ..evaluation.analysis.figures.maps import draw_embedding_map
-    from ..evaluation.analysis.figures.style import save_figure
-    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
-    from .models import load_embedder
 
-    check_numbers_file(output)
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    corpus = load_texts(data, split, tags, source_options)
-    texts = parallel_texts(corpus, tags or default_languages(corpus, data), limit=limit)
-    found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
-    save_figure(draw_embedding_map(found), output)
+    loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    texts, embeddings = text_embeddings(model, data, tags, split, source_options, limit=limit, task=task, **loading)
+    found = embedding_map(embeddings, texts.ids, method=method, seed=seed)
     show_analysis(
         "captions",
         found,
+        draw_embedding_map(found),
         output,
         as_json,
         f"Of a caption's nearest {len(found.languages) - 1} captions, {found.same_image:.1f} % are of its image "
@@ -148,12 +149,8 @@ def neighbors(
     language = normalize_language(language)
     begin_work()
     from ..evaluation.analysis.neighbors import draw_neighbors, nearest_neighbors
-    from ..model_cards.emoji import emoji_sources
-    from ..workflows.recipe import EMOJI
-    from .analysis_options import EMOJI_VENDOR, check_numbers_file, default_languages, load_images, show_analysis
     from .models import load_embedder
 
-    check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     corpus = load_images(data, split, tags and [*tags, language], source_options)
     text = _caption_of(corpus, image_id, language) if image_id is not None else query
@@ -167,12 +164,10 @@ def neighbors(
         image_id=image_id,
         top=top,
     )
-    sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
-    gallery = draw_neighbors(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
-    with atomic_file(output) as path:
-        gallery.save(path, "PNG")
-    lines = [f"{each.score:.3f}  {each.image_id}" for each in found.images]
-    show_analysis("neighbors", found, output, as_json, "\n".join([f"Images nearest to {text} [{language}]:", *lines]))
+    gallery = draw_neighbors(found, corpus, credits=credits_of(data))
+    lines = [f"Images nearest to {text} [{language}]:"]
+    lines += [f"{each.score:.3f}  {each.image_id}" for each in found.images]
+    show_analysis("neighbors", found, gallery, output, as_json, "\n".join(lines))
 
 
 def _caption_of(corpus: "datasets.Dataset", image_id: str, language: str) -> str:

@@ -5,17 +5,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_languages
 from .analysis_options import (
-    EMOJI_VENDOR,
     Captions,
     Figure,
     Gallery,
     Languages,
     Limit,
     Seed,
-    check_numbers_file,
+    credits_of,
     default_languages,
     load_images,
     show_analysis,
@@ -62,11 +60,9 @@ def labels(
     from ..data.corpus.sampling import evenly_spread
     from ..evaluation.analysis.embedding_layout import label_map
     from ..evaluation.analysis.figures.maps import draw_label_map
-    from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.class_labels import ClassifiedImages, read_labels
     from .models import load_embedder
 
-    check_numbers_file(output)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     found = ClassifiedImages.of_folder(data)
     named = read_labels(labels, found.classes, tags)
@@ -79,11 +75,9 @@ def labels(
     }
     images = embedder.encode_image([found.images[row] for row in rows])
     result = label_map(images, found.targets[rows].tolist(), embedded, found.classes, method=method, seed=seed)
-    save_figure(draw_label_map(result), output)
     accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
-    show_analysis(
-        "labels", result, output, as_json, f"Images whose nearest label is that of their class, %: {accuracies}"
-    )
+    summary = f"Images whose nearest label is that of their class, %: {accuracies}"
+    show_analysis("labels", result, draw_label_map(result), output, as_json, summary)
 
 
 def retrieval(
@@ -149,21 +143,14 @@ def retrieval(
     from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
     from ..evaluation.analysis.side_by_side import draw_side_by_side, side_by_side, with_consistency
     from ..evaluation.consistency import consistency_scores
-    from ..model_cards.emoji import emoji_sources
     from ..modeling.modeling_consistency import CrossLingualConsistency
-    from ..workflows.recipe import EMOJI
-    from ..workflows.run_results import row_names
+    from ..workflows.run_results import named_rows
     from .models import load_retrieval_embedder, load_translator
 
-    check_numbers_file(output)
     corpus = load_images(data, split, tags, source_options)
     chosen = tags or default_languages(corpus, data)
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    names = row_names(models)
-    if len(set(names)) < len(names):
-        twice = next(model for model in models if models.count(model) > 1)
-        raise typer.BadParameter(f"{twice} is named twice", param_hint="MODELS")
-    embedders = {name: load_retrieval_embedder(model, **code) for name, model in zip(names, models, strict=True)}
+    embedders = {name: load_retrieval_embedder(model, **code) for name, model in named_rows(models).items()}
     options: dict[str, Any] = {"queries": queries, "top": top, "differing": differing}
     if consistency:
         (embedder,) = embedders.values()
@@ -180,12 +167,11 @@ def retrieval(
     else:
         way: Any = direction.replace("-", "_")
         found = side_by_side(embedders, corpus, chosen, direction=way, **options)
-    sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
-    gallery = draw_side_by_side(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
-    with atomic_file(output) as path:
-        gallery.save(path, "PNG")
+    gallery = draw_side_by_side(found, corpus, credits=credits_of(data))
     lines = [
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()
     ]
-    show_analysis("retrieval", found, output, as_json, "\n".join(["Right answers that come first, %:", *lines]))
+    show_analysis(
+        "retrieval", found, gallery, output, as_json, "\n".join(["Right answers that come first, %:", *lines])
+    )

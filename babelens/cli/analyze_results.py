@@ -2,19 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ..configuration.errors import ComparisonError
 from ..configuration.languages import normalize_languages
-from .analysis_options import RESULTS, Figure, Languages, Metric, OptionalCaptions, TestSet, check_source
+from .analysis_options import (
+    RESULTS,
+    Figure,
+    Languages,
+    Metric,
+    OptionalCaptions,
+    TestSet,
+    check_source,
+    default_languages,
+    load_images,
+    show_analysis,
+)
 from .options import AsJson, BatchSize, SourceOptions, Split, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.comparison import RunResults
-    from ..evaluation.query_ranks import QueryRanks
 
 
 def agreement(
@@ -47,12 +57,9 @@ def agreement(
     begin_work()
     from ..evaluation.analysis.data_recall import language_agreement
     from ..evaluation.analysis.figures.recall import draw_agreement
-    from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.retrieval import evaluate_retrieval
-    from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis
     from .models import load_retrieval_embedder
 
-    check_numbers_file(output)
     image_ids: Sequence[str] | None = None
     if data is None:
         (run,) = _one_run(source)
@@ -66,11 +73,11 @@ def agreement(
         ranks, image_ids = {}, list(corpus["image_id"])
         evaluate_retrieval(embedder, corpus, tags or default_languages(corpus, data), ranks=ranks)
     found = language_agreement(_chosen(ranks, tags), k=rank, image_ids=image_ids)
-    save_figure(draw_agreement(found), output)
     alone = sum(map(len, found.found_alone.values()))
     show_analysis(
         "agreement",
         found,
+        draw_agreement(found),
         output,
         as_json,
         f"Of {found.n_images:,} images, {len(found.in_all):,} are found in all {len(found.languages)} languages, "
@@ -99,13 +106,10 @@ def data(
     begin_work()
     from ..evaluation.analysis.data_recall import recall_by_data
     from ..evaluation.analysis.figures.recall import draw_data_recall
-    from ..evaluation.analysis.figures.style import save_figure
     from ..workflows.loading import load_recipe
     from ..workflows.run_results import read_seeds
     from ..workflows.trimming import training_texts
-    from .analysis_options import check_numbers_file, show_analysis
 
-    check_numbers_file(output)
     runs = read_seeds(results)
     chosen = _test_set(runs[0], test_set)
     recalls: dict[str, float] = {}
@@ -117,11 +121,11 @@ def data(
             raise ComparisonError(f"{results} has no {error.args[0]!r} for {language}; there are {known}") from error
         recalls[language] = sum(values) / len(values)
     found = recall_by_data(training_texts(load_recipe(recipe)), _chosen(recalls, tags), metric=metric, test_set=chosen)
-    save_figure(draw_data_recall(found), output)
     correlation = "as many texts in all" if found.correlation is None else f"{found.correlation:.2f}, p {found.p:.2g}"
     show_analysis(
         "data",
         found,
+        draw_data_recall(found),
         output,
         as_json,
         f"Spearman's rank correlation of {metric} and training texts over {len(found.languages)} languages: "
@@ -162,25 +166,25 @@ def forgetting(
     begin_work()
     from ..evaluation.analysis.data_recall import forgetting
     from ..evaluation.analysis.figures.recall import draw_forgetting
-    from ..evaluation.analysis.figures.style import save_figure
     from ..workflows.run_results import read_rows
-    from .analysis_options import check_numbers_file, show_analysis
+    from .models import evaluated
 
-    check_numbers_file(output)
+    rows: Mapping[str, Sequence[RunResults]]
     if data is None:
-        rows: Mapping[str, Sequence[RunResults]] = read_rows([Path(model) for model in models])
+        rows = read_rows([Path(model) for model in models])
     else:
-        rows = _evaluated(
-            models, data, tags, split, source_options, batch_size=batch_size, trust_remote_code=trust_remote_code
-        )
+        corpus = load_images(data, split, tags, source_options)
+        chosen = tags or default_languages(corpus, data)
+        loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+        rows = evaluated(models, corpus, chosen, **loading)
     if tags is not None:
         rows = {name: [_restricted(run, normalize_languages(tags)) for run in runs] for name, runs in rows.items()}
     found = forgetting(rows, metric=metric, test_set=test_set)
-    save_figure(draw_forgetting(found), output)
     lost = f"worse in {', '.join(found.forgotten)}" if found.forgotten else "worse in no language"
     show_analysis(
         "forgetting",
         found,
+        draw_forgetting(found),
         output,
         as_json,
         f"{metric} over {len(found.languages)} languages: {found.mean_before:.1f} by {found.models[0]}, "
@@ -189,39 +193,6 @@ def forgetting(
 
 
 T = TypeVar("T")
-
-
-def _evaluated(
-    models: Sequence[str],
-    data: str,
-    languages: list[str] | None,
-    split: str | None,
-    source_options: list[str] | None,
-    *,
-    batch_size: int,
-    trust_remote_code: bool,
-) -> "dict[str, list[RunResults]]":
-    """The results of models on the same data."""
-    from ..evaluation.comparison import RunResults
-    from ..evaluation.query_ranks import CAPTIONS
-    from ..evaluation.retrieval import evaluate_retrieval
-    from .analysis_options import default_languages, load_images
-    from .models import load_retrieval_embedder
-
-    corpus = load_images(data, split, languages, source_options)
-    tags = languages or default_languages(corpus, data)
-    folders = [Path(model).name for model in models]
-    names = [name if folders.count(name) == 1 else model for model, name in zip(models, folders, strict=True)]
-    if len(set(names)) < len(names):
-        raise ComparisonError(f"a model is named twice: {', '.join(names)}")
-    rows = {}
-    for model, name in zip(models, names, strict=True):
-        embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-        ranks: dict[str, QueryRanks] = {}
-        scores = evaluate_retrieval(embedder, corpus, tags, ranks=ranks)
-        by_key = {(CAPTIONS, language): numbers for language, numbers in scores.items()}
-        rows[name] = [RunResults(name, by_key, {(CAPTIONS, language): each for language, each in ranks.items()})]
-    return rows
 
 
 def _restricted(run: "RunResults", languages: Sequence[str]) -> "RunResults":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.errors import ComparisonError, UnknownLanguageError
 from .console import plain_console, results_table
 from .options import (
     CAPTIONED_IMAGES,
@@ -27,10 +26,7 @@ from .options import (
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from ..evaluation.comparison import RunResults, Score
-    from ..evaluation.query_ranks import QueryRanks
 
 # What a table with intervals shows where --metrics is left out: all seven metrics would not fit into a terminal.
 _SHOWN = ["t2i_r1", "i2t_r1", "mean_recall"]
@@ -104,26 +100,16 @@ def compare(
     begin_work()
 
     from ..data.corpus.corpus import languages_of
-    from ..workflows.run_results import row_names
+    from .models import evaluated
     from .sources import read_source
 
-    models = dict(zip(row_names(runs), runs, strict=True))
-    if len(models) < len(runs):
-        raise ComparisonError(f"{next(model for model in runs if runs.count(model) > 1)} is named twice")
+    if file := next((run for run in runs if Path(run).is_file()), None):
+        raise typer.BadParameter(f"{file} is a file: with --data, RUNS are models", param_hint="RUNS")
     corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if tags is None else tags
-    rows = {}
-    for number, (name, model) in enumerate(models.items(), 1):
-        logger.info("%s (%d of %d)", model, number, len(runs))
-        results = _results(
-            model,
-            corpus,
-            tags,
-            {"protocol": protocol, "only_captioned": only_captioned},
-            batch_size=batch_size,
-            trust_remote_code=trust_remote_code,
-        )
-        rows[name] = [results]
+    protocols: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned}
+    loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    rows = evaluated(runs, corpus, tags, protocols, **loading)
     show_comparison(rows, names or _SHOWN, style, intervals=True)
 
 
@@ -279,37 +265,3 @@ def _legend(scores: "Sequence[Score]", intervals: bool) -> list[str]:
         else:
             legend.append(f"Difference to {scores[0].row}, {method}: {marks}.")
     return legend
-
-
-# ---- Models on the same captioned images, for `babelens compare --data` ----
-
-
-def _results(
-    model: str, corpus: "Dataset", languages: list[str], options: dict[str, Any], **loading: Any
-) -> "RunResults":
-    """The results of a model, which is in memory only meanwhile.
-
-    Raises:
-        typer.BadParameter: for a model that has not learned one of the languages.
-    """
-    from ..evaluation.comparison import RunResults
-    from ..evaluation.query_ranks import CAPTIONS
-    from ..evaluation.retrieval import evaluate_retrieval
-    from ..workflows.run_results import MEAN
-    from .models import load_retrieval_embedder
-
-    if Path(model).is_file():
-        raise typer.BadParameter(f"{model} is a file: with --data, RUNS are models", param_hint="RUNS")
-    ranks: dict[str, QueryRanks] = {}
-    try:
-        scores = evaluate_retrieval(
-            load_retrieval_embedder(model, **loading), corpus, languages, ranks=ranks, **options
-        )
-    except UnknownLanguageError as error:
-        raise typer.BadParameter(f"{model}: {error}", param_hint="--languages") from error
-    return RunResults(
-        model,
-        {(CAPTIONS, language): numbers for language, numbers in scores.items()},
-        {(CAPTIONS, language): found for language, found in ranks.items()},
-        {CAPTIONS: {MEAN: list(scores)}},
-    )

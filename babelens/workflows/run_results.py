@@ -47,24 +47,27 @@ def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
     Raises:
         ComparisonError: for a path without results, and one that is named twice.
     """
-    rows: dict[str, list[RunResults]] = {}
-    for path, row in zip(paths, row_names(paths), strict=True):
-        if row in rows:
-            raise ComparisonError(f"{path} is named twice")
-        rows[row] = read_seeds(path)
-        for run in rows[row]:
-            if not run.scores:
-                raise ComparisonError(f"{run.name} has no results of a test set or of validation data")
+    rows = {row: read_seeds(Path(path)) for row, path in named_rows(paths).items()}
+    for run in (run for runs in rows.values() for run in runs):
+        if not run.scores:
+            raise ComparisonError(f"{run.name} has no results of a test set or of validation data")
     return rows
 
 
-def row_names(sources: Sequence[str | Path]) -> list[str]:
-    """The names of the rows for folders, files and Hub ids: of a path its last part where no other has the same."""
+def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
+    """Folders, files or Hub ids by the names of their rows: of a path its last part where no other has the same.
+
+    Raises:
+        ComparisonError: for one that is named twice.
+    """
     names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
-    return [
-        name.removesuffix(".json") if names.count(name) == 1 else str(source)
-        for source, name in zip(sources, names, strict=True)
-    ]
+    rows: dict[str, str] = {}
+    for source, name in zip(map(str, sources), names, strict=True):
+        row = name.removesuffix(".json") if names.count(name) == 1 else source
+        if row in rows:
+            raise ComparisonError(f"{source} is named twice")
+        rows[row] = source
+    return rows
 
 
 def read_seeds(path: Path) -> list[RunResults]:

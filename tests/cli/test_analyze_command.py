@@ -264,8 +264,8 @@ def test_only_queries_that_models_answer_in_different_ways(
 ):
     given = ("--data", captioned, "--languages", "en", "--queries", "40", "--differing")
     (tmp_path / "out").mkdir()
-    shown = run("analyze", "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png", code=2)
-    assert "named twice" in shown.output
+    with pytest.raises(ComparisonError, match="is named twice"):
+        run_raising(run, "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png")
     found = result("retrieval", clip_folder, mural_folder, *given, name="found.png")
     for query in found["queries"]:
         assert {each["rank"] == 1 for each in query["found"].values()} == {True, False}
