@@ -33,13 +33,9 @@ from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.hub_code import card_writers
 from .configuration.presets import add_preset_folder
-from .inference.adapters import load_lora_adapter, load_mla_adapter
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
-from .inference.loading import register_adapter_loader
 from .inference.pipeline_inputs import register_pipelines
-from .inference.question_answering_pipeline import QuestionAnsweringPipeline
-from .inference.retrieval_pipeline import ImageTextRetrievalPipeline
-from .inference.translation_pipeline import ImageTranslationPipeline
+from .inference.rc3_pipelines import ImageTextRetrievalPipeline, ImageTranslationPipeline, QuestionAnsweringPipeline
 from .inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 from .modeling import peft_mla as peft_mla  # importing it registers the adapters with PEFT
 from .modeling.modeling_consistency import CrossLingualConsistency
@@ -180,8 +176,6 @@ def imported(reference: str) -> Any:
 def register() -> None:
     """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
     register_pipelines(*PIPELINES)
-    register_adapter_loader(peft_mla.MLA.value, load_mla_adapter)
-    register_adapter_loader("LORA", load_lora_adapter)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     register_classes(RidgeConfig, (RidgeModel,), RidgeProcessor)  # solved by `acquire`; no recipe trains it

@@ -6,13 +6,13 @@ millions, as printed) and `source` (where they are printed).
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from .merging import merged
-
+_KIND = "model_type"
 _FOLDERS = [Path(__file__).with_name("presets")]
 
 
@@ -61,3 +61,24 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
     """
     facts = preset_facts(name)
     return AutoConfig.for_model(facts["method"], **merged(facts["config"], overrides))
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with nested changes.
+
+    Mappings are merged key by key, unless the change names another `model_type`: settings of one kind of model mean
+    nothing to another, and are replaced as a whole. So are lists.
+
+        >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
+        {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}
+    """
+    nested = {
+        key: merged(settings[key], value)
+        for key, value in changes.items()
+        if isinstance(value, Mapping) and isinstance(settings.get(key), Mapping) and _same_kind(settings[key], value)
+    }
+    return {**settings, **changes, **nested}
+
+
+def _same_kind(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    return changes.get(_KIND, settings.get(_KIND)) == settings.get(_KIND)

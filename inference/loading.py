@@ -1,21 +1,33 @@
 """Loading a dual encoder with its processor, from a model's folder or from an adapter's; or an encoder of texts alone.
 
-How an adapter is loaded depends on its kind, which PEFT calls `peft_type`. A kind registers the function that loads
-its adapters (`register_adapter_loader`), as `babelens.registry` does for MLA's.
+How an adapter is loaded depends on its kind, which PEFT calls `peft_type`: an adapter of MLA gives an `MlaModel` that
+reads the adapter's language too; a LoRA is merged into the weights.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMixin
+from huggingface_hub import snapshot_download
+from peft import PeftModel
+from transformers import (
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from ..configuration.errors import ModelFolderError, ModelKindError
+from ..configuration.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
 from ..configuration.files import check_finished
 from ..configuration.hub_code import SETTINGS_FILE
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.peft_mla import MLA, MlaAdapterConfig
+from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
+from ..processing.processing_mla import MlaProcessor
 from .text_only import (
     SentenceEncoder,
     SentenceInputs,
@@ -27,13 +39,11 @@ from .text_only import (
 )
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
-# From an adapter's folder or repository, and what `from_pretrained` takes, to the model with the adapter.
-AdapterLoader = Callable[..., DualEncoder]
-
 # The options of loading a model that also find an adapter.
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
 _OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
-_LOADERS: dict[str, AdapterLoader] = {}
+_OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
+_OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
 
 
 def load_encoder(
@@ -68,16 +78,6 @@ def load_encoder(
     return load_dual_encoder(source, **loading)
 
 
-def register_adapter_loader(peft_type: str, loader: AdapterLoader) -> None:
-    """Makes `load_dual_encoder` load adapters of a kind.
-
-    Args:
-        peft_type: the kind, as `adapter_config.json` names it.
-        loader: is called as `loader(folder_or_repo, **loading)`, and returns a model and its processor.
-    """
-    _LOADERS[peft_type] = loader
-
-
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder:
     """Loads a model and its processor.
 
@@ -87,13 +87,13 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
 
     Raises:
         ModelFolderError: when there is no such folder or repository, or it lacks a file.
-        ModelKindError: for an adapter of a kind that is not registered.
+        ModelKindError: for an adapter of another kind.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     check_finished(source)
     adapter = find_adapter_config_file(source, **_of_adapters(loading))
     if adapter:
-        return _loader_of(adapter, source, **loading)(source, **loading)
+        return _load_adapted(adapter, source, **loading)
     model = load_model(AutoModel, source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     # Where a folder has no processor, transformers loads the tokenizer instead.
@@ -120,12 +120,121 @@ def _of_adapters(loading: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in loading.items() if name in _OF_ADAPTERS}
 
 
-def _loader_of(configuration: str, source: str, **loading: Any) -> AdapterLoader:
-    """The loader of an adapter, by its configuration file."""
+# ---- Adapters ----
+
+
+def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncoder:
+    """Loads an adapter with its base model, by the kind that its configuration file states."""
     with explained(source, loading):
         settings = json.loads(Path(configuration).read_text("utf-8"))
     peft_type = settings.get("peft_type") if isinstance(settings, dict) else None
-    if peft_type not in _LOADERS:
-        known = " or ".join(sorted(_LOADERS))
-        raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of {known}")
-    return _LOADERS[peft_type]
+    if peft_type == MLA.value:
+        return _load_mla_adapter(source, **loading)
+    if peft_type == "LORA":
+        return _load_lora_adapter(source, **loading)
+    raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of LORA or MLA")
+
+
+def _load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
+    """Loads an adapter's base model, and adds the adapter's language to it.
+
+    Args:
+        source: the adapter's folder, or its repository on the Hub.
+        loading: what `from_pretrained` takes.
+
+    Raises:
+        ModelFolderError: when the adapter names no base model, or a file is missing or damaged.
+        ModelMismatchError: when the adapter was made for another model.
+    """
+    with explained(source, loading):
+        folder = _fetched_adapter(source, loading)
+        adapter = MlaAdapterConfig.from_pretrained(folder)
+    if not adapter.base_model_name_or_path:
+        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
+    of_base = loading | {"revision": adapter.revision}  # that of the adapter is of another repository
+    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **of_base)
+    if not isinstance(model, MlaModel):
+        options = {name: value for name, value in loading.items() if name in _OF_TOKENIZERS}
+        tokenizer = _tokenizer_beside(adapter.embedding or folder, **options)
+        processor = MlaProcessor.for_native(
+            model.config,
+            processor,
+            tokenizer,
+            native_language=adapter.native_language,
+            text_tower=adapter.text_tower,
+        )
+        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
+    with explained(source, loading):
+        load_adapter(model, folder)
+    processor.languages = list(model.config.languages)
+    return model, processor
+
+
+def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer in the folder of a shared embedding, which may be a folder in a repository of the Hub."""
+    if Path(embedding).is_dir():
+        return load_processor(AutoTokenizer, embedding, **loading)
+    owner, repository, *below = embedding.split("/")
+    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
+
+
+def _load_lora_adapter(source: str, **loading: Any) -> DualEncoder:
+    """Loads the base model of a LoRA, and merges the adapter into it: the result is a plain model.
+
+    Args:
+        source: the adapter's folder, or its repository on the Hub: `adapter_config.json` and
+            `adapter_model.safetensors`, as PEFT's `save_pretrained` writes them for any dual encoder.
+        loading: what `from_pretrained` takes.
+
+    Raises:
+        ModelFolderError: if the adapter names no base model, or a file is missing or damaged.
+        ModelMismatchError: if the adapter was made for another model, or cannot be merged.
+    """
+    with explained(source, loading):
+        folder = _fetched_adapter(source, loading)
+        settings = _adapter_settings(folder)
+    base = settings.get("base_model_name_or_path")
+    if not base:
+        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
+    # A revision that was asked for is that of the adapter, which is another repository.
+    model, processor = load_dual_encoder(base, **loading | {"revision": settings.get("revision")})
+    with explained(source, loading):
+        try:
+            adapted: Any = PeftModel.from_pretrained(model, folder)
+            _check_weights(adapted, folder)
+            return adapted.merge_and_unload(), processor
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise ModelMismatchError(f"{source}: this LoRA does not fit {base}: {first_line(error)}") from error
+
+
+def _check_weights(adapted: Any, folder: str) -> None:
+    """Checks that the file has weights for every layer that its configuration names."""
+    from peft.utils import get_peft_model_state_dict, load_peft_weights
+
+    held = load_peft_weights(folder, device="cpu")
+    wanted = get_peft_model_state_dict(adapted)
+    missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
+    if missing or unknown:
+        raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
+
+
+def _fetched_adapter(source: str, loading: dict[str, Any]) -> str:
+    """Returns the folder of an adapter, which is downloaded if it is a repository; without an assembled model inside
+    of it."""
+    if Path(source).is_dir():
+        return source
+    where = {name: loading[name] for name in _OF_REPOSITORIES if name in loading}
+    return snapshot_download(source, ignore_patterns=["model/*"], **where)
+
+
+def _adapter_settings(folder: str | Path) -> dict[str, Any]:
+    """Returns what `adapter_config.json` states.
+
+    Raises:
+        OSError: if there is none.
+        ValueError: if it is no JSON object.
+    """
+    held = json.loads(Path(folder, "adapter_config.json").read_text("utf-8"))
+    if not isinstance(held, dict):
+        raise ValueError("adapter_config.json is no object")
+    return held

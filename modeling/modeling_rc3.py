@@ -219,9 +219,7 @@ class Rc3Model(Rc3PreTrainedModel):
 # this package is not installed, and the pipelines of the tasks. The lines of this string tell the exporter of
 # `hub_code` and transformers which files belong together, and never run.
 SHIPS_WITH = """
-from ..inference.question_answering_pipeline import QuestionAnsweringPipeline
-from ..inference.retrieval_pipeline import ImageTextRetrievalPipeline
-from ..inference.translation_pipeline import ImageTranslationPipeline
+from ..inference.rc3_pipelines import ImageTextRetrievalPipeline
 from .modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling_rc3_tasks import TASK_MODELS
 """

@@ -190,7 +190,7 @@ def text_embeddings(
 
 def credits_of(data: str) -> list[str]:
     """The owners of the images of an option --data that are to be named below them."""
-    from ..model_cards.emoji import emoji_sources
+    from ..model_cards.facts import emoji_sources
     from ..workflows.recipe import EMOJI
 
     sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []

@@ -21,8 +21,17 @@ from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
 from . import charts
 from .charts import Bar, LineChart, Points, line_chart
-from .results import LanguageFacts, TestSet, is_language, language_facts, test_sets
-from .sources import Evaluation, Run, Sources, read_sources
+from .results import (
+    Evaluation,
+    LanguageFacts,
+    Run,
+    Sources,
+    TestSet,
+    is_language,
+    language_facts,
+    read_sources,
+    test_sets,
+)
 
 REPORT = "report.html"
 _ENDING = ".report.html"

@@ -1,3 +1,3 @@
 from .app import create_app as create_app
-from .limits import ServingLimits as ServingLimits
+from .gate import ServingLimits as ServingLimits
 from .service import ImageService as ImageService

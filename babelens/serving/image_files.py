@@ -11,7 +11,7 @@ from typing import BinaryIO
 import PIL.Image
 
 from ..processing.images import open_image
-from .limits import ServingLimits
+from .gate import ServingLimits
 
 # Windows has none of the first three, and would read text without the last one.
 _FLAGS = os.O_RDONLY

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from ..configuration.errors import MissingExtraError
 from .app import create_app
-from .gate import Application
-from .limits import ServingLimits
+from .gate import Application, ServingLimits
 from .service import ImageService
 
 try:

@@ -22,8 +22,8 @@ from ..inference.image_index import FoundImage as Found, ImageIndex
 from ..inference.stated_languages import languages_of, warn_of_language
 from ..processing.images import open_image
 from ..processing.text_inputs import needs_language
+from .gate import ServingLimits
 from .image_files import Thumbnails, leads_out, open_inside, version_of
-from .limits import ServingLimits
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,7 @@ from transformers import (
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import RecipeError, TrainingSetupError
-from ..configuration.merging import merged
-from ..configuration.presets import load_preset, preset_facts
+from ..configuration.presets import load_preset, merged, preset_facts
 from ..configuration.pretrained import load_model, load_processor
 from ..configuration.strict_config import IMAGE_TEXT, TRIPLET
 from ..model_cards.base_models import TEXT_TOWER

@@ -16,8 +16,7 @@ from ..data.batching.task_data import TaskData
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.tasks import Ranks, Results
-from ..model_cards.emoji import emoji_sources
-from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts
+from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
 from .data import RecipeData, corpus_digest

@@ -19,7 +19,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
 from ..configuration.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
-from ..configuration.merging import merged
+from ..configuration.presets import merged
 
 RECIPES = Path(str(files("babelens.recipes")))
 

@@ -28,12 +28,13 @@ from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, without_paths
 from ..model_cards.cards import write_card
-from ..model_cards.emoji import emoji_results, emoji_sources
 from ..model_cards.facts import (
     DataSource as CardSource,
     Example,
     ModelCardFacts,
     Result,
+    emoji_results,
+    emoji_sources,
     example,
     retrieval_results,
     training_run,

@@ -16,8 +16,7 @@ from ...processing.text_inputs import shown_briefly
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
 from ..sample_texts import sample_languages
-from .records import LANGUAGE, parquet_schema
-from .shards import InputShard, input_shards
+from .shards import LANGUAGE, InputShard, input_shards, parquet_schema
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ from ..embedding_shards import EmbeddingsInfo, open_shard, shard_file, shard_tab
 from ..lookahead import results_ahead
 from .job import EmbeddingJob, as_type, info_of, rows_schema
 from .output import Counts, as_metadata, begin, finish, missing_shards, skipped_file
-from .records import LANGUAGE, Record, records_of
-from .shards import InputShard
+from .shards import LANGUAGE, InputShard, Record, records_of
 
 # ---- Batches of records, prepared for the model: images decoded and resized, unusable records told apart ----
 

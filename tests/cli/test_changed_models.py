@@ -21,7 +21,7 @@ from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
-from babelens.reports.sources import read_sources as sources_of
+from babelens.reports.results import read_sources as sources_of
 from babelens.search.queries import search_index
 from babelens.search.sources import images_source
 from babelens.search.vector_index import build_index, open_index

@@ -1,6 +1,6 @@
 """Nested settings, merged."""
 
-from babelens.configuration.merging import merged
+from babelens.configuration.presets import merged
 
 
 def test_mappings_are_merged_at_every_depth_and_lists_replaced():

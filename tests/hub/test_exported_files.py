@@ -58,7 +58,7 @@ MODULES = {
     | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
     | {"interpolated", "processing_per_language", "region_arrays"}
-    | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
+    | {"pipeline_inputs", "rc3_pipelines"},
 }
 
 

@@ -8,7 +8,7 @@ from transformers import pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from babelens.configuration.errors import UnknownLanguageError
-from babelens.inference import retrieval_pipeline
+from babelens.inference import rc3_pipelines
 from babelens.inference.cross_encoder import CrossEncoder
 from babelens.registry import register
 
@@ -41,7 +41,7 @@ def assert_best_first(found: list[dict], scores: np.ndarray) -> None:
 
 @pytest.mark.parametrize("at_once", [3, 64])
 def test_images_by_text_and_texts_by_image(retrieve, scores, monkeypatch, at_once):
-    monkeypatch.setattr(retrieval_pipeline, "_CANDIDATES_AT_ONCE", at_once)
+    monkeypatch.setattr(rc3_pipelines, "_CANDIDATES_AT_ONCE", at_once)
     assert_best_first(retrieve(TEXTS[1], images=drawn_images(7), language="de"), scores[1])
     assert_best_first(retrieve(drawn_images(7)[4], texts=TEXTS, language="de"), scores[:, 4])
 

@@ -1,8 +1,7 @@
 """What cards say of the emoji benchmark."""
 
 from babelens.model_cards.cards import model_card
-from babelens.model_cards.emoji import emoji_results, emoji_sources
-from babelens.model_cards.facts import ModelCardFacts
+from babelens.model_cards.facts import ModelCardFacts, emoji_results, emoji_sources
 from babelens.model_cards.licenses import weights_license
 
 RECALLS = dict.fromkeys(("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"), 12.5)

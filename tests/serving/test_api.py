@@ -17,8 +17,8 @@ from tiny_native import tiny_clip
 
 from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference.stated_languages import languages_of
+from babelens.serving.gate import ServingLimits
 from babelens.serving.image_files import Thumbnails
-from babelens.serving.limits import ServingLimits
 from babelens.serving.service import ImageService
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"

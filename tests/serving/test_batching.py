@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from babelens.configuration.errors import ServerBusyError, UnknownLanguageError
-from babelens.serving.limits import ServingLimits
+from babelens.serving.gate import ServingLimits
 from babelens.serving.service import QueryBatcher
 
 

@@ -25,8 +25,7 @@ from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import RidgeModel, hashed_ngrams
 from babelens.processing.glossary import Glossary, words_of
 from babelens.processing.processing_ridge import RidgeProcessor, characters_of
-from babelens.serving.offline_glossaries import _ridge, packed_glossary, word_vectors
-from babelens.serving.offline_page import _in_bytes, _packed, export_offline
+from babelens.serving.offline_page import _in_bytes, _packed, _ridge, export_offline, packed_glossary, word_vectors
 from babelens.trainers.ridge import learn
 
 SENTENCES = [f"a {color} {thing}" for color in ("red", "green", "blue", "white") for thing in ("car", "dog", "tree")]

@@ -12,7 +12,7 @@ from typing import Any
 
 from babelens.serving.app import create_app
 from babelens.serving.binding import bound_socket
-from babelens.serving.limits import ServingLimits
+from babelens.serving.gate import ServingLimits
 from babelens.serving.server import make_server
 from babelens.serving.service import ImageService
 

@@ -8,8 +8,7 @@ import pytest
 from babelens.data.corpus.parquet_files import parquet_file
 from babelens.inference import embedding_shards
 from babelens.inference.embedding_shards import EmbeddingsInfo
-from babelens.inference.streaming.records import records_of
-from babelens.inference.streaming.shards import InputShard
+from babelens.inference.streaming.shards import InputShard, records_of
 from babelens.search.sources import embeddings_source
 
 GROUPS, ROWS, WIDTH = 16, 512, 256

@@ -1,0 +1,309 @@
+"""transformers' pipelines of RC3's tasks, with languages. Saved models hold the code of these.
+
+    retrieve = pipeline("image-text-retrieval", model="runs/rc3-retrieval")
+    retrieve("ein rotes Auto", images=["a.jpg", "b.jpg"], language="de")  # [{"score": 3.1, "index": 1}, …]
+    retrieve("b.jpg", texts=["ein rotes Auto", "ein Hund"], language="de")
+
+    answer = pipeline("visual-question-answering", model="runs/rc3-xgqa")
+    answer("car.jpg", "Welche Farbe hat das Auto?", language="de")  # [{"score": 0.7, "answer": "red"}]
+    answer([{"image": "car.jpg", "question": "是什么颜色？", "language": "zh"}], top_k=3, batch_size=8)
+
+    translate = pipeline("image-text-to-text", model="runs/rc3-translation")
+    translate("bank.jpg", "He sits on the bank.", language="en", target_language="de")
+    # [{"input_text": "He sits on the bank.", "generated_text": "Er sitzt am Ufer."}]
+
+transformers has no task of the first kind, and removed the second one in version 5; it is called as it was there. For
+a model whose processor reads no language, the third one is transformers' own pipeline.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.pipelines.base import Pipeline
+from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
+
+from ..configuration.errors import InputError
+from ..processing.text_inputs import takes_language
+from .pipeline_inputs import Rows, as_rows, fetched, stated
+
+_CANDIDATES_AT_ONCE = 64
+_PARTS = ("text", "visual", "candidates")
+_TRANSLATION = ("language", "target_language", "max_new_tokens", "generate_kwargs", "timeout")
+
+
+# ---- Ranking ----
+
+
+class ImageTextRetrievalPipeline(Pipeline):
+    """Ranks candidates for a query, best first, as `{"score", "index"}`; a higher score means a better fit.
+
+    Every candidate takes a pass of the model; in a large gallery, rerank what a dual encoder finds
+    (`inference.cross_encoder`).
+    """
+
+    hub_task: ClassVar[tuple[str, str]] = ("image-text-retrieval", "AutoModelForMultipleChoice")
+    _load_processor = True
+    _load_image_processor = _load_feature_extractor = _load_tokenizer = False
+
+    def __call__(
+        self,
+        query: Any,
+        *,
+        language: str,
+        images: list[Any] | None = None,
+        texts: list[str] | None = None,
+        top_k: int | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
+        """Ranks the candidates of a query, or of each query in a list.
+
+        Args:
+            query: a text for `images`, or an image (a Pillow image, a path or an address) for `texts`.
+            language: the BCP-47 tag of the texts.
+            images, texts: the candidates, either images or texts.
+            top_k: number of candidates to return; by default all.
+            kwargs: what every pipeline takes.
+
+        Raises:
+            InputError: when there are no candidates, or candidates of both kinds.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        if (images is None) == (texts is None) or not (images or texts):
+            raise InputError("give images= to find images by a text, or texts= to find texts by an image")
+        candidates = {"images": images, "texts": texts}
+        return super().__call__(query, language=language, top_k=top_k, **candidates, **kwargs)
+
+    def _sanitize_parameters(
+        self, top_k: int | None = None, **preprocessing: Any
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        return preprocessing, {}, {"top_k": top_k}
+
+    def preprocess(
+        self, query: Any, language: str, images: list[Any] | None = None, texts: list[str] | None = None
+    ) -> dict[str, Any]:
+        """The model's inputs: [1, …] for the query, [n, …] for the candidates."""
+        loaded = [fetched(image) for image in images or [query]]
+        words = self.processor(text=texts or [query], language=language, return_tensors="pt")
+        visual = self.processor(images=loaded, return_tensors="pt").to(self.dtype)
+        return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or loaded)), strict=True))
+
+    def _forward(self, inputs: dict[str, Any]) -> Tensor:
+        """The scores of all candidates, [n]; for a batch of queries, whose inputs are lists, [queries, n]."""
+        if isinstance(inputs["candidates"], int):
+            return self._scores(**inputs)
+        return torch.stack([self._scores(*each) for each in zip(*map(inputs.get, _PARTS), strict=True)])
+
+    def _scores(self, text: dict[str, Tensor], visual: dict[str, Tensor], candidates: int) -> Tensor:
+        """The scores of one query with its candidates, [n], some candidates at a time."""
+        scores = []
+        for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE):
+            rows = {name: _rows(given, chunk) for side in (text, visual) for name, given in side.items()}
+            scores.append(self.model(**rows).scores)
+        return torch.cat(scores)
+
+    def postprocess(self, scores: Tensor, top_k: int | None = None) -> list[dict[str, Any]]:
+        found = scores.float().flatten().sort(descending=True, stable=True)  # [n], or [1, n] out of a batch
+        pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
+        return [{"score": score, "index": index} for score, index in pairs][:top_k]
+
+
+def _rows(given: Tensor, rows: Tensor) -> Tensor:
+    """The inputs of some candidates; or the single row of the query, repeated for each of them."""
+    return given.expand(len(rows), *given.shape[1:]) if len(given) == 1 else given[rows.to(given.device)]
+
+
+# ---- Answers ----
+
+
+class QuestionAnsweringPipeline(Pipeline):
+    """Answers questions with the answers that a model was trained on, best first, as `{"score", "answer"}`; each score
+    is the probability that the answer is right."""
+
+    hub_task: ClassVar[tuple[str, str]] = ("visual-question-answering", "AutoModelForVisualQuestionAnswering")
+    _load_processor = True
+    _load_image_processor = _load_feature_extractor = _load_tokenizer = False
+
+    def __call__(
+        self, image: Any, question: str | list[str] | None = None, *, language: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Answers a question about an image, or several.
+
+        Args:
+            image: an image (a Pillow image, an array, a path or an address); or all in one: `{"image", "question",
+                "language", "regions"}`, of which the last two may be left out, or a list, a data set or a generator
+                of such items.
+            question: the question about the image; a list of questions is asked about the same image or, with a list
+                of images, each about its own.
+            language: the BCP-47 tag of the questions that do not name theirs.
+            kwargs: `top_k`, the number of answers to each question, by default 1; and what every pipeline takes, such
+                as `batch_size`.
+
+        Returns:
+            The answers to a question, `[{"score", "answer"}, …]`, or a list of them for several.
+
+        Raises:
+            ImageError: for an image that cannot be read.
+            InputError: when there are not as many images as questions, or an item has no question.
+            MissingLanguageError: when the model reads a language and there is none.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        if question is None:
+            asked = image
+        elif isinstance(question, str) and not isinstance(image, list):
+            asked = {"image": image, "question": question}
+        else:
+            asked = _paired(image, question)
+        return super().__call__(asked, **kwargs, **({} if language is None else {"language": language}))
+
+    def _sanitize_parameters(
+        self,
+        top_k: int | None = None,
+        language: str | None = None,
+        timeout: float | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        given = {"language": language, "timeout": timeout}
+        preprocessing = {name: value for name, value in given.items() if value is not None}
+        return preprocessing, {}, {} if top_k is None else {"top_k": top_k}
+
+    def preprocess(self, asked: Any, language: str | None = None, timeout: float | None = None) -> Rows:
+        """A question with its image, for the processor."""
+        if not (isinstance(asked, Mapping) and isinstance(asked.get("question"), str)):
+            raise InputError(f"a question is given with its image, {{'image': …, 'question': '…'}}, not {asked!r}")
+        row: Rows = {"images": fetched(asked.get("image"), timeout), "text": asked["question"]}
+        if takes_language(self.processor):
+            regions = asked.get("regions")
+            row["language"] = stated(asked, "language", language)
+            row["regions"] = None if regions is None else np.asarray(regions)
+        return row
+
+    def _forward(self, inputs: Rows) -> Tensor:
+        """Logits [N, answers]."""
+        return self.model(**prepared(self, as_rows(inputs))).logits
+
+    def postprocess(self, logits: Tensor, top_k: int = 1) -> list[dict[str, Any]]:
+        found = logits.float().sigmoid().flatten().sort(descending=True, stable=True)  # [answers]
+        pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
+        return [{"score": score, "answer": self.model.config.id2label[index]} for score, index in pairs][:top_k]
+
+
+def prepared(pipeline: Pipeline, rows: Rows) -> Any:
+    """The inputs of a model that reads texts with images, from the rows of a batch."""
+    given: Rows = {name: values for name, values in rows.items() if any(value is not None for value in values)}
+    if "language" not in given:
+        # The processor of such a model asks for it; others pad only when they are told.
+        given |= {} if takes_language(pipeline.processor) else {"padding": True}
+    return pipeline.processor(**given, return_tensors="pt").to(pipeline.device, pipeline.dtype)
+
+
+def _paired(images: Any, questions: str | list[str]) -> list[dict[str, Any]]:
+    many = questions if isinstance(questions, list) else [questions] * len(images)
+    each = images if isinstance(images, list) else [images] * len(many)
+    if len(each) != len(many):
+        raise InputError(f"{len(each)} images came with {len(many)} questions: give one for each, or one image")
+    return [{"image": image, "question": question} for image, question in zip(each, many, strict=True)]
+
+
+# ---- Translations ----
+
+
+class ImageTranslationPipeline(ImageTextToTextPipeline):
+    """Writes texts in a language, each from a text and its image, as `{"input_text", "generated_text"}`.
+
+    Unlike with language models, `generated_text` is what the model writes, without the text that it read.
+    """
+
+    hub_task: ClassVar[tuple[str, str]] = ("image-text-to-text", "AutoModelForImageTextToText")
+
+    def check_model_type(self, supported_models: Any) -> None:
+        """Checks nothing: transformers' list has its own models alone, and it would report all others as errors."""
+
+    def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
+        """Translates a text, or several.
+
+        Args:
+            images: the image of the text (a Pillow image, an array, a path or an address), or a list of images; None
+                without an image. Or all in one: a list, a data set or a generator of `{"images", "text", "language",
+                "target_language", "regions"}`, of which all but `text` may be left out.
+            text: the text, or a list with one for each image.
+            kwargs: `language` and `target_language`, the BCP-47 tags of what is read and of what is written;
+                `max_new_tokens` and `generate_kwargs` of `generate`, by default 256 tokens at most; and what every
+                pipeline takes, such as `batch_size`.
+
+        Returns:
+            For each text `[{"input_text", "generated_text"}]`, with as many entries as `num_return_sequences`; several
+            texts given as a list have a list of these.
+
+        Raises:
+            ImageError: for an image that cannot be read.
+            InputError: when there are not as many images as texts, or an item has no text.
+            MissingLanguageError: when one of the languages is missing.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        if not takes_language(self.processor):
+            return super().__call__(images, text, **kwargs)
+        if isinstance(text, list):
+            each = [None] * len(text) if images is None else images
+            if not isinstance(each, list) or len(each) != len(text):
+                raise InputError(f"{len(text)} texts need a list of as many images, or none")
+            asked: Any = [{"images": image, "text": one} for image, one in zip(each, text, strict=True)]
+        else:
+            asked = images if text is None else {"images": images, "text": text}
+        return Pipeline.__call__(self, asked, **kwargs)
+
+    def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if not takes_language(self.processor):
+            return super()._sanitize_parameters(**given)
+        # As transformers' own pipeline is told what the processor reads.
+        told = given.pop("processor_kwargs", None) or {}
+        told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
+        given = {name: told[name] for name in ("language", "target_language") if name in told} | given
+        if unknown := [name for name in given if name not in _TRANSLATION]:
+            raise InputError(f"a translation takes no {', '.join(unknown)}; it takes {', '.join(_TRANSLATION)}")
+        _, forward, _ = super()._sanitize_parameters(
+            **{k: given.get(k) for k in ("max_new_tokens", "generate_kwargs")}
+        )
+        own = ("language", "target_language", "timeout")
+        return {name: given[name] for name in own if given.get(name) is not None}, forward, {}
+
+    def preprocess(
+        self,
+        inputs: Any = None,
+        timeout: float | None = None,
+        language: str | None = None,
+        target_language: str | None = None,
+        **processing_kwargs: Any,
+    ) -> Any:
+        """A text with its image, for the processor."""
+        if not takes_language(self.processor):
+            return super().preprocess(inputs, timeout=timeout, **processing_kwargs)
+        if not (isinstance(inputs, Mapping) and isinstance(inputs.get("text"), str)):
+            raise InputError(f"a text is given with its image, {{'images': …, 'text': '…'}}, not {inputs!r}")
+        regions = inputs.get("regions")
+        return {
+            "images": fetched(inputs.get("images"), timeout),
+            "regions": None if regions is None else np.asarray(regions),
+            "text": inputs["text"],
+            "language": stated(inputs, "language", language),
+            "target_language": stated(inputs, "target_language", target_language),
+        }
+
+    def _forward(self, model_inputs: Rows, generate_kwargs: dict[str, Any] | None = None) -> Any:
+        if not takes_language(self.processor):
+            return super()._forward(model_inputs, generate_kwargs)
+        rows = as_rows(model_inputs)
+        targets = rows.pop("target_language")
+        language = {} if None in targets else {"language": targets}  # which `generate` asks for
+        options = self._prepare_generate_kwargs(generate_kwargs or {}, return_dict_in_generate=False)
+        written: Tensor = self.model.generate(**prepared(self, rows), **language, **options)
+        return {"written": written.unflatten(0, (len(targets), -1)), "text": rows["text"]}  # [N, sequences, U]
+
+    def postprocess(self, model_outputs: Any, **options: Any) -> Any:
+        if not takes_language(self.processor):
+            return super().postprocess(model_outputs, **options)
+        text = model_outputs["text"]
+        read = text[0] if isinstance(text, list) else text  # a list of one where there was no batch
+        texts = self.processor.batch_decode(model_outputs["written"].flatten(0, 1))
+        return [{"input_text": read, "generated_text": written} for written in texts]
