@@ -1,6 +1,7 @@
 """What every command does: errors in one sentence, users' text as it is, no code that nobody allowed, no waiting."""
 
 import http.server
+import io
 import json
 import os
 import re
@@ -132,10 +133,14 @@ def evil(model, tmp_path):
     return folder
 
 
-def test_nobody_is_asked_whether_code_may_run(evil, tmp_path):
-    done = babelens("info", evil)
-    assert done.returncode == 2 and b"--trust-remote-code" in done.stderr and b"Traceback" not in done.stderr
-    assert not (tmp_path / "it-ran").exists()
+def test_nobody_is_asked_whether_code_may_run(evil, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["babelens", "info", str(evil)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and "--trust-remote-code" in told and "Traceback" not in told
+    assert sys.stdin.read() == "y\n" and not (tmp_path / "it-ran").exists()
 
 
 def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp_path):

@@ -26,8 +26,8 @@ def shown(*arguments, program=("-m", "babelens"), **environment):
     return done.stdout
 
 
-def test_it_has_what_a_report_needs():
-    facts = json.loads(shown("--json"))
+def test_it_has_what_a_report_needs(run):
+    facts = json.loads(run("info", "--environment", "--json").output)
     assert facts["babelens"] == __version__ and facts["python"].startswith(f"{sys.version_info.major}.")
     assert facts["packages"]["transformers"] == transformers.__version__
     assert facts["torch"]["build"] == torch.__version__ and facts["torch"]["threads"] == torch.get_num_threads()

@@ -1,9 +1,7 @@
 """`babelens trim` from files to a smaller checkpoint, which another process loads."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -52,12 +50,7 @@ def shapes(tmp_path):
     return write_shapes(tmp_path / "shapes")
 
 
-def generated_elsewhere(*folders: Path) -> list[str]:
-    command = [sys.executable, "-c", GENERATE, json.dumps(KEPT_TEXTS), *folders]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
-def test_mbart_trimmed_generates_the_same_in_another_process(run, shapes, tmp_path):
+def test_mbart_trimmed_generates_the_same_without_the_package(run, shapes, run_without_babelens, tmp_path):
     model, tokenizer = tiny_mbart()
     pieces = {number for row in tokenizer(KEPT_TEXTS)["input_ids"] for number in row}
     rare = sorted(set(range(4, tokenizer.lang_code_to_id["ar_AR"])) - pieces)
@@ -76,7 +69,7 @@ def test_mbart_trimmed_generates_the_same_in_another_process(run, shapes, tmp_pa
     width = model.config.d_model
     dropped = report["pieces"][0] - report["pieces"][1]
     assert report["parameters"][0] - report["parameters"][1] == width * dropped
-    before, after = generated_elsewhere(source, output)
+    before, after = run_without_babelens(GENERATE, json.dumps(KEPT_TEXTS), source, output).splitlines()
     assert after == before
     assert not list(tmp_path.glob("*.partial"))
 
