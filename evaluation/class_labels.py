@@ -12,8 +12,8 @@ import numpy as np
 
 from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
+from ..data.corpus.tables import tsv_records
 from ..data.corpus.text_files import parse_file
-from ..data.corpus.translation_files import tsv_records
 from ..inference.image_index import images_in
 from ..inference.zero_shot_pipeline import PHOTO_TEMPLATES, Prompts, check_templates
 from .query_ranks import QueryRanks

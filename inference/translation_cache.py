@@ -21,7 +21,7 @@ from ..configuration.languages import normalize_language
 from ..configuration.locks import in_turn
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
-from ..data.corpus.translation_files import TRANSLATION_FILES
+from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
 from .translation import LanguagePair, Seq2SeqTranslator, Translator
 

@@ -25,9 +25,8 @@ from ..configuration.errors import TrainingSetupError
 from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.features import has_images
-from ..data.batching.mixture import SizedView, TaskMixture
+from ..data.batching.mixture import SizedView, TaskData, TaskMixture
 from ..data.batching.streams import StreamMixture
-from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput

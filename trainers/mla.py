@@ -21,8 +21,7 @@ from ..configuration.languages import language_id, normalize_languages
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
-from ..data.batching.mixture import GroupedView, SizedView
-from ..data.batching.task_data import TaskData
+from ..data.batching.mixture import GroupedView, SizedView, TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict

@@ -4,8 +4,7 @@
 from itertools import combinations
 
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.batching.mixture import SizedView
-from ..data.batching.task_data import TaskData
+from ..data.batching.mixture import SizedView, TaskData
 from ..data.batching.views import StreamView, triplets
 from .contrastive import ContrastiveTrainer
 

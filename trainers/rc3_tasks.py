@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskMixture
+from ..data.batching.mixture import SizedView, TaskData, TaskMixture
 from ..data.batching.rc3_collators import CandidateCollator, WithRowIndex, image_vectors, most_similar
-from ..data.batching.task_data import TaskData
 from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of

@@ -10,11 +10,9 @@ from transformers.trainer_utils import TrainOutput
 
 from ..configuration.identity import code_of, settings_of
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
-from ..data.batching.captioned_images import CaptionedImages, SentenceCollator
-from ..data.batching.collators import Collator
+from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
 from ..data.batching.features import FeatureView
-from ..data.batching.mixture import SizedView
-from ..data.batching.task_data import TaskData
+from ..data.batching.mixture import SizedView, TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_common import TrainingStep
 from ..modeling.towers import pool_image

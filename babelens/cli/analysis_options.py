@@ -139,7 +139,7 @@ def load_texts(
     data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
 ) -> "datasets.Dataset":
     """As `load_images`; also a file of translations."""
-    from ..data.corpus.translation_files import TRANSLATION_FILES
+    from ..data.corpus.tables import TRANSLATION_FILES
     from .sources import read_source
 
     if Path(data).suffix in TRANSLATION_FILES:

@@ -17,8 +17,8 @@ from datasets import Dataset, Image, IterableDataset
 from ..configuration.errors import ChangedRunError, CorpusError, RecipeError
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.added_translations import add_translations
+from ..data.batching.mixture import TaskData
 from ..data.batching.streams import sample_of_stream
-from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.overlap import Overlap, corpus_overlaps

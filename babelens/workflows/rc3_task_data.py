@@ -13,7 +13,7 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..configuration.errors import RecipeError
-from ..data.batching.task_data import TaskData
+from ..data.batching.mixture import TaskData
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread

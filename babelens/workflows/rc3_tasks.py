@@ -12,7 +12,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import ModelKindError, RecipeError
 from ..configuration.languages import language_id
 from ..configuration.pretrained import load_config, load_model, load_processor
-from ..data.batching.task_data import TaskData
+from ..data.batching.mixture import TaskData
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.tasks import Ranks, Results

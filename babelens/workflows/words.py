@@ -16,7 +16,7 @@ from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
-from ..data.batching.captioned_images import CaptionedImages
+from ..data.batching.collators import CaptionedImages
 from ..inference.backbones import check_backbone, load_backbone, load_image_processor
 from ..model_cards.base_models import IMAGE_TOWER
 from ..modeling.modeling_liwe import LiweModel

@@ -1,15 +1,19 @@
 """Collators of contrastive training: they turn examples into the inputs of a dual encoder, with labels of the positive
-pairs."""
+pairs; and images with all of their captions, for methods that learn from several captions of an image at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch import Tensor
 
-from .mixture import ExampleKey
-from .task_data import IDENTITIES, IDENTITY_COLUMNS, labels_of
+from ...configuration.errors import CorpusError
+from ...configuration.languages import normalize_languages
+from ..corpus.corpus import describe, languages_of
+from .mixture import IDENTITIES, IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
+from .views import ImageFeatures, Images, images_of
 
 # Columns of precomputed features, which take the place of the images or texts that they were computed from.
 _FEATURES = ("image_features", "text_features", "paired_text_features")
@@ -99,3 +103,129 @@ def one_version(features: np.ndarray, seed: int) -> np.ndarray:
     if features.ndim == 1:
         return features
     return features[np.random.Generator(np.random.PCG64(seed)).integers(len(features))]
+
+
+# ---- Several captions of an image at once ----
+
+
+class CaptionedImages:
+    """Examples {image, image_id, captions: {language: [texts]}} of the images that have captions in all languages.
+
+    If the corpus has features instead of images, the examples have a column `image_features` instead of `image`.
+
+    Args:
+        corpus: a caption corpus; or a translation corpus, whose examples have no image.
+        languages: languages of the captions; by default all languages of the corpus.
+        with_images: whether to read the images or their features.
+
+    Raises:
+        CorpusError: if no row has captions in all of the languages.
+        LanguageTagError: for an unknown language.
+    """
+
+    def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:
+        present = languages_of(corpus)
+        self.languages = normalize_languages(list(languages or present))
+        captions = corpus.select_columns("captions")[:]["captions"]
+        wanted = set(self.languages)
+        complete = [wanted <= {caption["language"] for caption in row} for row in captions]
+        self.rows = np.flatnonzero(complete)
+        if not len(self.rows):
+            languages_wanted = ", ".join(self.languages)
+            raise CorpusError(f"no row has captions in all of {languages_wanted}; the corpus has {describe(present)}")
+        self.corpus = corpus
+        self._captions = [_by_language(captions[row], self.languages) for row in self.rows]
+        names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
+        self._names = [names[row] for row in self.rows]
+        images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
+        self.images = images if isinstance(images, Images) else None
+        self.features = images if isinstance(images, ImageFeatures) else None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        examples: list[dict[str, Any]] = [
+            {"image_id": self._names[index], "captions": self._captions[index]} for index in indices
+        ]
+        if self.features is not None:
+            features = self.features[self.rows[indices].tolist()]
+            return [example | {"image_features": own} for example, own in zip(examples, features, strict=True)]
+        if self.images is None:
+            return examples
+        read = (self.images[int(self.rows[index])] for index in indices)
+        return [example | {"image": image} for example, image in zip(examples, read, strict=True)]
+
+    def without_images(self) -> "CaptionedImages":
+        """The same examples without their images."""
+        return CaptionedImages(self.corpus, self.languages, with_images=False)
+
+
+def _by_language(captions: list[dict[str, str]], languages: list[str]) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {language: [] for language in languages}
+    for caption in captions:
+        if caption["language"] in texts:
+            texts[caption["language"]].append(caption["text"])
+    return texts
+
+
+class SentenceCollator:
+    """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`.
+
+    Captions are sampled together in all languages in which an image has equally many: the n-th of these languages'
+    sentences are then translations of each other, where the corpus has translations in the same order (as
+    `translation_pairs` takes them).
+
+    Args:
+        processor: the processor of the model.
+        transform: (images, seeds) -> pixel values [M, 3, H, W].
+        sentences: number of captions that are sampled for each image in each language. An image with fewer captions
+            repeats them.
+        languages: number of languages that are sampled for each batch; by default all languages.
+        num_processes: number of processes, which have the same languages in a step.
+    """
+
+    def __init__(
+        self,
+        processor: Any,
+        transform: Callable[[list[Any], list[int]], Tensor],
+        sentences: int,
+        languages: int | None = None,
+        num_processes: int = 1,
+    ) -> None:
+        self.processor, self.transform, self.sentences = processor, transform, sentences
+        self.languages, self.num_processes = languages, num_processes
+
+    def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
+        texts, languages, language_ids, labels = [], [], [], []
+        sampled = self._sample_languages(list(examples[0]["captions"]), seed_of_step(seeds, self.num_processes))
+        for example, seed in zip(examples, seeds, strict=True):
+            rng = np.random.Generator(np.random.PCG64(seed))
+            orders: dict[int, np.ndarray] = {}  # by the number of captions
+            for k, language in sampled.items():
+                captions = example["captions"][language]
+                order = orders.setdefault(len(captions), rng.permutation(len(captions)))
+                texts += [captions[order[n % len(order)]] for n in range(self.sentences)]
+                languages += [language] * self.sentences
+                language_ids += [k] * self.sentences
+                labels += [identity_label(example["image_id"])] * self.sentences
+        encoded = self.processor(text=texts, language=languages, return_tensors="pt")
+        # A processor with a vocabulary for each language returns language_ids of its own.
+        batch = {"language_ids": torch.tensor(language_ids)} | dict(encoded)
+        if "image" in examples[0]:
+            batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
+        if "image_features" in examples[0]:
+            batch["image_features"] = torch.from_numpy(np.stack([example["image_features"] for example in examples]))
+        if batch.keys() & {"pixel_values", "image_features"}:
+            batch["text_labels"] = torch.tensor(labels)
+            batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
+        batch["positives"] = torch.tensor([labels])
+        return batch
+
+    def _sample_languages(self, languages: list[str], seed: int) -> dict[int, str]:
+        """Index -> language of the languages in a batch, sampled with the seed of the first example of its step."""
+        if self.languages is None or self.languages >= len(languages):
+            return dict(enumerate(languages))
+        rng = np.random.default_rng([seed, len(languages)])
+        chosen = sorted(rng.choice(len(languages), self.languages, replace=False).tolist())
+        return {k: languages[k] for k in chosen}

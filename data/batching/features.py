@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .mixture import SizedView
-from .task_data import IDENTITIES, labels_of
+from .mixture import IDENTITIES, SizedView, labels_of
 from .views import CorpusView
 
 # What a model reads of an example -> the column of the features that take its place.

@@ -6,15 +6,34 @@ a resumed run gets the batches that an uninterrupted run would have got.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-from torch.utils.data import Dataset, Sampler, Subset
+import torch.utils.data
+from datasets import Dataset, IterableDataset
+from torch.utils.data import Sampler, Subset
 
 from ...configuration.errors import CorpusError
 from .views import CorpusView
 
 _BATCH_BITS = 44  # of the seed of an example: they tell its place in the run
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A corpus, and the languages or language pairs of it that a task uses.
+
+    Args:
+        corpus: a caption corpus, a translation corpus or the data of a task, or a stream of one.
+        languages: the languages of the captions; by default those of the training arguments, or else all languages.
+        pairs: the language pairs of the translations; by default all pairs.
+    """
+
+    corpus: Dataset | IterableDataset
+    languages: list[str] | None = None
+    pairs: list[tuple[str, str]] | None = None
 
 
 class SizedView(Protocol):
@@ -71,7 +90,7 @@ class ExampleKey(NamedTuple):
     seed: int
 
 
-class TaskMixture(Dataset):
+class TaskMixture(torch.utils.data.Dataset):
     """The data of several tasks as one dataset, whose indices are `ExampleKey`s."""
 
     def __init__(self, tasks: dict[str, SizedView]) -> None:
@@ -309,3 +328,43 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
         for pair, own in pairs.items()
     }
     return GroupedView(groups, one_at_a_time=True, by_size=True)
+
+
+# ---- Labels of positive pairs ----
+# Labels of images and texts, by which a loss finds the pairs that are positives of each other.
+
+# By which two pairs may be positives of each other: the same image, or the same text on either side.
+IDENTITY_COLUMNS = ("image_id", "text", "text_a", "text_b")
+# The column of labels that were computed before, in the place of the columns above.
+IDENTITIES = "identities"
+
+
+def identity_label(value: str) -> int:
+    """A 63-bit label of a string, which is the same in every process."""
+    return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
+    """The labels of examples; two of them are a pair of positives if they have an equal label in the same column.
+
+    Args:
+        columns: name -> the column [N] of all examples; names other than `IDENTITY_COLUMNS` are ignored.
+        equal_texts: whether pairs with an equal text, on the same side, are positives of each other, as pairs with the
+            same image always are.
+
+    Returns:
+        int64 [N, k], for k groups of columns in the order of `IDENTITY_COLUMNS`.
+    """
+    groups = _groups([name for name in IDENTITY_COLUMNS if name in columns], equal_texts)
+    joined = ((columns[name] for name in group) for group in groups)
+    return np.array(
+        [[identity_label("\0".join(values)) for values in zip(*group, strict=True)] for group in joined],
+        dtype=np.int64,
+    ).T
+
+
+def _groups(columns: list[str], equal_texts: bool) -> list[list[str]]:
+    """The groups of columns of which the examples of a positive pair have equal values."""
+    if equal_texts:
+        return [[column] for column in columns]
+    return [["image_id"]] if "image_id" in columns else [columns]  # a repeated pair is not its own negative

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...configuration.errors import CorpusError, InputError
-from .task_data import identity_label
+from .mixture import identity_label
 from .task_inputs import Regions, TaskInputs, regions_of
 from .views import CorpusView, Example, Images
 

@@ -33,10 +33,9 @@ from .captions import CaptionRules, Place, normalize_rows, shortened
 from .columns import NO_NAMES, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
 from .images import ImageRules, SkippedImage, path_inside
-from .tables import TABLES, is_table, table_of
+from .tables import TABLES, TRANSLATION_FILES, is_table, table_of, translation_file
 from .tar_shards import IMAGES, tar_shards, tar_stream
 from .text_files import line_of, read_json_lines
-from .translation_files import TRANSLATION_FILES, translation_file
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None

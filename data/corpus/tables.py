@@ -1,27 +1,37 @@
-"""CSV and TSV files of captions or translations, as spreadsheets and shops write them.
+"""CSV and TSV files of captions or translations, as spreadsheets and shops write them, and files of translations:
+tab-separated tables with a header of language tags, and JSON lines.
 
-The encoding is found by charset-normalizer, the delimiter by the standard library's `csv.Sniffer`. The first line has
-the names of the columns, which `columns` reads; images are named relative to the file.
+Of a spreadsheet's file, the encoding is found by charset-normalizer, the delimiter by the standard library's
+`csv.Sniffer`. The first line has the names of the columns, which `columns` reads; images are named relative to the
+file.
 """
 
 import csv
 import io
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from charset_normalizer import from_bytes
-from datasets import Dataset
+from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets
 
-from ...configuration.errors import CorpusError
-from .captions import Place
+from ...configuration.errors import CorpusError, LanguageTagError
+from ...configuration.languages import normalize_language
+from .captions import CaptionRules, Place, normalize_rows
 from .columns import NO_NAMES, ColumnNames
+from .corpus import CAPTIONS, image_id_of
 from .images import path_inside
-from .text_files import line_of
+from .text_files import line_of, read_json_lines, read_lines
 
 logger = logging.getLogger(__name__)
 
 TABLES = (".csv", ".tsv")
+TRANSLATION_FILES = (".tsv", ".jsonl")
+_PART = 10_000  # number of rows that are held as Python objects
 DELIMITERS = ",;\t|"
 _IMAGE_NAMES = ("image", "file_name", "filename", "photo", "path")
 _SAMPLE = 1 << 16  # characters from which the delimiter is found
@@ -147,3 +157,99 @@ def _read_images(table: dict[str, list[str | None]], image: str, file: Path, pla
         paths.append(str(path_inside(file.parent, name.replace("\\", "/"), place(row))))
     table["image"] = paths
     table.setdefault("image_id", names)
+
+
+# ---- Files of translations ----
+
+
+def translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
+    """The rows of a translation file, with normalized captions.
+
+    Raises:
+        CorpusError, LanguageTagError: for a row that cannot be used, with the file and the line; for a stream, while
+            it is read.
+    """
+    if not file.is_file():
+        raise CorpusError(f"{file}: no such file")
+    first = next(_records(file), None)
+    if first is None:
+        raise CorpusError(f"{file}: there are no rows")
+    features = Features(captions=CAPTIONS)
+    if with_ids := "image_id" in first[1]:
+        features["image_id"] = Value("string")
+    read = partial(_translations, file, replace(rules, languages=None), with_ids)
+    if streaming:
+        return IterableDataset.from_generator(read, features=features)
+    rows, parts = read(), []
+    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more lines are read
+        parts.append(Dataset.from_list(part, features=features))
+    if not parts:
+        raise CorpusError(f"{file}: no row has two texts")
+    return concatenate_datasets(parts)
+
+
+def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a translation corpus."""
+    lines: list[int] = []
+    image_ids: list[Any] = []
+
+    def texts() -> Iterator[dict[str, Any]]:
+        for line, record in _records(file):
+            lines.append(line)
+            image_ids.append(record.pop("image_id", None))
+            yield record
+
+    place = partial(line_of, file, lines)
+    for row, captions in enumerate(normalize_rows(texts(), rules, place)):
+        if not with_ids and image_ids[row] is not None:
+            raise CorpusError(f"{place(row)}: an image_id, which the first row lacks; give one to all rows or to none")
+        named = {"image_id": image_id_of(image_ids[row], place(row))} if with_ids else {}
+        if captions:
+            yield {"captions": captions} | named
+
+
+def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, {language: text, or None for an empty one}) of a translation file."""
+    for line, record in tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
+        yield line, {name: None if text in ("", []) else text for name, text in record.items()}
+
+
+def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted.
+
+    Args:
+        file: the file.
+        key: the name that a column may have beside those of languages.
+
+    Raises:
+        CorpusError, LanguageTagError: for a header or a line that cannot be used.
+    """
+    lines = read_lines(file)
+    header = next(lines, (1, "en"))[1].split("\t")
+    if len(header) == 1 and (other := next((each for each in ";,|" if each in header[0]), "")):
+        raise CorpusError(f"{file} line 1: cells are divided by {other!r}: tabs are needed between them")
+    _check_header(header, key, f"{file} line 1")
+    for line, text in lines:
+        cells = text.split("\t")
+        if len(cells) < len(header):
+            missing = header[len(cells)]
+            tabs = ": tabs are needed between cells" if any(each in text for each in ";,|") else ""
+            raise CorpusError(
+                f"{file} line {line}: {len(cells)} of {len(header)} cells; column {missing!r} is missing{tabs}"
+            )
+        if len(cells) > len(header):
+            raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(header)} columns")
+        yield line, dict(zip(header, cells, strict=True))
+
+
+def _check_header(header: list[str], key: str, place: str) -> None:
+    """Every column is called by its language, or as the key."""
+    spellings: dict[str, str] = {}
+    for number, name in enumerate(header, 1):
+        try:
+            language = name if name == key else normalize_language(name)
+        except LanguageTagError as error:
+            raise LanguageTagError(f"{place}: column {number} of the header: {error}") from None
+        if language in spellings:
+            raise CorpusError(f"{place}: columns {spellings[language]!r} and {name!r} are both {language!r}")
+        spellings[language] = name

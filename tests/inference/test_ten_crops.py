@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, ImageError, ModelKindError
-from babelens.data.batching.captioned_images import CaptionedImages
+from babelens.data.batching.collators import CaptionedImages
 from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.loading import load_captions

@@ -7,7 +7,7 @@ from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 from transformers import set_seed
 
 from babelens import ContrastiveTrainingArguments, EtclConfig, EtclModel, EtclProcessor, EtclTrainer
-from babelens.data.batching.task_data import TaskData
+from babelens.data.batching.mixture import TaskData
 
 
 def make_trainer(output, train_dataset=None, **settings):

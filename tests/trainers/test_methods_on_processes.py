@@ -7,8 +7,7 @@ from processes import together
 from tiny_rc3 import rc3_data
 from tiny_training import shapes_corpus
 
-from babelens.data.batching.mixture import example_keys, seed_of_step
-from babelens.data.batching.task_data import TaskData
+from babelens.data.batching.mixture import TaskData, example_keys, seed_of_step
 
 # Two processes with halves of the batches of one. R-XVtCL and ITM contrast the examples of one process alone: RC3 is
 # compared with batches of that size whose gradients are accumulated, without XTCL (see test_rc3_trainer.py), in one

@@ -7,7 +7,7 @@ from tiny_training import PoisonGradient, shapes_corpus
 
 from babelens import MlaTrainingArguments
 from babelens.configuration.errors import NonFiniteError
-from babelens.data.batching.task_data import TaskData
+from babelens.data.batching.mixture import TaskData
 
 
 def test_pairs_without_the_native_language_are_refused(make_mla_trainer):

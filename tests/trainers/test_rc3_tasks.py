@@ -30,6 +30,7 @@ from babelens import (
 )
 from babelens.configuration.errors import CorpusError, InputError, NonFiniteError, UnknownLanguageError
 from babelens.data import image_text_pairs, triplets
+from babelens.data.batching.mixture import TaskData
 from babelens.data.batching.rc3_collators import (
     CANDIDATES,
     CandidateCollator,
@@ -37,7 +38,6 @@ from babelens.data.batching.rc3_collators import (
     image_vectors,
     most_similar,
 )
-from babelens.data.batching.task_data import TaskData
 from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
 from babelens.evaluation.comparison import image_contributions
 from babelens.evaluation.tasks import label_accuracy, matching_recall, translation_quality

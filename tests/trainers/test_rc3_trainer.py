@@ -16,9 +16,8 @@ from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining
 from babelens.configuration.errors import CorpusError, NonFiniteError, TrainingSetupError
-from babelens.data.batching.mixture import TaskBatchSampler
+from babelens.data.batching.mixture import TaskBatchSampler, TaskData
 from babelens.data.batching.rc3_collators import TranslationCollator
-from babelens.data.batching.task_data import TaskData
 from babelens.data.batching.views import translation_pairs, weak_pairs
 from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
-from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
-from babelens.data.batching.task_data import TaskData
+from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint

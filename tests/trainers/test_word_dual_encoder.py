@@ -19,7 +19,7 @@ from babelens import (
     SmalrTrainingArguments,
 )
 from babelens.configuration.errors import NonFiniteError
-from babelens.data.batching.captioned_images import CaptionedImages, SentenceCollator
+from babelens.data.batching.collators import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
 
