@@ -24,7 +24,7 @@ from transformers.trainer_utils import PredictionOutput, TrainOutput
 from ..configuration.errors import TrainingSetupError
 from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.features import has_images
+from ..data.batching.features import features_of_view, has_images
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture
 from ..data.batching.streams import StreamMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
@@ -204,6 +204,8 @@ class ContrastiveTrainer(BabelensTrainer):
                     batch_size=self.args.per_device_eval_batch_size,
                 )
             views[task] = self.frozen_towers.with_features(view)
+            if self._miner is not None and task == IMAGE_TEXT:
+                self._miner.features = features_of_view(views[task])
         if self.args.hard_negatives and self._miner is None:
             raise TrainingSetupError("hard_negatives: the task image_text has to be the first task")
         return views

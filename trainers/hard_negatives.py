@@ -10,7 +10,7 @@ that has the example's text as one of its captions.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,16 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..configuration.errors import TrainingSetupError
+from ..data.batching.features import FEATURES_OF, FeatureView
 from ..data.batching.views import CorpusView
+from ..modeling.encoding import evaluation_mode
+from ..modeling.modeling_dual_encoder import normalize
 
 logger = logging.getLogger(__name__)
 
 _FILE = "hard_negatives.npz"
 _ROWS = 512  # of scores that are computed at a time
+_FEATURES = 4096  # that are projected at a time
 _ROUNDING = 1e-6  # of a share of an epoch
 _CANDIDATES = 8  # for each negative
 _SPARE = 32  # candidates beside those asked for, as some are duplicates
@@ -106,6 +110,10 @@ class HardNegativeMiner:
         count: number of negatives of an example.
         seed: shuffles the examples, with the number of the epoch.
         batch_size: images or texts that are embedded at a time.
+
+    Attributes:
+        features: the features of frozen towers that the examples have, by column (`features_of_view`); these towers
+            do not run once more.
     """
 
     def __init__(self, view: Any, count: int, *, seed: int, batch_size: int) -> None:
@@ -116,6 +124,7 @@ class HardNegativeMiner:
             )
         self.view, self.count, self.seed, self.batch_size = view, count, seed, batch_size
         self.epoch, self.order = -1, np.empty(0, dtype=np.int64)
+        self.features: Mapping[str, FeatureView] = {}
 
     def order_of(self, epoch: int, model: Any, processor: Any) -> np.ndarray | None:
         """The order of an epoch, mined by the first process for all; None for the first epoch."""
@@ -139,12 +148,29 @@ class HardNegativeMiner:
         captions = [example["text"] for example in examples]
         languages = [example["language"] for example in examples]
         embedder = Embedder(model, processor, batch_size=self.batch_size)
-        texts = torch.from_numpy(embedder.encode_text(captions, language=languages))
-        images = torch.from_numpy(embedder.encode_image(self.view.images))[torch.from_numpy(self.view.rows)]
+        texts = self._projected(model, "text", model.get_text_features)
+        if texts is None:
+            texts = torch.from_numpy(embedder.encode_text(captions, language=languages))
+        images = self._projected(model, "image", model.get_image_features)
+        if images is None:
+            images = torch.from_numpy(embedder.encode_image(self.view.images))[torch.from_numpy(self.view.rows)]
         image_ids = [example["image_id"] for example in examples]
         logger.info("mining %d hard negatives for each of %d examples", self.count, len(examples))
         candidates = min(_CANDIDATES * self.count, len(examples) - 1)
         return hardest_negatives(images, texts, image_ids, captions, candidates)
+
+    def _projected(self, model: Any, column: str, embed: Callable[..., Any]) -> Tensor | None:
+        """The embeddings [N, d] of all examples by their features; None where they have none."""
+        name = FEATURES_OF[column]
+        if (view := self.features.get(name)) is None:
+            return None
+        features = torch.from_numpy(np.asarray(view.features))
+        if features.ndim == 3:  # several versions of each image, the first of which is the image as it is
+            features = features[:, 0]
+        with evaluation_mode(model):
+            parts = [embed(**{name: part.to(model.device)}) for part in features.split(_FEATURES)]
+        found = torch.cat([normalize(part.pooler_output.float()).cpu() for part in parts])
+        return found[torch.from_numpy(view.indices)]
 
     def save(self, folder: str | Path) -> None:
         """Writes the order of the epoch into a checkpoint."""

@@ -9,6 +9,7 @@ from tiny_training import assert_same, shapes_trainer, weights
 from transformers import TrainerCallback
 
 from babelens.configuration.errors import TrainingSetupError
+from babelens.inference.embedder import Embedder
 from babelens.trainers.hard_negatives import hardest_negatives, order_of_epoch
 
 
@@ -91,6 +92,29 @@ def test_an_epoch_is_one_pass_whose_batches_have_hard_negatives(tmp_path):
         for other in others[others >= 0]:
             assert examples[own]["image_id"] != examples[other]["image_id"]
             assert examples[own]["text"] != examples[other]["text"]
+
+
+@pytest.mark.parametrize("freeze", [("image", "text"), ("image",)])
+def test_frozen_towers_do_not_run_once_more(freeze, tmp_path, monkeypatch):
+    """What is mined is what the whole model would mine, from the features that training reads."""
+    trainer = shapes_trainer(tmp_path, freeze=freeze, **SETTINGS)
+    miner = trainer._miner
+    assert sorted(miner.features) == [f"{tower}_features" for tower in sorted(freeze)]
+    texts, images = (
+        miner._projected(trainer.model, *each)
+        for each in (("text", trainer.model.get_text_features), ("image", trainer.model.get_image_features))
+    )
+    embedder = Embedder(trainer.model, trainer.processing_class)
+    whole = torch.from_numpy(embedder.encode_image(miner.view.images))[torch.from_numpy(miner.view.rows)]
+    torch.testing.assert_close(images, whole, atol=1e-5, rtol=1e-4)
+    if texts is not None:
+        examples = list(miner.view.without_images())
+        captions, tags = ([each[name] for each in examples] for name in ("text", "language"))
+        whole = torch.from_numpy(embedder.encode_text(captions, language=tags))
+        torch.testing.assert_close(texts, whole, atol=1e-5, rtol=1e-4)
+    monkeypatch.setattr(trainer.model.vision_model, "forward", None)
+    trainer.train()
+    assert miner.epoch == 2 and sorted(miner.order) == list(range(32))
 
 
 def test_a_run_resumes_in_the_middle_of_a_mined_epoch(tmp_path):
