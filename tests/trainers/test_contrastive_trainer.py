@@ -2,12 +2,15 @@
 
 import json
 import math
+import os
+import re
 import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forks import forked
 from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.configuration.errors import NonFiniteError, TrainingSetupError
@@ -307,23 +310,21 @@ def test_resuming_from_nothing_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("limit", [50_000, 150_000], ids=["weights", "optimizer"])
 def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
-    """A limit on the size of files stands in for the full disk: the system refuses the write in the same place."""
-
-    def full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    done = run_program(
-        PROGRAM,
-        tmp_path,
-        "--set=max_steps=2",
-        "--set=save_strategy=steps",
-        "--set=save_steps=1",
-        check=False,
-        preexec_fn=full,
-    )
-    assert done.returncode == 1
-    assert "could not save" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == []
+    """A limit on the size of files stands in for the full disk: the system refuses the write in the same place. It is
+    that of a process of its own, a fork of this one."""
+    output, told = tmp_path / "run", tmp_path / "told"
+    output.mkdir()
+    if (child := forked()) == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            shapes_trainer(output, max_steps=2, save_strategy="steps", save_steps=1).train()
+        except BaseException as error:
+            told.write_text(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    assert re.match(r"SaveError: .*could not save to .*and nothing of it was left there", told.read_text())
+    assert [path.name for path in output.iterdir()] == []
 
 
 # ---- Several processes ----
