@@ -1,0 +1,108 @@
+"""Recipes are read as YAML 1.2: what `no`, `on` and numbers mean, in files and on the command line."""
+
+import json
+
+import pytest
+import yaml
+from tiny_recipes import mural
+from tiny_training import write_shapes
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError
+from babelens.workflows.base import recipe_run
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.recipe_file import parse
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("1e-3", 1e-3),
+        ("1E3", 1e3),
+        ("-.5", -0.5),
+        ("010", 10),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("no", "no"),
+        ("on", "on"),
+        ("y", "y"),
+        ("True", True),
+        ("false", False),
+        ("~", None),
+        ("", None),
+        ("[no, off]", ["no", "off"]),
+        ("{<<: {a: 1}, b: 2}", {"a": 1, "b": 2}),
+    ],
+)
+def test_values_are_those_of_yaml_1_2(tmp_path, written, read):
+    assert parse(written) == read and type(parse(written)) is type(read)
+
+
+def test_norwegian_is_a_language_and_no_a_strategy(folder, tmp_path):
+    file = tmp_path / "norwegian.yaml"
+    text = yaml.safe_dump(mural(folder))
+    file.write_text(text + "unseen_languages: [no, nb]\n")
+    recipe = load_recipe(file, {"training.save_strategy": "no", "training.learning_rate": 1})
+    assert recipe.unseen_languages == ["no", "nb"] and recipe.training["learning_rate"] == 1
+
+
+def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
+    """Unquoted, as people write them."""
+    file = tmp_path / "switches.yaml"
+    content = mural(folder)
+    for section, key in (("training", "report_to"), ("training", "use_cpu")):
+        del content[section][key]
+    words = "  eval_strategy: no\n  save_strategy: off\n  report_to: off\n  use_cpu: on\n  bf16: no\n  fp16: off\n"
+    text = yaml.safe_dump({key: value for key, value in content.items() if key != "training"})
+    settings = "".join(f"  {key}: {value}\n" for key, value in content["training"].items())
+    file.write_text(f"{text}training:\n{settings}{words}")
+    options = {"check_images": "no", "streaming": "off"}
+    recipe = load_recipe(file, {"tokenizer.lowercase": "off", "train.image_text.options": options})
+    assert recipe.tokenizer.lowercase is False
+    assert recipe.train["image_text"].loader_options() == {"check_images": False, "streaming": False}
+    assert len(recipe.train["image_text"].load()) == 16
+    arguments = recipe_run(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
+    assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
+    assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
+
+
+def test_the_language_no_is_norwegian_wherever_a_language_stands(folder, tmp_path):
+    file = tmp_path / "norwegian.yaml"
+    content = mural(folder)
+    content["train"]["image_text"]["languages"] = "LANGUAGES"
+    file.write_text(yaml.safe_dump(content).replace("LANGUAGES", "[en, no]"))
+    assert load_recipe(file).train["image_text"].tags == ["en", "no"]
+
+
+def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):
+    file = tmp_path / "shapes.yaml"
+    file.write_text(yaml.safe_dump(mural(folder)))
+    settings = ("training.eval_strategy=no", "training.save_strategy=no", "training.learning_rate=1e-3")
+    command = ["train", str(file), "--output", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, [*command, *(part for text in settings for part in ("--set", text))])
+    assert done.exit_code == 0, done.output
+    assert "learning_rate" in (tmp_path / "run" / "README.md").read_text()
+    wrong = CliRunner().invoke(app, [*command, "--set", "training.seed=[1"])
+    assert isinstance(wrong.exception, RecipeError) and "training.seed" in str(wrong.exception)
+
+
+def test_a_setting_does_not_reach_what_another_key_shares_with_it(tmp_path):
+    """Two sections written once in the file, by an anchor and an alias."""
+    file = tmp_path / "shared.yaml"
+    options = json.dumps({"split": "train"})
+    file.write_text(
+        f"method: mural\nmodel: {{preset: mural-tiny}}\ntraining: {{}}\ntrain:\n"
+        f"  image_text: {{source: emoji, options: &shared {options}}}\n"
+        "  text_text: {source: emoji, options: *shared}\n"
+    )
+    recipe = load_recipe(file, {"train.text_text.options.split": "test"})
+    assert recipe.train["image_text"].options == {"split": "train"}
