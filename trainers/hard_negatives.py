@@ -69,13 +69,19 @@ def hardest_negatives(
         scores = images[rows] @ texts.T
         same = (of_images[rows, None] == of_images[None]) | (of_texts[rows, None] == of_texts[None])
         values, nearest = scores.masked_fill_(same, -torch.inf).topk(wanted, dim=1)
-        for row, (own, candidates) in enumerate(zip(values.numpy(), nearest.numpy(), strict=True), start):
-            candidates = candidates[np.isfinite(own)]
-            shared = image_labels[row] * len(names) + text_labels[candidates]
-            shares = image_labels[candidates] * len(names) + text_labels[row]
-            kept = candidates[~(np.isin(shared, pairs) | np.isin(shares, pairs))][:count]
-            found[row, : len(kept)] = kept
+        candidates = nearest.numpy()
+        shared = image_labels[rows, None] * len(names) + text_labels[candidates]
+        shares = image_labels[candidates] * len(names) + text_labels[rows, None]
+        kept = values.isfinite().numpy() & ~_are_in(pairs, shared) & ~_are_in(pairs, shares)
+        first = np.argsort(~kept, axis=1, kind="stable")[:, :count]
+        chosen = np.take_along_axis(np.where(kept, candidates, -1), first, axis=1)
+        found[rows, : chosen.shape[1]] = chosen
     return found
+
+
+def _are_in(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Whether each value is among those that are known, which are sorted, and at least one."""
+    return known[np.searchsorted(known, values).clip(max=len(known) - 1)] == values
 
 
 def order_of_epoch(negatives: np.ndarray, count: int, seed: Sequence[int]) -> np.ndarray:
