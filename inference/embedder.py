@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeGuard, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -27,17 +27,14 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
-from ..processing.processing_dual_encoder import longest_text
-from ..processing.processing_text_image import LARGEST_LENGTH
-from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
+from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .stated_languages import languages_of, says_multilingual, warn_of_scripts
 from .text_only import SentenceEncoder, SentenceInputs, TextEncoder
+from .texts import TextPreparation, languages_of, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
-_TOKENIZED_AT_ONCE = 4096  # texts
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
 # constant, and not measured at run time, so that an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
@@ -107,12 +104,7 @@ class Embedder:
         self._source = ""  # where the model was loaded from
         self.truncate_dim = truncate_dim
         self.draft = _side_of_drafts(processor) if draft_jpegs else None
-        self._takes_language = takes_language(processor)
-        # As SigLIP was trained.
-        self._is_padded_to_full_length = "siglip" in model.config.model_type or getattr(
-            processor, "pad_to_max_length", False
-        )
-        self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
+        self._texts = TextPreparation(processor, model.config)
         self._takes_features = self.takes_images and "image_features" in inspect.signature(of_images).parameters
         # A transformer has a single convolution, which cuts the image into patches.
         self._is_convolutional = sum(isinstance(part, nn.Conv2d) for part in self.model.modules()) > 1
@@ -157,21 +149,20 @@ class Embedder:
         """
         if backend not in ("torch", "onnx"):
             raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
+        settings: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": draft_jpegs}
+        model: Any
         if backend == "onnx":
             if dtype is not None or (device is not None and torch.device(device).type != "cpu"):
                 raise ArgumentError(
                     "backend='onnx' runs on the processor, at a precision that was chosen at the export"
                 )
-            graphs, reads = load_onnx(folder_or_repo, **loading)
-            truncate_dim = stated_truncation(folder_or_repo, graphs.config) if truncate_dim is None else truncate_dim
-            loaded = cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs, truncate_dim=truncate_dim)
+            model, processor = load_onnx(folder_or_repo, **loading)
         else:
             model, processor = load_encoder(folder_or_repo, **loading)
-            if truncate_dim is None:
-                truncate_dim = stated_truncation(folder_or_repo, model.config)
-            settings: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "draft_jpegs": draft_jpegs}
-            settings["truncate_dim"] = truncate_dim
-            loaded = cls(model, processor, device=device or default_device(), **settings)
+            settings |= {"device": device or default_device(), "dtype": dtype}
+        if truncate_dim is None:
+            truncate_dim = stated_truncation(folder_or_repo, model.config)
+        loaded = cls(model, processor, truncate_dim=truncate_dim, **settings)
         loaded._source = str(folder_or_repo)
         return loaded
 
@@ -211,22 +202,22 @@ class Embedder:
         if self._stated_languages is not None:
             warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
         with counting_cut_texts() as cut:
-            tokenized = self._tokenized(texts, languages)
+            tokenized = self._texts.tokenized(texts, languages)
             # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch
             # that does not fit in memory fails at once.
-            lengths = self._token_counts(texts, tokenized)
+            lengths = self._texts.counts(texts, tokenized)
             order = sorted(range(len(texts)), key=lambda position: -lengths[position])
 
             def encode(positions: list[int]) -> Tensor:
                 if tokenized is None:
-                    inputs = self.process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+                    inputs = self._texts.inputs([texts[p] for p in positions], [languages[p] for p in positions])
                 else:
                     rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
                     inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
                 return as_output(self.model.get_text_features(**inputs.to(self.model.device), **head)).pooler_output
 
-            if not self._takes_language:  # transformers' processors do not report the texts that they cut
-                limit = self._longest_text
+            if not self._texts.takes_language:  # transformers' processors do not report the texts that they cut
+                limit = self._texts.longest
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
                 note_cut_texts(too_long, f"{limit} tokens")
             embeddings = self._encode(
@@ -234,6 +225,10 @@ class Embedder:
             )
         cut.warn(texts)
         return embeddings
+
+    def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
+        """The inputs of texts in languages, padded and cut as the model reads them, as tensors."""
+        return self._texts.inputs(texts, languages)
 
     @cached_property
     def _stated_languages(self) -> list[str] | None:
@@ -269,7 +264,9 @@ class Embedder:
             ModelKindError: for features, when the model reads images only, and for a text encoder, which reads none.
         """
         self.check_takes_images()
-        items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
+        is_one = isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
+        is_one |= isinstance(images, Image.Image | str | Path | bytes)
+        items = cast(Sequence[ImageLike] | ImageFeatures, [images] if is_one else images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
         if isinstance(items, ImageFeatures) and not self._takes_features:
@@ -279,7 +276,7 @@ class Embedder:
             item = None if isinstance(items, ImageFeatures) else items[position]
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
-        busy = torch.get_num_threads() if self._is_on_cpu else 1
+        busy = torch.get_num_threads() if self.model.device.type == "cpu" else 1
         threads = 0 if len(items) <= self.batch_size else spare_threads(_MOST_THREADS, beside=busy)
         with closing(results_ahead(self._preparations(items), threads)) as prepared:
             return self._encode(
@@ -338,16 +335,12 @@ class Embedder:
 
     def _image_features(self, inputs: BatchFeature) -> Tensor:
         inputs = inputs.to(self.model.device, self.model.dtype)
-        if not self._is_convolutional or [*inputs] != ["pixel_values"] or not self._is_on_cpu:
+        if not self._is_convolutional or [*inputs] != ["pixel_values"] or self.model.device.type != "cpu":
             return self._pooled(inputs)
         # On a processor, convolutions are twice as fast with the channels of a pixel side by side.
         pixels = inputs["pixel_values"].contiguous(memory_format=torch.channels_last)
         parts = pixels.split(_CONVOLVED_AT_ONCE * torch.get_num_threads())
         return torch.cat([self._pooled({"pixel_values": part}) for part in parts])
-
-    @property
-    def _is_on_cpu(self) -> bool:
-        return self.model.device.type == "cpu"
 
     def _pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
         try:
@@ -394,65 +387,6 @@ class Embedder:
                 bar.update(len(positions))
         return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
 
-    def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
-        """The inputs of texts, padded and cut as the model reads them, as tensors.
-
-        Args:
-            texts: the texts.
-            languages: the BCP-47 tag of each.
-        """
-        if self._takes_language:
-            return self.processor(text=texts, language=languages, return_tensors="pt")
-        # transformers' processors leave padding to the caller.
-        padding = "max_length" if self._is_padded_to_full_length else True
-        return self.processor(text=texts, padding=padding, **self._cut, return_tensors="pt")
-
-    @cached_property
-    def _longest_text(self) -> int:
-        """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
-        tower has positions, and no more than its tokenizer and its processor state."""
-        config = self.model.config
-        longest = longest_text(getattr(config, "text_config", config), self.processor.tokenizer)
-        return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
-
-    @cached_property
-    def _cut(self) -> dict[str, Any]:
-        """How texts are cut. A processor of babelens knows the length."""
-        if self._takes_language or self._longest_text >= LARGEST_LENGTH:  # no length is stated
-            return {"truncation": True}
-        return {"truncation": True, "max_length": self._longest_text}
-
-    def _tokenized(self, texts: list[str], languages: list[str]) -> dict[str, list[list[int]]] | None:
-        """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
-        if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
-            return None
-        # What a tokenizer returns beside the tokens takes several times their memory: some texts at a time.
-        tokenized: dict[str, list[list[int]]] = {}
-        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
-            part = slice(start, start + _TOKENIZED_AT_ONCE)
-            language = {"language": languages[part]} if self._takes_language else {}
-            for name, rows in self.processor(text=texts[part], **language, padding=False, **self._cut).items():
-                tokenized.setdefault(name, []).extend(rows)
-        return tokenized
-
-    def _token_counts(self, texts: list[str], tokenized: dict[str, list[list[int]]] | None) -> list[int]:
-        """The number of tokens of each text before it is cut."""
-        if not texts:
-            return []
-        tokenizer = self.processor.tokenizer
-        if tokenized is not None:
-            counts = [len(tokens) for tokens in tokenized["input_ids"]]
-            longest = max(counts)  # only texts with as many tokens can have been cut
-            full = [index for index, count in enumerate(counts) if count == longest]
-            for index, tokens in zip(
-                full, tokenizer([texts[index] for index in full], verbose=False)["input_ids"], strict=True
-            ):
-                counts[index] = len(tokens)
-            return counts
-        if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
-            return [len(text) for text in texts]
-        return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
-
 
 def _side_of_drafts(processor: Any) -> int | None:
     """The sides that a JPEG file keeps: twice those of the image that is read, so that most of the scaling is as it
@@ -462,19 +396,6 @@ def _side_of_drafts(processor: Any) -> int | None:
     return max((2 * side for side in sides if side), default=None)
 
 
-def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
-    """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
-    cut = torch.from_numpy(embeddings[:, :width])
-    return nn.functional.normalize(cut, dim=-1).numpy()
-
-
 def default_device() -> torch.device | None:
     """The accelerator, when there is one."""
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-
-
-def is_one_image(images: ImageLike | Sequence[ImageLike] | ImageFeatures) -> TypeGuard[ImageLike]:
-    """Whether this is one image rather than several."""
-    return isinstance(images, Image.Image | str | Path | bytes) or (
-        isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
-    )

@@ -36,6 +36,12 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
     return tensor
 
 
+def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
+    """The first dimensions of embeddings, as vectors of unit length. [N, d], width -> [N, width]"""
+    cut = torch.from_numpy(embeddings[:, :width])
+    return nn.functional.normalize(cut, dim=-1).numpy()
+
+
 # ---- The order of search results, with numpy alone ----
 
 

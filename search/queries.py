@@ -52,7 +52,7 @@ def search_index(
         >>> search_index(index, embedder, ["ein rotes Auto", "une voiture rouge"], language=["de", "fr"])
     """
     from ..configuration.identity import index_identity
-    from ..inference.embedder import first_dimensions
+    from ..inference.similarity import first_dimensions
 
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")

@@ -96,7 +96,8 @@ class RetrievalEvaluator:
         # Imported here, so that a trainer can be read and imported without what evaluates its model.
         from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
-        from ..inference.embedder import Embedder, first_dimensions
+        from ..inference.embedder import Embedder
+        from ..inference.similarity import first_dimensions
 
         languages = evaluated_languages(processor, data, self.languages)
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}

@@ -241,7 +241,7 @@ def search(
     begin_work()
     from rich.table import Table
 
-    from ..inference.stated_languages import languages_of, warn_of_language
+    from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import default_language
     from ..search.queries import search_index
     from ..search.settings import SearchSettings

@@ -81,7 +81,7 @@ def search(
 
     from ..data.corpus.images import refuse_mostly_bad
     from ..inference.image_index import ImageIndex, image_cache
-    from ..inference.stated_languages import languages_of, warn_of_language
+    from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
     from .models import load_cross_encoder, load_embedder
 

@@ -19,7 +19,7 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
 from ..inference.image_index import FoundImage as Found, ImageIndex
-from ..inference.stated_languages import languages_of, warn_of_language
+from ..inference.texts import languages_of, warn_of_language
 from ..processing.images import open_image
 from ..processing.text_inputs import needs_language
 from .gate import ServingLimits

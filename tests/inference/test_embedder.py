@@ -63,7 +63,7 @@ def test_texts_are_tokenized_some_at_a_time(dual_encoder, monkeypatch):
     """What a tokenizer returns beside the tokens would otherwise be held for all texts."""
     model, processor = dual_encoder
     whole, counts = Embedder(model, processor).encode_text(TEXTS, language="de"), []
-    monkeypatch.setattr(embedder_module, "_TOKENIZED_AT_ONCE", 2)
+    monkeypatch.setattr("babelens.inference.texts._TOKENIZED_AT_ONCE", 2)
     call = type(processor).__call__
 
     def noted(self, *args, **given):
@@ -72,7 +72,7 @@ def test_texts_are_tokenized_some_at_a_time(dual_encoder, monkeypatch):
 
     monkeypatch.setattr(type(processor), "__call__", noted)
     np.testing.assert_array_equal(Embedder(model, processor).encode_text(TEXTS, language="de"), whole)
-    assert max(counts) <= 2 or not Embedder(model, processor)._has_one_tokenizer
+    assert max(counts) <= 2 or not Embedder(model, processor)._texts._has_one_tokenizer
 
 
 def test_image_embeddings_are_those_of_the_model(dual_encoder):
@@ -408,7 +408,7 @@ def test_texts_are_tokenised_once_to_the_same_inputs(make, clip_parts, make_mura
         expected = processor(text=batch, **language, padding=True, truncation=True, return_tensors="pt")
         assert inputs.keys() == expected.keys()
         assert all(torch.equal(inputs[name], expected[name]) for name in expected)
-    embedder._has_one_tokenizer = False  # the processor makes each batch
+    embedder._texts._has_one_tokenizer = False  # the processor makes each batch
     assert np.array_equal(embedder.encode_text(texts, language="de"), embeddings)
 
 

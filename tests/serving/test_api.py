@@ -16,7 +16,7 @@ from served import LIMITS, serving
 from tiny_native import tiny_clip
 
 from babelens.configuration.errors import UnknownLanguageError
-from babelens.inference.stated_languages import languages_of
+from babelens.inference.texts import languages_of
 from babelens.serving.gate import ServingLimits
 from babelens.serving.image_files import Thumbnails
 from babelens.serving.service import ImageService

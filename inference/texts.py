@@ -1,4 +1,5 @@
-"""The languages that a model states, by its processor or on its card, and warnings of texts in others.
+"""How texts become the inputs of a model; and the languages that a model states, by its processor or on its card, with
+warnings of texts in others.
 
 A model of one vocabulary computes an embedding of a text in any language, also in one that it never saw; only its card
 says which these are.
@@ -8,16 +9,19 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import regex
 from huggingface_hub import ModelCard
+from transformers import BatchFeature
 from transformers.utils import cached_file
 
 from ..configuration.errors import BabelensError, LanguageTagError
 from ..configuration.languages import language_and_script, normalize_languages
-from ..processing.text_inputs import UNDETERMINED
+from ..processing.processing_dual_encoder import longest_text
+from ..processing.processing_text_image import LARGEST_LENGTH
+from ..processing.text_inputs import UNDETERMINED, takes_language
 
 logger = logging.getLogger(__name__)
 
@@ -139,3 +143,87 @@ def _warn(language: str, stated: str, model: str) -> None:
         logger.warning(
             "%s states no languages: whether it reads %s is not known, and results may mean nothing", model, language
         )
+
+
+# ---- Preparing texts ----
+
+_TOKENIZED_AT_ONCE = 4096  # texts
+
+
+class TextPreparation:
+    """How texts become the inputs of a model, by a processor of babelens or of transformers.
+
+    Args:
+        processor: the processor.
+        config: the configuration of the model.
+
+    Attributes:
+        takes_language: whether the processor is given the language of texts.
+    """
+
+    def __init__(self, processor: Any, config: Any) -> None:
+        self.processor, self.config = processor, config
+        self.takes_language = takes_language(processor)
+        # As SigLIP was trained.
+        self._is_padded_to_full_length = "siglip" in config.model_type or getattr(
+            processor, "pad_to_max_length", False
+        )
+        self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self.takes_language)
+
+    def inputs(self, texts: list[str], languages: list[str]) -> BatchFeature:
+        """The inputs of texts, padded and cut as the model reads them, as tensors.
+
+        Args:
+            texts: the texts.
+            languages: the BCP-47 tag of each.
+        """
+        if self.takes_language:
+            return self.processor(text=texts, language=languages, return_tensors="pt")
+        # transformers' processors leave padding to the caller.
+        padding = "max_length" if self._is_padded_to_full_length else True
+        return self.processor(text=texts, padding=padding, **self._cut, return_tensors="pt")
+
+    @cached_property
+    def longest(self) -> int:
+        """The number of tokens at which the texts of a processor of transformers are cut: those for which the text
+        tower has positions, and no more than its tokenizer and its processor state."""
+        longest = longest_text(getattr(self.config, "text_config", self.config), self.processor.tokenizer)
+        return int(min(longest, getattr(self.processor, "text_kwargs", {}).get("max_length") or longest))
+
+    @cached_property
+    def _cut(self) -> dict[str, Any]:
+        """How texts are cut. A processor of babelens knows the length."""
+        if self.takes_language or self.longest >= LARGEST_LENGTH:  # no length is stated
+            return {"truncation": True}
+        return {"truncation": True, "max_length": self.longest}
+
+    def tokenized(self, texts: list[str], languages: list[str]) -> dict[str, list[list[int]]] | None:
+        """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
+        if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
+            return None
+        # What a tokenizer returns beside the tokens takes several times their memory: some texts at a time.
+        tokenized: dict[str, list[list[int]]] = {}
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            part = slice(start, start + _TOKENIZED_AT_ONCE)
+            language = {"language": languages[part]} if self.takes_language else {}
+            for name, rows in self.processor(text=texts[part], **language, padding=False, **self._cut).items():
+                tokenized.setdefault(name, []).extend(rows)
+        return tokenized
+
+    def counts(self, texts: list[str], tokenized: dict[str, list[list[int]]] | None) -> list[int]:
+        """The number of tokens of each text before it is cut."""
+        if not texts:
+            return []
+        tokenizer = self.processor.tokenizer
+        if tokenized is not None:
+            counts = [len(tokens) for tokens in tokenized["input_ids"]]
+            longest = max(counts)  # only texts with as many tokens can have been cut
+            full = [index for index, count in enumerate(counts) if count == longest]
+            for index, tokens in zip(
+                full, tokenizer([texts[index] for index in full], verbose=False)["input_ids"], strict=True
+            ):
+                counts[index] = len(tokens)
+            return counts
+        if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
+            return [len(text) for text in texts]
+        return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]

@@ -4,7 +4,7 @@ import pytest
 from tiny_native import saved, tiny_bert, tiny_clip
 
 from babelens import Embedder, MlaModel, MlaProcessor
-from babelens.inference.stated_languages import languages_of, warn_of_language
+from babelens.inference.texts import languages_of, warn_of_language
 
 
 @pytest.mark.parametrize(
