@@ -31,8 +31,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.build import read_sources
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from ..inference.gallery import GalleryRow, retrieval_gallery
-from ..inference.lettering import Lettering
+from ..inference.gallery import GalleryRow
 from .found_images import found_images
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
@@ -49,7 +48,6 @@ _SECTIONS = {
     ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
 }
 _LABELS = 4  # of an image in `labelled_images`
-_LEGEND = "Each row: a query, and the images nearest to it with their cosines; right ones are framed in green."
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,8 @@ class EmojiBenchmark:
             for language in languages
         }
 
-    def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
-        """Draws some queries of each question with the images that the embedder finds; right images are framed.
+    def gallery_rows(self, *, rows_per_group: int = 3, top: int = 8) -> list[GalleryRow]:
+        """Some queries of each question with the images that the embedder finds.
 
         The easier questions, 2 and 3, come before questions 1 and 4. A hash of the emoji chooses the queries,
         independently of the results; flags are left out. Images are in the order of the embedder's cosines, without
@@ -141,16 +139,7 @@ class EmojiBenchmark:
         Args:
             rows_per_group: queries per vendor and group of languages, each in another language where possible.
             top: images per query.
-            lettering: the fonts to write with; by default `Lettering.fetch` for these languages. A query that they
-                cannot write is shown by its English gloss.
         """
-        if lettering is None:
-            lettering = Lettering.fetch(language for languages in self.groups.values() for language in languages)
-        rows = self.gallery_rows(rows_per_group=rows_per_group, top=top)
-        return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self.credits()])
-
-    def gallery_rows(self, *, rows_per_group: int = 3, top: int = 8) -> list[GalleryRow]:
-        """The rows of `gallery`, whose arguments these are."""
         sections: dict[tuple[str, str], list[GalleryRow]] = {}
         number = count()
         for name, gallery in self.galleries.items():

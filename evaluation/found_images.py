@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class Gallery:
     Args:
         rows: the parts of each `GalleryRow` by their names; the images in WebP, as base64.
         credits: lines that name the owners of the images.
-        texts: the parts of each `TextsRow`; files of earlier versions have none.
+        texts: the parts of each `TextsRow`.
     """
 
     rows: list[dict[str, Any]]
@@ -115,22 +115,31 @@ class Gallery:
     texts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def write_gallery(file: Path, rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = ()) -> None:
-    """Writes queries with what is found for them as JSON; arguments as those of `Gallery`, rows of both kinds."""
-    content = {
-        "credits": list(credits),
-        "rows": [
-            {key: getattr(row, key) for key in _KEYS} | {"images": [_webp(image) for image in row.images]}
+def gallery_of(rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = ()) -> Gallery:
+    """Rows as the file of a gallery holds them.
+
+    Args:
+        rows: of both kinds.
+        credits: lines that name the owners of the images.
+    """
+    return Gallery(
+        rows=[
+            {key: getattr(row, key) for key in (*_KEYS, "label")} | {"images": [_webp(image) for image in row.images]}
             for row in rows
             if isinstance(row, GalleryRow)
         ],
-        "texts": [
-            {key: getattr(row, key) for key in _KEYS_OF_TEXTS} | {"image": _webp(row.image)}
+        credits=list(credits),
+        texts=[
+            {key: getattr(row, key) for key in (*_KEYS_OF_TEXTS, "label")} | {"image": _webp(row.image)}
             for row in rows
             if isinstance(row, TextsRow)
         ],
-    }
-    file.write_text(json.dumps(content), encoding="ascii")
+    )
+
+
+def write_gallery(file: Path, rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = ()) -> None:
+    """Writes queries with what is found for them as JSON; arguments as those of `gallery_of`."""
+    file.write_text(json.dumps(asdict(gallery_of(rows, credits))), encoding="ascii")
 
 
 def read_gallery(file: Path) -> Gallery | None:

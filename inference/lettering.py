@@ -3,8 +3,8 @@
 The fonts are Noto Sans (SIL Open Font License 1.1). The packages that the scripts at hand need are fetched at run time
 from the npm registry, as pinned in `fonts.json`. Without network or npm, Pillow's built-in font writes English.
 Scripts whose letters join or reorder, and scripts written from right to left, also need Pillow's Raqm layout
-(`PIL.features.check("raqm")`). `Lettering.can_write` reports whether a text would be readable, so that its English
-gloss can be written instead.
+(`PIL.features.check("raqm")`). `Lettering.can_write` reports whether a text would be readable, so that its language
+can be written instead.
 """
 
 import json
@@ -89,7 +89,9 @@ class Lettering:
         scripts = {"Latn", *map(script_of, languages)}
         fonts = [font for font in json.loads(FONTS.read_text("utf-8")) if scripts.intersection(font["scripts"])]
         if foreign := scripts.difference(script for font in fonts for script in font["scripts"]):
-            logger.warning("no font for the script %s: galleries show an English gloss", ", ".join(sorted(foreign)))
+            logger.warning(
+                "no font for the script %s: its texts are shown by their language", ", ".join(sorted(foreign))
+            )
         fetched: dict[str, Sequence[Face]] = {}
         with ThreadPoolExecutor() as pool:  # when no registry answers, all wait at the same time
             futures = [pool.submit(_fetch_faces, font, folder) for font in fonts]
@@ -99,11 +101,6 @@ class Lettering:
             except (OSError, ImportError) as error:
                 logger.warning("no font for the script %s: %s", ", ".join(font["scripts"]), error)
         return cls(fetched)
-
-    @property
-    def attribution(self) -> str | None:
-        """The owner and the license of the fonts; None for Pillow's built-in font."""
-        return CREDIT if self._faces else None
 
     def can_write(self, text: str, language: str) -> bool:
         """Whether the fonts have every character, and the layout of the script is supported."""
@@ -207,8 +204,8 @@ def _code_range(item: str) -> range:
 # Fonts for pages that must be readable where a system has no font for a script: the parts of the fonts of
 # `lettering` that some texts need.
 #
-# The fonts come in many small files, each for some characters, as style sheets name them. Nothing is fetched:
-# packages that were not fetched before, by a gallery that `lettering` wrote, are left out.
+# The fonts come in many small files, each for some characters, as style sheets name them. Nothing is fetched here:
+# packages that `Lettering.fetch` has not fetched before are left out.
 
 # Every system has letters before this one: Latin, Greek and Cyrillic.
 _FIRST_CODE = 0x0530

@@ -1,7 +1,7 @@
 """What the analyses of `babelens analyze` share: options, the data that they read, and the numbers that they write."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..evaluation.analysis.parallel import ParallelTexts
+    from ..inference.gallery import GalleryRow, TextsRow
 
 # The vendor of the emoji benchmark that is held out of training by default.
 EMOJI_VENDOR = "noto"
@@ -33,9 +34,9 @@ def _figure_file(context: typer.Context, file: Path) -> Path:
     return _with_numbers(context, file)
 
 
-def _png_file(context: typer.Context, file: Path) -> Path:
-    if file.suffix.lower() != ".png":
-        raise typer.BadParameter(f"{file}: a gallery of images is written as .png")
+def _page_file(context: typer.Context, file: Path) -> Path:
+    if file.suffix.lower() != ".html":
+        raise typer.BadParameter(f"{file}: a gallery is written as .html")
     return _with_numbers(context, file)
 
 
@@ -101,9 +102,9 @@ Gallery = Annotated[
     Path,
     typer.Option(
         "--output",
-        help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
+        help="Write the gallery into this file, `.html`, and its numbers beside it as `.json`.",
         dir_okay=False,
-        callback=_png_file,
+        callback=_page_file,
     ),
 ]
 Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
@@ -188,13 +189,18 @@ def text_embeddings(
     return texts, encode_parallel(embedder, texts, task=task)
 
 
-def credits_of(data: str) -> list[str]:
-    """The owners of the images of an option --data that are to be named below them."""
+def gallery_page(title: str, rows: "Sequence[GalleryRow | TextsRow]", data: str) -> "Callable[[Path], None]":
+    """Writes a gallery to a file, with the owners of the images of an option --data; fetches the fonts that its texts
+    need."""
+    from ..inference.lettering import Lettering
     from ..model_cards.facts import emoji_sources
+    from ..reports.page import write_gallery_page
     from ..workflows.recipe import EMOJI
 
+    Lettering.fetch(row.language for row in rows)
     sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
-    return [f"{each.attribution} {each.license}" for each in sources]
+    credits = [f"{each.attribution} {each.license}" for each in sources]
+    return lambda file: write_gallery_page(file, title, rows, credits)
 
 
 def show_analysis(name: str, result: Any, drawn: Any, file: Path, as_json: bool, summary: str) -> None:
@@ -203,19 +209,16 @@ def show_analysis(name: str, result: Any, drawn: Any, file: Path, as_json: bool,
     Args:
         name: of the analysis.
         result: the numbers, a dataclass.
-        drawn: matplotlib's figure, or an image of Pillow's.
+        drawn: matplotlib's figure; or writes a page to a file.
         file: where the figure goes.
         as_json: whether to print the numbers.
         summary: what they say.
     """
-    from PIL import Image
-
     from ..evaluation.analysis.figures.style import save_figure
     from ..evaluation.analysis.numbers import as_json as json_of
 
-    if isinstance(drawn, Image.Image):
-        with atomic_file(file) as path:
-            drawn.save(path, "PNG")
+    if callable(drawn):
+        drawn(file)
     else:
         save_figure(drawn, file)
     text = json.dumps({_ANALYSIS: name} | json_of(result), ensure_ascii=False, indent=1)

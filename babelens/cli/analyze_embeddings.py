@@ -14,8 +14,8 @@ from .analysis_options import (
     Limit,
     Seed,
     Texts,
-    credits_of,
     default_languages,
+    gallery_page,
     load_images,
     show_analysis,
     text_embeddings,
@@ -134,12 +134,11 @@ def neighbors(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the nearest neighbors of a query as a gallery: images, and captions in every language with their images.
+    """Show the nearest neighbors of a query as a gallery: images, and captions in every language with their images.
 
-    `babelens analyze neighbors runs/mural --data photos --query "ein Hund" --language de --output dog.png`
+    `babelens analyze neighbors runs/mural --data photos --query "ein Hund" --language de --output dog.html`
 
-    The fonts that the scripts of the captions need are fetched when they are first used. A caption that no font can
-    write is shown by its language.
+    The gallery is one HTML page. The fonts that the scripts of the captions need are fetched when they are first used.
     """
     tags = tags_of(languages)
     if (query is None) == (image_id is None):
@@ -148,7 +147,7 @@ def neighbors(
         raise typer.BadParameter("the query is empty: everything would be as near to it", param_hint="--query")
     language = normalize_language(language)
     begin_work()
-    from ..evaluation.analysis.neighbors import draw_neighbors, nearest_neighbors
+    from ..evaluation.analysis.neighbors import nearest_neighbors, neighbor_rows
     from .models import load_embedder
 
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
@@ -164,7 +163,7 @@ def neighbors(
         image_id=image_id,
         top=top,
     )
-    gallery = draw_neighbors(found, corpus, credits=credits_of(data))
+    gallery = gallery_page(f"Nearest to {text} [{language}]", neighbor_rows(found, corpus), data)
     lines = [f"Images nearest to {text} [{language}]:"]
     lines += [f"{each.score:.3f}  {each.image_id}" for each in found.images]
     show_analysis("neighbors", found, gallery, output, as_json, "\n".join(lines))

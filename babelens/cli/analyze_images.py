@@ -13,8 +13,8 @@ from .analysis_options import (
     Languages,
     Limit,
     Seed,
-    credits_of,
     default_languages,
+    gallery_page,
     load_images,
     show_analysis,
 )
@@ -124,9 +124,9 @@ def retrieval(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw what several models find for the same queries, one below the other, with what is right framed.
+    """Show on a page what several models find for the same queries, one below the other, with what is right framed.
 
-    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.png`
+    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.html`
 
     The queries are chosen by a hash of their image, not by the results, unless --differing asks for it. Beside the
     gallery stands, for all queries, how often each model has a right answer first.
@@ -141,7 +141,7 @@ def retrieval(
         raise typer.BadParameter("CLC-C would be fitted on what it is shown on", param_hint="--fit-split")
     begin_work()
     from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
-    from ..evaluation.analysis.side_by_side import draw_side_by_side, side_by_side, with_consistency
+    from ..evaluation.analysis.side_by_side import side_by_side, side_by_side_rows, with_consistency
     from ..evaluation.consistency import consistency_scores
     from ..modeling.modeling_consistency import CrossLingualConsistency
     from ..workflows.run_results import named_rows
@@ -167,7 +167,7 @@ def retrieval(
     else:
         way: Any = direction.replace("-", "_")
         found = side_by_side(embedders, corpus, chosen, direction=way, **options)
-    gallery = draw_side_by_side(found, corpus, credits=credits_of(data))
+    gallery = gallery_page(" and ".join(embedders), side_by_side_rows(found, corpus), data)
     lines = [
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()

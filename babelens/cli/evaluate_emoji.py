@@ -1,13 +1,11 @@
 """`babelens evaluate emoji`: the four questions of the embedded benchmark."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..configuration.defaults import BENCHMARK_LANGUAGES
 from ..configuration.errors import BabelensError
-from ..configuration.files import atomic_file
 from .options import (
     CONSISTENCY,
     AsJson,
@@ -31,10 +29,6 @@ _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUA
 
 def emoji(
     model: Model,
-    gallery: Annotated[
-        Path | None,
-        typer.Option(help="Draw some queries, with the images that MODEL finds, into this PNG file.", dir_okay=False),
-    ] = None,
     output: ResultsFile = None,
     report: Report = True,
     batch_size: BatchSize = 64,
@@ -77,8 +71,6 @@ def emoji(
 
     With --rerank, a cross-encoder reorders the best --top-k candidates that MODEL finds for each query.
     """
-    if rerank and gallery:
-        raise typer.BadParameter("the gallery shows what MODEL finds without reranking", param_hint="--gallery")
     if rerank and consistency:
         raise typer.BadParameter("a cross-encoder reads one text, not its translations", param_hint="--consistency")
     check_reranking(rerank, regions, grid)
@@ -104,9 +96,6 @@ def emoji(
     except BabelensError as error:
         raise typer.BadParameter(str(error)) from error
     answers = benchmark.report()
-    if gallery:
-        with atomic_file(gallery) as path:
-            benchmark.gallery().save(path, "PNG")
     joined: dict[str, Any] = {}
     if consistency:
         joined = emoji_consistency(embedder, benchmark.groups["image"], **vendors)

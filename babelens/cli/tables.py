@@ -30,7 +30,6 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
         print_task_report(report, task, console, trained=run.data.image_languages)
     elif report:
         print_emoji_report(report, console)
-        console.print(f"Gallery of queries: {evaluation / 'gallery.png'}")
     if (validated := evaluation / "validation.json").is_file():
         print_recalls("validation data", json.loads(validated.read_text(encoding="utf-8")))
     if task is None:

@@ -16,13 +16,14 @@ import jinja2
 
 from .. import __version__
 from ..configuration.files import atomic_file
+from ..evaluation.found_images import Gallery, gallery_of
+from ..inference.gallery import GalleryRow, TextsRow
 from ..inference.lettering import CREDIT, web_fonts
 from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
 from . import charts
 from .charts import Bar, LineChart, Points, line_chart
 from .results import (
-    Evaluation,
     LanguageFacts,
     Run,
     Sources,
@@ -72,8 +73,8 @@ def write_report(path: str | Path, output: str | Path | None = None) -> Path:
 
 def report_page(sources: Sources) -> str:
     """The report as HTML."""
-    found = [(evaluation, list(test_sets(evaluation))) for evaluation in sources.evaluations]
-    tests = [test for _, each in found for test in each]
+    tests = [test for evaluation in sources.evaluations for test in test_sets(evaluation)]
+    galleries = {each.name: each.gallery for each in sources.evaluations if each.gallery is not None}
     # The most languages tell the most; of several such, the last is the easiest question of the emoji benchmark.
     main = max(reversed(tests), key=lambda test: len(test.bars), default=None)
     card = sources.runs[0].card if sources.runs else {}
@@ -88,9 +89,7 @@ def report_page(sources: Sources) -> str:
             tests=tests,
             main=main,
             headline=fmean(bar.value for bar in main.bars.values()) if main and main.bars else None,
-            galleries=[gallery for evaluation, _ in found if (gallery := _gallery(evaluation))],
-            fonts=_fonts([evaluation for evaluation, _ in found]),
-            font_credit=CREDIT,
+            **_shown(galleries),
             languages=list(_language_groups(card, main)),
             scripts=_scripts(card, main),
             stages=stages(sources.runs),
@@ -130,23 +129,42 @@ def _scripts(card: Mapping[str, Any], main: TestSet | None) -> list[tuple[str, l
     return sorted(groups, key=lambda group: -len(group[1]))
 
 
-def _gallery(evaluation: Evaluation) -> dict[str, Any] | None:
-    """The rows of a gallery by their headings."""
-    if evaluation.gallery is None:
-        return None
-    sections: dict[str, list[Mapping[str, Any]]] = {}
-    heading = ""
-    for row in evaluation.gallery.rows:
-        heading = row["heading"] or heading
-        sections.setdefault(heading, []).append(row)
-    found = evaluation.gallery
-    return {"name": evaluation.name, "sections": sections, "texts": found.texts, "credits": found.credits}
+def write_gallery_page(
+    file: str | Path, title: str, rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = ()
+) -> None:
+    """Writes queries with what models found for them as a page of its own.
+
+    Args:
+        file: the file to write.
+        title: the title of the page.
+        rows: the queries.
+        credits: lines that name the owners of the images.
+
+    Raises:
+        SaveError: if the file cannot be written.
+    """
+    shown = _shown({title: gallery_of(rows, credits)})
+    page = _environment().get_template("found.html.jinja").render(name=title, version=__version__, **shown)
+    with atomic_file(file) as path:
+        path.write_text(page, encoding="utf-8", errors="replace")
 
 
-def _fonts(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+def _shown(galleries: Mapping[str, Gallery]) -> dict[str, Any]:
+    """What the template of galleries needs: the rows of each by their headings, and the fonts of their texts."""
+    shown = []
+    for name, gallery in galleries.items():
+        sections: dict[str, list[Mapping[str, Any]]] = {}
+        heading = ""
+        for row in gallery.rows:
+            heading = row["heading"] or heading
+            sections.setdefault(heading, []).append(row)
+        shown.append({"name": name, "sections": sections, "texts": gallery.texts, "credits": gallery.credits})
+    return {"galleries": shown, "fonts": _fonts(list(galleries.values())), "font_credit": CREDIT}
+
+
+def _fonts(galleries: Sequence[Gallery]) -> list[dict[str, Any]]:
     """The fonts of the queries, as style sheets name them. Of fonts that overlap, the one for the longer tag, such as
     `zh-Hant`, comes later, and wins."""
-    galleries = [evaluation.gallery for evaluation in evaluations if evaluation.gallery]
     rows = [(row["query"], row["language"]) for gallery in galleries for row in gallery.rows]
     rows += [(text, row["language"]) for gallery in galleries for row in gallery.texts for text in row["texts"]]
     texts = [(text, language) for text, language in rows if is_language(language)]

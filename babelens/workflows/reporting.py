@@ -25,6 +25,7 @@ from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, TextsRow
+from ..inference.lettering import Lettering
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, without_paths
 from ..model_cards.cards import write_card
@@ -148,7 +149,7 @@ class Reporting:
 
     def report(self) -> dict[str, Any] | None:
         """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions;
-        also in `evaluation/emoji.json`, with `evaluation/gallery.png`."""
+        also in `evaluation/emoji.json`."""
         if self.recipe.report is None:
             return None
         embedder = Embedder.from_pretrained(self.output)
@@ -160,7 +161,7 @@ class Reporting:
         )
         report = benchmark.report()
         write_evaluation(self.output, EMOJI, report, benchmark.ranks(), benchmark.gallery_rows(), benchmark.credits())
-        benchmark.gallery().save(self.output / EVALUATION / "gallery.png")
+        Lettering.fetch(tag for tags in benchmark.groups.values() for tag in tags)  # the report embeds the fonts
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 

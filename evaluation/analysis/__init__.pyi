@@ -33,8 +33,8 @@ from .figures.style import save_figure as save_figure
 from .neighbors import (
     Neighbor as Neighbor,
     Neighbors as Neighbors,
-    draw_neighbors as draw_neighbors,
     nearest_neighbors as nearest_neighbors,
+    neighbor_rows as neighbor_rows,
 )
 from .numbers import as_json as as_json
 from .parallel import (
@@ -49,7 +49,7 @@ from .side_by_side import (
     ComparedQuery as ComparedQuery,
     Found as Found,
     SideBySide as SideBySide,
-    draw_side_by_side as draw_side_by_side,
     side_by_side as side_by_side,
+    side_by_side_rows as side_by_side_rows,
     with_consistency as with_consistency,
 )

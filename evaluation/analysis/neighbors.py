@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import datasets
 import numpy as np
-from PIL import Image
 
 from ...configuration.errors import ModelKindError
 from ...configuration.languages import normalize_language, normalize_languages
 from ...data.batching.retrieval_sets import RetrievalSets
 from ...data.batching.views import Images, images_of
 from ...inference.embedder import Embedder
-from ...inference.gallery import GalleryRow, retrieval_gallery
-from ...inference.lettering import Lettering
+from ...inference.gallery import GalleryRow
 
 
 @dataclass(frozen=True)
@@ -104,21 +101,13 @@ def nearest_neighbors(
     return Neighbors(query, language, image_id, images, captions)
 
 
-def draw_neighbors(
-    neighbors: Neighbors,
-    corpus: datasets.Dataset,
-    *,
-    lettering: Lettering | None = None,
-    credits: Sequence[str] = (),
-) -> Image.Image:
-    """Draws the neighbors as a gallery: the nearest images, and for each language the images that its nearest
-    captions describe, with the nearest one written beside them. Images that the query describes are framed.
+def neighbor_rows(neighbors: Neighbors, corpus: datasets.Dataset) -> list[GalleryRow]:
+    """The neighbors as the rows of a gallery: the nearest images, and for each language the images that its nearest
+    captions describe, with the nearest one. Images that the query describes are right ones.
 
     Args:
         neighbors: the neighbors.
         corpus: the corpus that they are from.
-        lettering: the fonts to write with; by default `Lettering.fetch` for the languages.
-        credits: lines below the gallery that name the owners of the images.
 
     Raises:
         ModelKindError: for a corpus of features in the place of images.
@@ -127,25 +116,24 @@ def draw_neighbors(
     images = images_of(corpus)
     if not isinstance(images, Images):
         raise ModelKindError("a gallery shows images, and the corpus has features in their place")
-    lettering = lettering or Lettering.fetch([neighbors.language, *neighbors.captions])
 
-    def row(text: str, language: str, found: Sequence[Neighbor], **more: Any) -> GalleryRow:
+    def row(text: str, language: str, found: Sequence[Neighbor], heading: str | None) -> GalleryRow:
         return GalleryRow(
             query=text,
             language=language,
             images=[images[each.row] for each in found],
             scores=[each.score for each in found],
             right=[each.image_id == neighbors.image_id for each in found],
-            **more,
+            heading=heading,
         )
 
-    rows = [row(neighbors.query, neighbors.language, neighbors.images, heading="Nearest images")]
+    rows = [row(neighbors.query, neighbors.language, neighbors.images, "Nearest images")]
     heading: str | None = "Images of the nearest captions in each language, with the nearest one"
     for language, found in neighbors.captions.items():
         if found:
-            rows.append(row(found[0].text or "", language, found, heading=heading))
+            rows.append(row(found[0].text or "", language, found, heading))
             heading = None
-    return retrieval_gallery(rows, lettering=lettering, credits=credits)
+    return rows
 
 
 def _best(scores: np.ndarray, top: int) -> list[int]:

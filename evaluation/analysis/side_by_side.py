@@ -4,22 +4,20 @@ a model beside its cross-lingual consistency (figures 5 and 6 of SMALR's).
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import datasets
 import numpy as np
 import torch
-from PIL import Image
 
 from ...configuration.errors import InputError, ModelKindError
 from ...configuration.languages import normalize_languages
 from ...data.batching.retrieval_sets import RetrievalSet, RetrievalSets
 from ...data.batching.views import Images, images_of
 from ...inference.embedder import Embedder
-from ...inference.gallery import GalleryRow, TextsRow, retrieval_gallery
-from ...inference.lettering import Lettering
+from ...inference.gallery import GalleryRow, TextsRow
 from ...inference.translation import Translator
 from ...modeling.modeling_consistency import CrossLingualConsistency
 from ..consistency import consistency_scores
@@ -169,24 +167,16 @@ def with_consistency(
     return result
 
 
-def draw_side_by_side(
-    compared: SideBySide,
-    corpus: datasets.Dataset,
-    *,
-    lettering: Lettering | None = None,
-    credits: Sequence[str] = (),
-) -> Image.Image:
-    """Draws each query with a row for each model; right images and texts are framed.
+def side_by_side_rows(compared: SideBySide, corpus: datasets.Dataset) -> list[GalleryRow | TextsRow]:
+    """Each query with a row for each model, as the rows of a gallery.
 
     Args:
         compared: the queries.
         corpus: the corpus that they are from.
-        lettering: the fonts to write with; by default `Lettering.fetch` for the languages.
-        credits: lines below the gallery that name the owners of the images.
 
     Raises:
         ModelKindError: for a corpus of features in the place of images.
-        InputError: when there is no query to draw.
+        InputError: when there is no query to show.
         BadImageError: for an image that cannot be read.
     """
     images = images_of(corpus)
@@ -203,8 +193,7 @@ def draw_side_by_side(
                 rows.append(GalleryRow(query=query.query, language=query.language, images=shown, **shared))  # type: ignore[arg-type]
             else:
                 rows.append(TextsRow(images[query.row], query.language, found.names, **shared))  # type: ignore[arg-type]
-    lettering = lettering or Lettering.fetch(list(compared.first))
-    return retrieval_gallery(rows, lettering=lettering, credits=credits)
+    return rows
 
 
 def _cosines(queries: np.ndarray, candidates: np.ndarray) -> Scores:

@@ -103,15 +103,15 @@ def test_neighbors_of_an_image_and_of_a_text(result, run, clip_folder, captioned
     corpus = load_captions(captioned)
     image_id, captions = corpus["image_id"][3], corpus["captions"][3]
     options = ["--data", captioned, "--languages", "en,fr", "--top", "2", "--language", "de"]
-    found = result("neighbors", clip_folder, *options, "--image-id", image_id, name="gallery.png")
+    found = result("neighbors", clip_folder, *options, "--image-id", image_id, name="gallery.html")
     assert found["query"] == captions[1]["text"] and found["image_id"] == image_id
     assert [len(each) for each in found["captions"].values()] == [2, 2] and len(found["images"]) == 2
-    with Image.open(tmp_path / "out" / "gallery.png") as image:
-        assert image.height > 300
-    free = run("analyze", "neighbors", clip_folder, *options, "--query", "abc", "--output", tmp_path / "free.png")
+    page = (tmp_path / "out" / "gallery.html").read_text(encoding="utf-8")
+    assert page.count("data:image/webp") == 6 and "Nearest images" in page
+    free = run("analyze", "neighbors", clip_folder, *options, "--query", "abc", "--output", tmp_path / "free.html")
     assert "Images nearest to abc [de]:" in free.stdout
     with pytest.raises(CorpusError, match="no caption in de of an image 'missing'"):
-        run_raising(run, "neighbors", clip_folder, *options, "--image-id", "missing", "--output", tmp_path / "x.png")
+        run_raising(run, "neighbors", clip_folder, *options, "--image-id", "missing", "--output", tmp_path / "x.html")
 
 
 def run_raising(run, *arguments):
@@ -205,13 +205,13 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
     [
         (["languages", "M", "--data", "d", "--output", "x.pdf"], "a figure is written as .svg or .png"),
         (["languages", "M", "--data", "d", "--output", "x.svg", "--languages", ","], "names no language"),
-        (["neighbors", "M", "--data", "d", "--language", "de", "--output", "x.png"], "give a text as --query"),
+        (["neighbors", "M", "--data", "d", "--language", "de", "--output", "x.html"], "give a text as --query"),
         (
             ["neighbors", "M", "--data", "d", "--language", "de", "--output", "x.svg", "--query", "a"],
-            "written as .png",
+            "written as .html",
         ),
         (
-            ["neighbors", "M", "--data", "d", "--language", "de", "--output", "x.png", "--query", " "],
+            ["neighbors", "M", "--data", "d", "--language", "de", "--output", "x.html", "--query", " "],
             "the query is empty",
         ),
         (["forgetting", "M", "--output", "x.svg"], "two models or more"),
@@ -235,7 +235,7 @@ def test_other_results_are_not_replaced(run, clip_folder, captioned, tmp_path):
 
 def test_models_are_shown_on_the_same_queries(result, run, clip_folder, captioned, mural_folder, tmp_path):
     given = ("--data", captioned, "--languages", "en,de", "--queries", "2", "--top", "4")
-    found = result("retrieval", clip_folder, mural_folder, *given, name="found.png")
+    found = result("retrieval", clip_folder, mural_folder, *given, name="found.html")
     names = [clip_folder.name, mural_folder.name]
     assert [list(query["found"]) for query in found["queries"]] == [names] * 4
     assert found["queries"][0]["row"] == found["queries"][2]["row"]  # chosen by the image, in every language
@@ -249,14 +249,14 @@ def test_models_are_shown_on_the_same_queries(result, run, clip_folder, captione
     assert best["candidates"] == np.argsort(-scores[query["row"]], kind="stable")[:4].tolist()
     assert best["right"] == [each == query["row"] for each in best["candidates"]]
     assert best["rank"] == 1 + int((scores[query["row"]] > scores[query["row"], query["row"]]).sum())
-    texts = result("retrieval", clip_folder, mural_folder, *given, "--direction", "image-to-text", name="found.png")
+    texts = result("retrieval", clip_folder, mural_folder, *given, "--direction", "image-to-text", name="found.html")
     query = texts["queries"][0]
     best = query["found"][names[0]]
     captions = [row[0]["text"] for row in corpus["captions"]]
     column = scores[:, query["row"]]
     assert best["names"] == [captions[n] for n in np.argsort(-column, kind="stable")[:4]]
-    with Image.open(tmp_path / "out" / "found.png") as image:
-        assert image.height > 500
+    page = (tmp_path / "out" / "found.html").read_text(encoding="utf-8")
+    assert all(page.count(f'<p class="note">{name}</p>') == 4 for name in names)
 
 
 def test_only_queries_that_models_answer_in_different_ways(
@@ -265,24 +265,24 @@ def test_only_queries_that_models_answer_in_different_ways(
     given = ("--data", captioned, "--languages", "en", "--queries", "40", "--differing")
     (tmp_path / "out").mkdir()
     with pytest.raises(ComparisonError, match="is named twice"):
-        run_raising(run, "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png")
-    found = result("retrieval", clip_folder, mural_folder, *given, name="found.png")
+        run_raising(run, "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.html")
+    found = result("retrieval", clip_folder, mural_folder, *given, name="found.html")
     for query in found["queries"]:
         assert {each["rank"] == 1 for each in query["found"].values()} == {True, False}
 
 
 def test_captions_beside_their_translations(result, run, clip_folder, captioned, tmp_path):
     given = ("--data", captioned, "--languages", "en,de,fr", "--queries", "1", "--consistency")
-    found = result("retrieval", clip_folder, *given, name="clc.png")
+    found = result("retrieval", clip_folder, *given, name="clc.html")
     assert list(found["queries"][0]["found"]) == [
         "the text alone",
         "all together (CLC)",
         "translated: de",
         "translated: fr",
     ]
-    alone = result("retrieval", clip_folder, *given[:-1], name="clc.png")["first"]["en"]
+    alone = result("retrieval", clip_folder, *given[:-1], name="clc.html")["first"]["en"]
     assert found["first"]["en"]["the text alone"] == alone[clip_folder.name]
-    wrong = run("analyze", "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.png", code=2)
+    wrong = run("analyze", "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.html", code=2)
     assert "captions of one model" in " ".join(wrong.output.split())
 
 

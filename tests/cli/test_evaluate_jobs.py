@@ -9,7 +9,7 @@ from babelens.cli.evaluate import JOBS, with_job
     ("typed", "meant"),
     [
         ("MODEL", "emoji MODEL"),
-        ("MODEL --gallery g.png", "emoji MODEL --gallery g.png"),
+        ("MODEL --test-vendor noto", "emoji MODEL --test-vendor noto"),
         ("MODEL --data emoji --json", "emoji MODEL --json"),
         ("--data=emoji MODEL", "emoji MODEL"),
         ("MODEL --data photos --split test", "captions MODEL --data photos --split test"),

@@ -8,11 +8,9 @@ import pytest
 from rich.console import Console
 
 from babelens.cli.tables import print_emoji_report
-from babelens.evaluation import emoji
 from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.inference.lettering import Lettering
 
 GROUPS = {"image_languages": ["en", "DE"], "pair_languages": ["es"], "unseen_languages": ["ar"]}
 
@@ -76,16 +74,13 @@ def test_a_benchmark_without_flags_has_no_numbers_for_them(color_embedder, emoji
     print_emoji_report(report, Console(file=io.StringIO()))
 
 
-def test_the_gallery_frames_right_images_and_asks_each_text_once(color_embedder, emoji_corpus, monkeypatch):
+def test_the_gallery_marks_right_images_and_asks_each_text_once(color_embedder, emoji_corpus):
     embedder = color_embedder({"cara 40": 0})
-    drawn = {}
-    monkeypatch.setattr(emoji, "retrieval_gallery", lambda rows, **options: drawn.update(rows=rows, **options))
     benchmark = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS)
     benchmark.report()
     asked = len(embedder.texts)
-    benchmark.gallery(rows_per_group=6, top=3, lettering=Lettering())
+    rows = benchmark.gallery_rows(rows_per_group=6, top=3)
     assert len(embedder.texts) == asked
-    rows = drawn["rows"]
     assert len(rows) == 2 * 3 * 6
     headings = [row.heading for row in rows if row.heading is not None]
     assert [heading.partition(":")[0] for heading in headings] == [f"Question {n}" for n in (2, 3, 1, 1, 4, 1)]
@@ -100,7 +95,7 @@ def test_the_gallery_frames_right_images_and_asks_each_text_once(color_embedder,
         assert row.right == [gray == number for gray in shown]
         assert any(row.right) == (row.rank <= 3)
     assert {row.query for row in rows if not row.right[0]} == {"cara 40"}
-    assert any("CC-BY-4.0" in credit for credit in drawn["credits"])
+    assert any("CC-BY-4.0" in credit for credit in benchmark.credits())
 
 
 def test_the_table_shows_every_group_and_language(color_embedder, emoji_corpus):
