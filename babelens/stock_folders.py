@@ -28,7 +28,7 @@ from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model, load_processor
 from .inference.embedder import Embedder
 from .inference.sample_texts import TEXTS
-from .inference.text_only import SentenceEncoder, TextEncoder
+from .inference.text_only import SentenceEncoder
 from .model_cards.card_text import CompactCard, save_card
 from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output
@@ -98,8 +98,6 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
             f"{source} is an embedder of sentence-transformers, which loads everywhere without babelens: there is "
             "nothing to export. Its pooling and prompts are not those of a class of transformers"
         )
-    if isinstance(embedder.model, TextEncoder):
-        raise ModelKindError(f"{source} is an encoder of texts alone, and a stock folder of its own already")
     made = stock_model(embedder.model.eval())
     processor, images_lost = _stock_processor(embedder, made)
     lost = (*made.lost, *images_lost)

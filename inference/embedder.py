@@ -3,8 +3,8 @@
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
 those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`). For comparison, texts
-are encoded with text encoders too, such as E5 and LaBSE, which see no images (`text_only`), and with embedders that
-sentence-transformers loads itself, such as those made of vision-language models (`sentence_encoder`).
+are encoded with embedders of sentence-transformers too (`text_only`): text encoders such as E5 and LaBSE, which see no
+images, and embedders made of vision-language models.
 """
 
 import inspect
@@ -31,7 +31,7 @@ from ..processing.text_inputs import as_texts, counting_cut_texts, default_langu
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .text_only import SentenceEncoder, SentenceInputs, TextEncoder
+from .text_only import SentenceEncoder, SentenceInputs
 from .texts import TextPreparation, languages_of, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
@@ -48,7 +48,7 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        model: a dual encoder with `get_text_features` and `get_image_features`, a `TextEncoder`, an embedder of
+        model: a dual encoder with `get_text_features` and `get_image_features`, an embedder of
             sentence-transformers (`SentenceEncoder`), or ONNX graphs.
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
@@ -74,7 +74,7 @@ class Embedder:
 
     def __init__(
         self,
-        model: PreTrainedModel | TextEncoder | SentenceEncoder | OnnxDualEncoder,
+        model: PreTrainedModel | SentenceEncoder | OnnxDualEncoder,
         processor: ProcessorMixin | SentenceInputs,
         *,
         batch_size: int = 64,
@@ -89,10 +89,7 @@ class Embedder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         of_images: Any = getattr(model, "get_image_features", None)
         self.takes_images = of_images is not None
-        if not (
-            hasattr(model, "get_text_features")
-            and (self.takes_images or isinstance(model, TextEncoder | SentenceEncoder))
-        ):
+        if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, SentenceEncoder))):
             raise ModelKindError(
                 f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
             )
@@ -135,7 +132,7 @@ class Embedder:
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
                 Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. Of a
-                text encoder without images, such as E5, `text_pooling` (`mean`, `cls`, `eos` or `pooler`) and
+                text encoder without images, such as E5, `text_pooling` (`mean`, `cls` or `eos`) and
                 `text_prompt` (`"query: "`) may be given; by default they are those that its folder states.
 
         Raises:
@@ -145,7 +142,8 @@ class Embedder:
             ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
             ArgumentError: for another backend; for a device or a type with `onnx`, which has neither; for a
                 `truncate_dim` below 1.
-            MissingExtraError: for `onnx` without `babelens[onnx]`.
+            MissingExtraError: for `onnx` without `babelens[onnx]`, for a text encoder without
+                `babelens[sentence-transformers]`.
         """
         if backend not in ("torch", "onnx"):
             raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")

@@ -20,6 +20,7 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
 from ..configuration.files import check_finished
 from ..configuration.hub_code import SETTINGS_FILE
@@ -31,10 +32,8 @@ from ..processing.processing_mla import MlaProcessor
 from .text_only import (
     SentenceEncoder,
     SentenceInputs,
-    TextEncoder,
     is_text_encoder,
     load_sentence_encoder,
-    load_text_only,
     needs_sentence_transformers,
 )
 
@@ -48,18 +47,19 @@ _OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
 
 def load_encoder(
     folder_or_repo: str | Path, **loading: Any
-) -> tuple[PreTrainedModel | TextEncoder | SentenceEncoder, ProcessorMixin | SentenceInputs]:
+) -> tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]:
     """Loads a dual encoder, an encoder of texts alone or an embedder of sentence-transformers, with its processor.
 
     Args:
         folder_or_repo: as in `load_dual_encoder`.
         loading: as in `load_dual_encoder`; for an encoder of texts alone `text_pooling` and `text_prompt` too, as in
-            `load_text_only`.
+            `load_sentence_encoder`.
 
     Raises:
-        ModelFolderError: as `load_dual_encoder` and `load_text_only`.
+        ModelFolderError: as `load_dual_encoder` and `load_sentence_encoder`.
         ModelKindError: as these, and for options of text encoders with another model.
-        MissingExtraError: for an embedder that sentence-transformers must load, without it.
+        MissingExtraError: for an encoder of texts alone, and for an embedder of sentence-transformers, without that
+            library.
     """
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
@@ -68,10 +68,17 @@ def load_encoder(
     if not find_adapter_config_file(source, **_of_adapters(where)):
         with explained(source, where):
             is_sentences = needs_sentence_transformers(source, **where)
-        config = None if is_sentences and not (Path(source, "config.json").is_file()) else load_config(source, **where)
-        if config is not None and is_text_encoder(config):
-            return load_text_only(source, config, **own, **where)
-        if is_sentences and "text_pooling" not in own:
+        if not is_sentences and is_text_encoder(load_config(source, **where)):
+            is_sentences = True
+            with explained(source, where):
+                pooling = own.get("text_pooling") or declared_pooling(source, **where)
+            if pooling is None:
+                raise ModelKindError(
+                    f"{source} is a text encoder that does not state how its texts are pooled (1_Pooling/config.json):"
+                    " choose text_pooling, one of mean, cls or eos; its card tells which, such as mean for E5"
+                )
+            own["text_pooling"] = pooling
+        if is_sentences:
             return load_sentence_encoder(source, **own, **where)
     if own:
         raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")

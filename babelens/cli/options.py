@@ -154,7 +154,7 @@ TextTask = Annotated[
     ),
 ]
 TextPooling = Annotated[
-    Literal["mean", "cls", "eos", "pooler"] | None,
+    Literal["mean", "cls", "eos"] | None,
     typer.Option(
         help="How a text encoder without images, such as E5, pools its texts, where its folder does not state it."
     ),

@@ -22,7 +22,7 @@ from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ..embedder import Embedder
 from ..sample_texts import TEXTS, language_tags, sample_inputs, sample_languages
-from ..text_only import SentenceEncoder, TextEncoder
+from ..text_only import SentenceEncoder
 from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
 from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 
@@ -110,10 +110,6 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
             f"{source} is an embedder of sentence-transformers, whose texts and images go through one model by that "
             "library's own steps: it has no towers of which there could be graphs. Load it with SentenceTransformer, "
             "whose backend='onnx' exports models of texts"
-        )
-    if isinstance(embedder.model, TextEncoder):
-        raise ModelKindError(
-            f"{source} is an encoder of texts alone, which sentence-transformers exports, and not a dual encoder"
         )
     if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
         embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call

@@ -155,7 +155,7 @@ def test_models_without_a_graph_are_refused(tmp_path, make_rc3):
     with pytest.raises(ModelKindError, match="NaFlex"):
         export_onnx(saved(KINDS["siglip2"](), tmp_path / "siglip2"), tmp_path / "out")
     saved_encoder("bert", tmp_path / "bert")
-    with pytest.raises(ModelKindError, match="encoder of texts alone"):
+    with pytest.raises(ModelKindError, match="embedder of sentence-transformers"):
         export_onnx(tmp_path / "bert", tmp_path / "out", text_pooling="mean")
     assert not (tmp_path / "out").exists()
 
