@@ -98,9 +98,7 @@ class Method:
 _TRAINERS, _WORKFLOWS = "babelens.trainers", "babelens.workflows"
 
 _OWN_METHODS = (
-    Method(
-        MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.dual_encoders:MURAL"
-    ),
+    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.loading:MURAL"),
     Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:MLA"),
     Method(
         MlaStudentConfig,
@@ -109,7 +107,7 @@ _OWN_METHODS = (
         f"{_TRAINERS}.mla:MlaTrainer",
         f"{_WORKFLOWS}.mla:MLA_STUDENT",
     ),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_WORKFLOWS}.dual_encoders:ETCL"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_WORKFLOWS}.loading:ETCL"),
     Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.words:SMALR"),
     Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_WORKFLOWS}.words:LIWE"),
     Method(

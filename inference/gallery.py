@@ -90,40 +90,19 @@ def contact_sheet(
         raise ValueError("a contact sheet needs at least one image")
     if labels is not None and len(labels) != len(images):
         raise ValueError(f"{len(images)} images came with {len(labels)} labels")
-    columns = min(columns, len(images))
+    columns, lettering = min(columns, len(images)), lettering or Lettering()
     rows = -(-len(images) // columns)
-    pitch_x, pitch_y = cell + _GAP, cell + _GAP + (_line(_LABEL_SIZE) if labels is not None else 0)
-    sheet = _Sheet(columns * pitch_x + _GAP, rows * pitch_y + _GAP, lettering or Lettering())
+    pitch_x, pitch_y = cell + _GAP, cell + _GAP + (round(_LABEL_SIZE * _LEADING) if labels is not None else 0)
+    sheet = Image.new("RGB", (columns * pitch_x + _GAP, rows * pitch_y + _GAP), "white")
+    canvas = ImageDraw.Draw(sheet)
     for position, image in enumerate(images):
         x, y = _GAP + position % columns * pitch_x, _GAP + position // columns * pitch_y
-        sheet.paste(image, x, y, cell)
-        if labels is not None:
-            language = languages[position] if languages else "en"
-            sheet.write(labels[position], x, y + cell, _LABEL_SIZE, cell, language=language)
-    return sheet.image
-
-
-class _Sheet:
-    """A white sheet, and the operations that draw on it."""
-
-    def __init__(self, width: int, height: int, lettering: Lettering) -> None:
-        self.image = Image.new("RGB", (width, height), "white")
-        self.lettering = lettering
-        self._canvas = ImageDraw.Draw(self.image)
-
-    def paste(self, image: Image.Image, x: int, y: int, cell: int) -> None:
-        """The image in the middle of a square cell, scaled to fit."""
         scaled = ImageOps.contain(image.convert("RGB"), (cell, cell))
-        self.image.paste(scaled, (x + (cell - scaled.width) // 2, y + (cell - scaled.height) // 2))
-
-    def write(self, text: str, x: int, y: int, size: int, width: int, *, language: str = "en") -> None:
-        """Writes one line below `y`, shortened to the width; a text that the fonts cannot write is replaced by its
-        language tag."""
-        if not self.lettering.can_write(text, language):
-            text, language = f"[{language}]", "en"
-        for line in self.lettering.wrap(text, language, size, width, max_lines=1):
-            self.lettering.draw(self._canvas, (x, y + size), line, language, size, _INK)
-
-
-def _line(size: int) -> int:
-    return round(size * _LEADING)
+        sheet.paste(scaled, (x + (cell - scaled.width) // 2, y + (cell - scaled.height) // 2))
+        if labels is not None:
+            text, language = labels[position], languages[position] if languages else "en"
+            if not lettering.can_write(text, language):
+                text, language = f"[{language}]", "en"
+            line = lettering.shortened(text, language, _LABEL_SIZE, cell)
+            lettering.draw(canvas, (x, y + cell + _LABEL_SIZE), line, language, _LABEL_SIZE, _INK)
+    return sheet

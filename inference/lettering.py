@@ -9,7 +9,6 @@ can be written instead.
 
 import json
 import logging
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,24 +129,14 @@ class Lettering:
             canvas.text((x, baseline), run, fill=fill, font=font, anchor="ls", direction=direction)
             x += font.getlength(run, direction=direction)
 
-    def wrap(self, text: str, language: str, size: int, width: float, max_lines: int) -> list[str]:
-        """The text as lines of at most `width` pixels, broken between words, or within a word that is too long for a
-        line or a script that does not space its words. What does not fit into `max_lines` is cut with an ellipsis."""
-        lines = [""]
-        for piece in re.findall(r"\S+\s*", text):
-            if self.length(lines[-1] + piece.rstrip(), language, size) <= width:
-                lines[-1] += piece
-                continue
-            lines += [""] if lines[-1] else []
-            for character in piece:
-                is_mark = unicodedata.category(character).startswith("M")
-                if not is_mark and self.length(lines[-1] + character, language, size) > width:
-                    lines.append("")
-                lines[-1] += character
-            if len(lines) > max_lines:
-                lines[max_lines - 1 :] = [lines[max_lines - 1].rstrip()[:-1] + "…"]
-                break
-        return [line.rstrip() for line in lines]
+    def shortened(self, text: str, language: str, size: int, width: float) -> str:
+        """The text as a line of at most `width` pixels; what does not fit is cut with an ellipsis."""
+        text = " ".join(text.split())
+        if self.length(text, language, size) <= width:
+            return text
+        while text and self.length(f"{text}…", language, size) > width:
+            text = text[:-1]
+        return f"{text.rstrip()}…"
 
     def _runs(self, text: str, language: str) -> Iterator[tuple[str, Face | None]]:
         """The text in pieces of one face each, None where there is no face. A face is kept as long as it has the

@@ -1,5 +1,5 @@
+from .lance_table import Hit as Hit, IndexStat as IndexStat, SearchSettings as SearchSettings
 from .queries import measured_recall as measured_recall, search_index as search_index, search_merged as search_merged
-from .settings import Hit as Hit, IndexStat as IndexStat, SearchSettings as SearchSettings
 from .sources import (
     VectorSource as VectorSource,
     embeddings_source as embeddings_source,

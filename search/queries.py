@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..configuration.errors import InputError
-from .settings import DEFAULT_SETTINGS, Hit, SearchSettings
+from .lance_table import DEFAULT_SETTINGS, Hit, SearchSettings
 from .vector_index import VectorIndex
 
 if TYPE_CHECKING:

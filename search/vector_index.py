@@ -25,8 +25,14 @@ from ..configuration.locks import locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
 from ..inference.similarity import best_first
 from .lance_table import (
+    DEFAULT_SETTINGS,
     TABLE,
+    EngineName,
+    Hit,
+    IndexStat,
+    SearchSettings,
     as_vectors,
+    check_engine,
     check_index,
     checked_filter,
     connect,
@@ -37,7 +43,6 @@ from .lance_table import (
     new_index_folder,
     rows_of,
 )
-from .settings import DEFAULT_SETTINGS, EngineName, Hit, IndexStat, SearchSettings, check_engine
 from .sources import Batch, VectorSource
 
 _FACTS = b"babelens"

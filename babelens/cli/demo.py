@@ -73,7 +73,7 @@ def demo(
 
     from ..configuration.locks import locked
     from ..reports.page import write_report
-    from ..workflows.base import recipe_run
+    from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
     from .tables import print_run
 
@@ -81,7 +81,7 @@ def demo(
     console = plain_console()
     recipe = load_recipe(DEMOS[method])
     command = shlex.join(["babelens", *sys.argv[1:]])
-    run = recipe_run(recipe, output, command)
+    run = RecipeRun(recipe, output, command)
     run.check()
     language = _known_language(language, run.data.readable_languages)
     with locked(output):
@@ -102,11 +102,11 @@ def demo(
 
 def _run_of(recipe: "Recipe", chosen: int, output: Path, command: str, asked: int | None) -> "RecipeRun":
     """The run of so many steps, with the command that repeats it."""
-    from ..workflows.base import recipe_run
+    from ..workflows.base import RecipeRun
     from ..workflows.time_budget import with_steps
 
     repeating = command if asked is not None else f"{command} --steps {chosen}"
-    return recipe_run(with_steps(recipe, chosen), output, repeating)
+    return RecipeRun(with_steps(recipe, chosen), output, repeating)
 
 
 def _pace(run: "RecipeRun", times: "list[StageTime]", console: "Console") -> "Pace | None":

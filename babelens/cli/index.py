@@ -27,7 +27,7 @@ from .options import (
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..search.settings import IndexStat
+    from ..search.lance_table import IndexStat
     from ..search.sources import VectorSource
 
 index = typer.Typer(
@@ -243,8 +243,8 @@ def search(
 
     from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import default_language
+    from ..search.lance_table import SearchSettings
     from ..search.queries import search_index
-    from ..search.settings import SearchSettings
     from ..search.vector_index import open_index
     from .models import load_embedder
 
@@ -307,8 +307,8 @@ def stat(
     if not recall and (ef_search or nprobe or refine):
         raise typer.BadParameter("settings of a search need --recall, which searches", param_hint="--recall")
     begin_work()
+    from ..search.lance_table import SearchSettings
     from ..search.queries import measured_recall
-    from ..search.settings import SearchSettings
     from ..search.vector_index import open_index
 
     opened = open_index(index)

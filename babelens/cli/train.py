@@ -184,11 +184,11 @@ def _trained(run: "RecipeRun", *, resume: bool, report: bool) -> _Trained | None
 
 
 def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_code: bool) -> "RecipeRun":
-    from ..workflows.base import recipe_run
+    from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
 
     command = shlex.join(["babelens", *sys.argv[1:]])
-    return recipe_run(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
+    return RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
 
 
 def _default_output(recipe: str) -> Path:

@@ -54,7 +54,7 @@ def vocabulary(
         tokenizer["languages"] = split_tags(languages)
     begin_work()
     from ..processing.tokenizer_training import unknown_rate
-    from ..workflows.base import recipe_run
+    from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
     from ..workflows.recipe import DualEncoderRecipe
     from ..workflows.recipe_file import parse
@@ -63,7 +63,7 @@ def vocabulary(
     loaded = load_recipe(recipe, changes | {"tokenizer": tokenizer})
     if not isinstance(loaded, DualEncoderRecipe):
         raise RecipeError(f"{recipe}: {loaded.method} has no vocabulary of word pieces for all languages")
-    run = recipe_run(loaded, output, "", trust_remote_code=trust_remote_code)
+    run = RecipeRun(loaded, output, "", trust_remote_code=trust_remote_code)
     trained_on = [*run.data.image_languages, *run.data.pair_languages]
     trained = run.builder.new_tokenizer("tokenizer", trained_on, run.data.captions)
     with new_folder(output) as unfinished:

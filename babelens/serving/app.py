@@ -145,9 +145,7 @@ def create_app(
     app.add_exception_handler(BabelensError, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
-    return Gate(
-        app, host=host, tokens=[token] if token else [], login_page=static["login.html"], limits=service.limits
-    )
+    return Gate(app, host=host, token=token, login_page=static["login.html"], limits=service.limits)
 
 
 def _static_files() -> dict[str, bytes]:
@@ -185,7 +183,7 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
 
     @app.post("/login", include_in_schema=False)
     async def login(request: Request, given: Annotated[str, Form(alias="token")] = "") -> Response:
-        if not token or not is_token(given.encode(), [token]):
+        if not token or not is_token(given.encode(), token):
             wrong = static["login.html"].replace(b"hidden", b"", 1)
             return HTMLResponse(wrong, 401, headers=_NOT_KEPT)
         answer = RedirectResponse("./", 303)

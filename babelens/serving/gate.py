@@ -108,17 +108,17 @@ class Gate:
     Args:
         application: the application.
         host: the host that the server is bound to.
-        tokens: the tokens of which a request needs one; none when it needs no token.
+        token: what a request needs; None when it needs none.
         login_page: what a browser without a token is shown.
         limits: the size and the time of a body.
     """
 
     def __init__(
-        self, application: Application, *, host: str, tokens: list[str], login_page: bytes, limits: ServingLimits
+        self, application: Application, *, host: str, token: str | None, login_page: bytes, limits: ServingLimits
     ) -> None:
         self._application, self._login_page, self._limits = application, login_page, limits
         self._hosts = {*LOOPBACK, host.lower()} if is_loopback(host) else None
-        self._tokens = tokens
+        self._token = token
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -152,12 +152,12 @@ class Gate:
             raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone: name it so")
 
     def _may_pass(self, path: str, headers: dict[bytes, bytes]) -> bool:
-        if not self._tokens or path.startswith(_PUBLIC):
+        if not self._token or path.startswith(_PUBLIC):
             return True
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and is_token(given.strip(), self._tokens):
+        if scheme.lower() == b"bearer" and is_token(given.strip(), self._token):
             return True
-        own = ["=".join(cookie_of(token)) for token in self._tokens]
+        own = "=".join(cookie_of(self._token))
         return any(is_token(cookie, own) for cookie in _cookies(headers))
 
     async def _ask_for_token(self, path: str, send: Send) -> None:
@@ -259,11 +259,9 @@ def _with_headers(send: Send, body: _Body) -> Send:
     return own
 
 
-def is_token(given: bytes, tokens: list[str]) -> bool:
-    """Whether this is one of the tokens; the time does not depend on how much of it is right."""
-    digest = hashlib.sha256(given).digest()
-    digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
-    return sum(hmac.compare_digest(digest, each) for each in digests) > 0
+def is_token(given: bytes, token: str) -> bool:
+    """Whether this is the token; the time does not depend on how much of it is right."""
+    return hmac.compare_digest(*(hashlib.sha256(each).digest() for each in (given, token.encode())))
 
 
 def _cookies(headers: dict[bytes, bytes]) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
                 ── training.StagedTraining > trained model      stage after stage, from checkpoints (resuming)
                 ── reporting.Reporting ─> evaluation, card      the numbers of the saved model
 
-The parts are the same for all methods, unless the method's module (`dual_encoders`, `mla`, `words`, `rc3`) declares a
+The parts are the same for all methods, unless the method's module (`loading`, `mla`, `words`, `rc3`) declares a
 subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate --recipe` read a recipe's data
 with `RecipeData` alone. `acquiring` teaches a model one language without a recipe.
 """

@@ -28,11 +28,6 @@ def recipe_data(recipe: Recipe) -> Any:
     return workflow_of(recipe.method, recipe.task_name).data(recipe)
 
 
-def recipe_run(recipe: Recipe, output: Path, command: str, *, trust_remote_code: bool = False) -> "RecipeRun":
-    """The run of a recipe into a folder; arguments as those of `RecipeRun`."""
-    return RecipeRun(recipe, output, command, trust_remote_code)
-
-
 class RecipeRun(RunParts):
     """One run of a recipe; arguments as those of `RunParts`."""
 
@@ -150,14 +145,14 @@ _MAY_CHANGE = re.compile(
 )
 
 
-def record_start(run: RunParts, processor: ProcessorMixin) -> None:
+def record_start(run: RecipeRun, processor: ProcessorMixin) -> None:
     """Saves the record of a run's beginning, and its processor, beside the checkpoints."""
     _record(run).write(run.output / CHECKPOINTS)
     with atomic_directory(run.output / CHECKPOINTS / PROCESSOR) as scratch:
         processor.save_pretrained(scratch)
 
 
-def check_finished(run: RunParts) -> None:
+def check_finished(run: RecipeRun) -> None:
     """Checks that a finished run is one of this recipe, with these data.
 
     Raises:
@@ -166,7 +161,7 @@ def check_finished(run: RunParts) -> None:
     _record(run).check(run.output / CHECKPOINTS)
 
 
-def resumed_processor(run: RunParts) -> ProcessorMixin | None:
+def resumed_processor(run: RecipeRun) -> ProcessorMixin | None:
     """The processor with which a run began, for whose vocabulary its weights were trained. Earlier versions kept it in
     checkpoints alone; None before the first checkpoint of theirs.
 
@@ -180,7 +175,7 @@ def resumed_processor(run: RunParts) -> ProcessorMixin | None:
     return None if saved is None else load_processor(AutoProcessor, saved)
 
 
-def _record(run: RunParts) -> RunRecord:
+def _record(run: RecipeRun) -> RunRecord:
     streams = {f"train.{task}" for task in run.data.streams}
     return RunRecord(_settings(run.recipe, streams), run.data.digests())
 

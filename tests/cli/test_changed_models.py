@@ -25,7 +25,7 @@ from babelens.reports.results import read_sources as sources_of
 from babelens.search.queries import search_index
 from babelens.search.sources import images_source
 from babelens.search.vector_index import build_index, open_index
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.run_results import read_seeds, result_files
 
@@ -240,7 +240,7 @@ def finished(tmp_path_factory):
     content = mural(write_shapes(folder / "shapes"))
     content["training"] |= {"save_strategy": "no"}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    run = recipe_run(load_recipe(folder / "recipe.yaml"), folder / "run", "babelens train recipe.yaml")
+    run = RecipeRun(load_recipe(folder / "recipe.yaml"), folder / "run", "babelens train recipe.yaml")
     run.write_card(run.train(), run.report())
     return folder
 
@@ -264,7 +264,7 @@ def test_a_finished_model_is_not_overwritten(run, finished, trained, options):
 
 def test_a_run_that_was_killed_before_its_card_begins_anew(finished, trained):
     (trained / "README.md").unlink()
-    again = recipe_run(load_recipe(finished / "recipe.yaml"), trained, "")
+    again = RecipeRun(load_recipe(finished / "recipe.yaml"), trained, "")
     with pytest.raises(FileExistsError):
         again.train()
     again.write_card(again.train(resume=True), None)

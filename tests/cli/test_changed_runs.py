@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import ChangedRunError
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.data import corpus_digest
 from babelens.workflows.loading import load_recipe
 
@@ -43,7 +43,7 @@ def train(folder, content, output="run", *, resume=False, break_at=None):
     on_step_begin = CallbackHandler.on_step_begin
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CallbackHandler, "on_step_begin", break_off)
-        recipe_run(load_recipe(file), folder / output, "").train(resume=resume)
+        RecipeRun(load_recipe(file), folder / output, "").train(resume=resume)
 
 
 def recipe_of(method, folder):

@@ -14,7 +14,7 @@ from babelens.cli import demo
 from babelens.cli.demo import DEMOS
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.workflows import time_budget
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.time_budget import (
     Pace,
@@ -103,7 +103,7 @@ def test_every_demo_can_be_shortened(method, tmp_path):
     own = steps_of(recipe)
     short = with_steps(recipe, own // 2)
     assert abs(steps_of(short) - own // 2) <= len(stages_of(recipe))
-    run = recipe_run(short, tmp_path, "")
+    run = RecipeRun(short, tmp_path, "")
     for stage, whole in zip(run.recipe.all_stages, stages_of(recipe), strict=True):
         arguments, full = run.training.arguments(stage), whole.training
         assert arguments.max_steps == round(full["max_steps"] / 2)
@@ -123,21 +123,21 @@ def test_as_many_steps_as_fit():
 
 
 def test_what_is_timed_is_thrown_away(recipe_file, tmp_path, quick):
-    run = recipe_run(in_stages(recipe_file), tmp_path / "run", "")
+    run = RecipeRun(in_stages(recipe_file), tmp_path / "run", "")
     times = stage_times(run)
     assert [time.steps for time in times] == [700, 300]
     assert all(time.step > 0 for time in times)
     assert times[0].evaluation == times[1].evaluation == 0  # the second is shorter than its first evaluation
     assert not (tmp_path / "run").exists()
-    evaluated = stage_times(recipe_run(load_recipe(recipe_file), tmp_path / "run", ""))
+    evaluated = stage_times(RecipeRun(load_recipe(recipe_file), tmp_path / "run", ""))
     assert evaluated[0].evaluation > 0
 
 
 def begun(recipe_file, output, asked=None, minutes=0.01):
     recipe = load_recipe(recipe_file, {"training.max_steps": 35, "training.save_steps": 5, "training.eval_steps": 50})
-    run = recipe_run(recipe, output, "")
+    run = RecipeRun(recipe, output, "")
     steps, _ = demo._steps(run, 60 * minutes, asked, Console(quiet=True))
-    return recipe_run(with_steps(recipe, steps), output, ""), steps
+    return RecipeRun(with_steps(recipe, steps), output, ""), steps
 
 
 def test_a_number_that_was_timed_can_be_asked_for(recipe_file, tmp_path, quick):
@@ -182,7 +182,7 @@ class Slowdown(TrainerCallback):
 def slow_run(recipe_file, output, begins, planned, said):
     """A run of 60 steps that are slow from some step on."""
     recipe = load_recipe(recipe_file, {"training.max_steps": 60, "training.warmup_steps": 5})
-    run = recipe_run(recipe, output, "")
+    run = RecipeRun(recipe, output, "")
     pace = Pace(planned_pace(recipe, [planned]), lambda *seconds: said.append(seconds))
     run.training.callbacks += [Slowdown(begins), pace]
     return run.train(), pace
@@ -201,7 +201,7 @@ def test_a_run_whose_steps_become_ten_times_slower_ends_in_its_time(recipe_file,
     # The same command again has nothing left to do.
     chosen = demo._keep(demo._steps_done(load_recipe(recipe_file, {"training.max_steps": 60}), trainer), tmp_path)
     assert chosen == done
-    again = recipe_run(with_steps(load_recipe(recipe_file, {"training.max_steps": 60}), chosen), tmp_path, "")
+    again = RecipeRun(with_steps(load_recipe(recipe_file, {"training.max_steps": 60}), chosen), tmp_path, "")
     assert again.train(resume=True).state.global_step == done
 
 

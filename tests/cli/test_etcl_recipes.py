@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from babelens import EtclModel, EtclProcessor, EtclTrainer
 from babelens.cli.main import app
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -58,7 +58,7 @@ def test_both_stages_from_nothing(content, tmp_path):
     assert type(model) is EtclModel and type(processor) is EtclProcessor
     card = (tmp_path / "run" / "README.md").read_text()
     assert "triple contrastive learning" in card
-    run = recipe_run(load_recipe(recipe(content, tmp_path)), tmp_path, command="")
+    run = RecipeRun(load_recipe(recipe(content, tmp_path)), tmp_path, command="")
     assert (run.data.image_languages, run.data.pair_languages) == (["en", "de"], ["fr"])
 
 
@@ -75,7 +75,7 @@ def test_the_second_stage_goes_on_from_a_mural(content, tmp_path):
         "attn_implementation": "eager",
     }
     changes = {"model": started, "stages": content["stages"][1:], "tokenizer": None, "image": None}
-    run = recipe_run(load_recipe(recipe(content, tmp_path, **changes)), tmp_path, command="")
+    run = RecipeRun(load_recipe(recipe(content, tmp_path, **changes)), tmp_path, command="")
     model = run.builder.make_model(run.builder.make_processor())
     assert model.config.label_smoothing == 0.0
     assert model.text_model.config._attn_implementation == "eager"
@@ -98,7 +98,7 @@ def test_a_stage_may_have_its_own_languages(content, tmp_path, monkeypatch):
     file = recipe(content, tmp_path, stages=[first, second])
     train(file, tmp_path / "run")
     assert seen == [{"en"}] * 2 + [{"de", "fr"}] * 2
-    run = recipe_run(load_recipe(file), tmp_path, command="")
+    run = RecipeRun(load_recipe(file), tmp_path, command="")
     assert (run.data.image_languages, run.data.pair_languages) == (["en", "de", "fr"], [])
 
 

@@ -25,7 +25,7 @@ from babelens.configuration.errors import BabelensError, InputError, ModelFolder
 from babelens.model_cards.endpoint_handler import EndpointHandler
 from babelens.modeling.modeling_two_tower import TowerFeatures
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.data import RecipeData
 from babelens.workflows.loading import load_recipe
 
@@ -120,7 +120,7 @@ def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
     """The pretrained ones then give their sizes, the image processor and the tokenizer."""
     content = recipe(folder)
     content["model"]["fresh_towers"] = ["text"]
-    made = recipe_run(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "test").builder
+    made = RecipeRun(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "test").builder
     model = made.make_model(made.make_processor())
     own = {name: AutoModel.from_pretrained(folder / name).state_dict() for name in ("vit", "bert")}
     assert all(torch.equal(value, own["vit"][name]) for name, value in model.vision_model.state_dict().items())
@@ -244,7 +244,7 @@ def test_an_etcl_that_goes_on_from_the_mural_reads_texts_as_it_does(
     trained: dict[str, Path], folder: Path, tmp_path: Path
 ) -> None:
     content = recipe(folder, "etcl") | {"model": {"from_pretrained": str(trained["mural"])}}
-    run = recipe_run(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "")
+    run = RecipeRun(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "")
     processor = run.builder.make_processor()
     assert type(processor) is EtclProcessor
     assert (processor.text_prompt, processor.max_text_length) == ("query: ", 40)
@@ -282,7 +282,7 @@ def refused(content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(RecipeData, "corpora", property(read))
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", read)
     with pytest.raises(BabelensError) as error:
-        recipe_run(load_recipe(written(content, tmp_path / "wrong.yaml")), tmp_path / "output", "").train()
+        RecipeRun(load_recipe(written(content, tmp_path / "wrong.yaml")), tmp_path / "output", "").train()
     assert "\n" not in str(error.value) and not (tmp_path / "output").exists()
     return error.value
 

@@ -22,7 +22,7 @@ from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe
 from babelens.workflows.recipe_checks import check_arguments_fit
@@ -140,7 +140,7 @@ def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_fil
     """Over an older result, while the new one's files move to their places."""
     folder = tmp_path / "mural-shapes"
     shutil.copytree(trained, folder)
-    run = recipe_run(load_recipe(recipe_file), folder, "")
+    run = RecipeRun(load_recipe(recipe_file), folder, "")
     before = (folder / "model.safetensors").read_bytes()
 
     def save():
@@ -239,7 +239,7 @@ def test_an_unknown_recipe_lists_the_known_ones():
 def test_every_shipped_recipe_is_well_formed(name, tmp_path):
     # Which precision and which loggers there are is a matter of the machine.
     recipe = load_recipe(name, {"training.precision": "float32", "training.report_to": "none"})
-    run = recipe_run(recipe, tmp_path, "")
+    run = RecipeRun(recipe, tmp_path, "")
     run.check()
     check_arguments_fit(run, [run.training.arguments(stage) for stage in recipe.all_stages])
 

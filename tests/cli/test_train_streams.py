@@ -10,7 +10,7 @@ import yaml
 from tiny_training import shapes_corpus, shapes_trainer
 
 from babelens.configuration.errors import RecipeError
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -43,7 +43,7 @@ def recipe(tmp_path):
 
 def _run(tmp_path, content):
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-    return recipe_run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out", "babelens train recipe.yaml")
+    return RecipeRun(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out", "babelens train recipe.yaml")
 
 
 def test_a_stream_is_trained_on(tmp_path, recipe):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError
 from babelens.data import languages_of
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -27,7 +27,7 @@ def content(tmp_path_factory):
 def made(content, folder, **overrides):
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(content))
-    return recipe_run(
+    return RecipeRun(
         load_recipe(file, {key.replace("__", "."): value for key, value in overrides.items()}), folder, ""
     )
 

@@ -17,7 +17,7 @@ from babelens.data.corpus.corpus import languages_of
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference import Embedder, Seq2SeqTranslator
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -113,7 +113,7 @@ def test_captions_are_translated_before_training_and_the_card_says_so(content, n
     file = prepared(content, tmp_path)
     result = CliRunner().invoke(app, ["train", str(file), "--output", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
-    corpus = recipe_run(load_recipe(file), tmp_path / "again", "").data.corpora["image_text"]
+    corpus = RecipeRun(load_recipe(file), tmp_path / "again", "").data.corpora["image_text"]
     languages = languages_of(corpus)
     assert languages.keys() == {"en", "de", "es", "cs"} and len(set(languages.values())) == 1
     row = {caption["language"]: caption["text"] for caption in corpus["captions"][0]}
@@ -124,7 +124,7 @@ def test_captions_are_translated_before_training_and_the_card_says_so(content, n
 
 
 def test_models_of_one_pair_each(content, nllb, tmp_path):
-    run = recipe_run(load_recipe(prepared(content, tmp_path, model={"es": str(nllb), "CS": str(nllb)})), tmp_path, "")
+    run = RecipeRun(load_recipe(prepared(content, tmp_path, model={"es": str(nllb), "CS": str(nllb)})), tmp_path, "")
     assert {"es", "cs"} < languages_of(run.data.corpora["image_text"]).keys()
 
 
@@ -152,7 +152,7 @@ def test_captions_are_translated_between_languages_that_have_some(tmp_path):
         "train": {"text_text": source, "image_text": source | {"languages": ["en", "de", "fr"]}}
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-    captions = recipe_run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run", "").data.corpora["image_text"][3][
+    captions = RecipeRun(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run", "").data.corpora["image_text"][3][
         "captions"
     ]
     found = {tag: [c["text"] for c in captions if c["language"] == tag] for tag in ("en", "de", "fr")}
@@ -187,7 +187,7 @@ def test_only_languages_that_are_trained_on_are_translated_into(content, tmp_pat
 
     def languages(*named, stages=()):
         overrides = {"train.image_text.languages": list(named) or None, "stages": list(stages)}
-        run = recipe_run(load_recipe(file, overrides), tmp_path, "")
+        run = RecipeRun(load_recipe(file, overrides), tmp_path, "")
         return set(languages_of(run.data.corpora["image_text"]))
 
     assert languages("en", "cs") == {"en", "de", "cs"}
@@ -200,7 +200,7 @@ def test_only_languages_that_are_trained_on_are_translated_into(content, tmp_pat
 def test_validation_data_may_be_translated_and_the_card_says_so(content, nllb, tmp_path):
     file = prepared(content, tmp_path)
     overrides = {"validation.translate": {"model": str(nllb), "from": "de", "to": ["fr"]}}
-    run = recipe_run(load_recipe(file, overrides), tmp_path, "")
+    run = RecipeRun(load_recipe(file, overrides), tmp_path, "")
     assert set(languages_of(run.data.validation)) == {"en", "de", "fr"}
     assert "from de into fr" in str(run.recipe.validation.translated)
 
@@ -221,14 +221,14 @@ def test_validation_data_may_be_translated_and_the_card_says_so(content, nllb, t
 )
 def test_wrong_keys(content, tmp_path, changed, message):
     with pytest.raises(RecipeError, match=message):
-        recipe_run(load_recipe(prepared(content, tmp_path, **changed)), tmp_path / "run", "").train()
+        RecipeRun(load_recipe(prepared(content, tmp_path, **changed)), tmp_path / "run", "").train()
 
 
 def test_a_language_that_the_model_does_not_translate(content, tmp_path):
     recipe = load_recipe(prepared(content, tmp_path, to=["es", "la"]), {"train.image_text.languages": None})
     message = r"train.image_text.translate: this translation model has no token for 'la'"
     with pytest.raises(RecipeError, match=message):
-        recipe_run(recipe, tmp_path / "run", "").train()
+        RecipeRun(recipe, tmp_path / "run", "").train()
 
 
 def test_a_translation_without_a_target_is_refused(content, tmp_path):

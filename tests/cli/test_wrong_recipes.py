@@ -11,7 +11,7 @@ from tiny_training import write_shapes
 from transformers.trainer_callback import CallbackHandler
 
 from babelens.configuration.errors import BabelensError, RecipeError
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -45,7 +45,7 @@ def _refused(folder, text, overrides=None):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CallbackHandler, "on_step_begin", _not_trained)
         with pytest.raises(BabelensError) as error:
-            recipe_run(load_recipe(file, overrides), folder / "output", "babelens train wrong.yaml").train()
+            RecipeRun(load_recipe(file, overrides), folder / "output", "babelens train wrong.yaml").train()
     assert not list((folder / "output").rglob("*.safetensors"))
     return error.value
 
@@ -345,7 +345,7 @@ def test_a_license_without_an_identifier_has_its_name_on_the_card(folder, tmp_pa
     file = tmp_path / "shapes.yaml"
     named = {"license": "other", "license_name": "the-shapes-license"}
     file.write_text(yaml.safe_dump(mural(folder) | named))
-    run = recipe_run(load_recipe(file), tmp_path / "run", "")
+    run = RecipeRun(load_recipe(file), tmp_path / "run", "")
     run.write_card(run.train(), None)
     card = (tmp_path / "run" / "README.md").read_text()
     assert "license: other" in card and "license_name: the-shapes-license" in card

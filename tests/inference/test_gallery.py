@@ -63,16 +63,12 @@ def test_a_label_without_letters_is_its_language():
     assert red.tobytes() == blue.tobytes() == tag.tobytes()
 
 
-def test_lines_are_broken_between_words_and_cut_with_an_ellipsis():
-    lettering = Lettering()
-    lines = lettering.wrap("one two three four five six seven eight nine ten", "en", 16, 100, max_lines=3)
-    assert len(lines) == 3
-    assert lines[-1].endswith("…")
-    assert "one two three four five six seven eight nine ten".startswith(" ".join(lines)[:-1])
-    assert all(lettering.length(line, "en", 16) <= 110 for line in lines)
-    assert lettering.wrap("x" * 30, "en", 16, 100, max_lines=9) != ["x" * 30]
-    assert "".join(lettering.wrap("x" * 30, "en", 16, 100, max_lines=9)) == "x" * 30
-    assert lettering.wrap("short", "en", 16, 100, max_lines=1) == ["short"]
+def test_a_long_line_is_cut_with_an_ellipsis():
+    lettering, words = Lettering(), "one two three four five six seven eight nine ten"
+    line = lettering.shortened(words, "en", 16, 100)
+    assert line.endswith("…") and words.startswith(line[:-1]) and lettering.length(line, "en", 16) <= 100
+    assert lettering.length(line + words[len(line) :][:3], "en", 16) > 100  # no more would fit
+    assert lettering.shortened("short \n line", "en", 16, 100) == "short line"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from transformers import HfArgumentParser
 from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralTrainer
 from babelens.configuration.errors import BabelensError, RecipeError, TrainingSetupError
 from babelens.trainers.tower_training import TowerTraining, check_towers, checked_training
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
@@ -314,7 +314,7 @@ def run(tmp_path):
         recipe["training"] = recipe["training"] | training
         file = tmp_path / "recipe.yaml"
         file.write_text(yaml.safe_dump(recipe))
-        return recipe_run(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml")
+        return RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml")
 
     return run
 

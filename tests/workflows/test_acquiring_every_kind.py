@@ -19,7 +19,7 @@ from babelens import Embedder
 from babelens.configuration.errors import ModelKindError, RecipeError, UntrustedCodeError
 from babelens.evaluation.retrieval import translation_retrieval
 from babelens.workflows.acquiring import Acquisition
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 SIZES = {"small": "kleiner", "big": "großer", "old": "alter", "new": "neuer"}
@@ -191,7 +191,7 @@ def test_a_recipe_refuses_a_base_with_code_of_its_own(brought, remote, tmp_path)
     }
     recipe = load_recipe("photos/mla/mla", changes)
     with pytest.raises(RecipeError, match="`babelens acquire` makes an adapter"):
-        recipe_run(recipe, tmp_path / "run", "babelens train", trust_remote_code=True).train()
+        RecipeRun(recipe, tmp_path / "run", "babelens train", trust_remote_code=True).train()
     assert not list((tmp_path / "run").glob("*.safetensors"))
 
 

@@ -22,7 +22,7 @@ from babelens.configuration import presets
 from babelens.configuration.errors import RecipeError
 from babelens.inference.embedder import Embedder
 from babelens.publishing import folder_problems
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 FILES = {
@@ -204,7 +204,7 @@ def test_it_loads_in_sentence_transformers(trained):
 
 def test_its_workflow_builds_the_model(folder, trained):
     """The image tower is what the seed drew, since the recipe freezes it."""
-    run = recipe_run(load_recipe(folder / "toy.yaml"), folder / "other", "")
+    run = RecipeRun(load_recipe(folder / "toy.yaml"), folder / "other", "")
     model = run.builder.make_model(run.builder.make_processor())
     assert not any(weight.requires_grad for weight in model.vision_model.parameters())
     assert all(weight.requires_grad for weight in model.text_model.parameters())
@@ -223,4 +223,4 @@ def test_its_keys_are_its_own(folder):
     with pytest.raises(RecipeError, match=r"words: toy reads nothing there; .* It is a key of smalr, liwe"):
         load_recipe(wrong)
     with pytest.raises(RecipeError, match="there is no 'toy-tinny'; did you mean 'toy-tiny'"):
-        recipe_run(load_recipe(folder / "toy.yaml", {"model.preset": "toy-tinny"}), folder / "x", "").check()
+        RecipeRun(load_recipe(folder / "toy.yaml", {"model.preset": "toy-tinny"}), folder / "x", "").check()

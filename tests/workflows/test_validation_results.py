@@ -9,7 +9,7 @@ from tiny_recipes import liwe, mla, smalr, student
 from tiny_training import write_shapes
 
 from babelens.reports.page import write_report
-from babelens.workflows.base import recipe_run
+from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 def validated(content, folder, output):
     file = output / "recipe.yaml"
     file.write_text(yaml.safe_dump(content | {"validation": {"source": str(folder)}}))
-    run = recipe_run(load_recipe(file), output / "run", "babelens train recipe.yaml")
+    run = RecipeRun(load_recipe(file), output / "run", "babelens train recipe.yaml")
     run.write_card(run.train(), run.report())
     return json.loads((output / "run" / "evaluation" / "validation.json").read_text())
 
