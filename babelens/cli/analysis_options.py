@@ -75,13 +75,6 @@ OptionalCaptions = Annotated[
     str | None,
     typer.Option("--data", help=f"Evaluate models on images with captions: {CAPTIONED_IMAGES}; {_EMOJI}."),
 ]
-Languages = Annotated[
-    str | None,
-    typer.Option(
-        help="The languages: tags separated by commas, such as `en,de,zh-Hant`. Without this option, all languages of "
-        "the data."
-    ),
-]
 TestSet = Annotated[
     str | None,
     typer.Option(

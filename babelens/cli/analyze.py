@@ -6,11 +6,11 @@ import typer
 
 from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError
 from ..configuration.languages import normalize_language, normalize_languages
-from .analysis_options import Captions, Figure, Languages, Limit, default_languages, load_images, show_analysis
+from .analysis_options import Captions, Figure, Limit, default_languages, load_images, show_analysis
 from .analyze_embeddings import captions, languages, neighbors
 from .analyze_images import labels, retrieval
 from .analyze_results import agreement, data, forgetting
-from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:

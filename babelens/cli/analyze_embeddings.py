@@ -10,7 +10,6 @@ from .analysis_options import (
     Captions,
     Figure,
     Gallery,
-    Languages,
     Limit,
     Seed,
     Texts,
@@ -20,7 +19,7 @@ from .analysis_options import (
     show_analysis,
     text_embeddings,
 )
-from .options import AsJson, BatchSize, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:

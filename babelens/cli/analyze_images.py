@@ -10,7 +10,6 @@ from .analysis_options import (
     Captions,
     Figure,
     Gallery,
-    Languages,
     Limit,
     Seed,
     default_languages,
@@ -18,7 +17,7 @@ from .analysis_options import (
     load_images,
     show_analysis,
 )
-from .options import AsJson, BatchSize, Model, SourceOptions, Split, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, Model, SourceOptions, Split, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 

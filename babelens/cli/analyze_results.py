@@ -11,7 +11,6 @@ from ..configuration.languages import normalize_languages
 from .analysis_options import (
     RESULTS,
     Figure,
-    Languages,
     Metric,
     OptionalCaptions,
     TestSet,
@@ -20,7 +19,7 @@ from .analysis_options import (
     load_images,
     show_analysis,
 )
-from .options import AsJson, BatchSize, SourceOptions, Split, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, SourceOptions, Split, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """`babelens benchmarks`: the published benchmarks that `babelens evaluate --benchmark` runs."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
-from .console import plain_console, results_table
+from .console import plain_console, print_json, results_table
 from .options import AsJson
 
 
@@ -29,7 +28,7 @@ def benchmarks(
         raise typer.BadParameter(str(error), param_hint="NAME") from error
     if as_json:
         shown = asdict(chosen) if chosen else [asdict(find_benchmark(each)) for each in benchmark_names()]
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+        print_json(shown)
     elif chosen:
         _show(chosen)
     else:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .console import plain_console, results_table
+from .console import plain_console, print_json, results_table
 from .options import (
     CAPTIONED_IMAGES,
     BatchSize,
+    Languages,
     OnlyCaptioned,
     Protocol,
     SourceOptions,
@@ -63,13 +63,7 @@ def compare(
             rich_help_panel=_MODELS,
         ),
     ] = None,
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="The languages to compare, separated by commas. Without this option, all languages of the captions.",
-            rich_help_panel=_MODELS,
-        ),
-    ] = None,
+    languages: Languages = None,
     split: Split = None,
     options: SourceOptions = None,
     protocol: Protocol = "standard",
@@ -163,7 +157,7 @@ def show_comparison(
         )
     match style:
         case "json":
-            typer.echo(json.dumps([_record(score) for score in scores], ensure_ascii=False, indent=2))
+            print_json([_record(score) for score in scores])
         case "csv":
             typer.echo(_csv(scores), nl=False)
         case "md":

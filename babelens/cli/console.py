@@ -1,8 +1,11 @@
 """Printing to a terminal what users wrote: queries, names of files, captions; and what to do next."""
 
+import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +17,11 @@ def plain_console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def print_json(facts: Any) -> None:
+    """Prints facts as JSON, paths and dates in them as texts."""
+    typer.echo(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
 
 
 def results_table(*headings: str, title: str | None = None, names: int = 1) -> "Table":

@@ -1,6 +1,5 @@
 """`babelens data`: what is in the emoji benchmark, or in a corpus of one's own, before a model is trained on it."""
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ import typer
 
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .console import plain_console
+from .console import plain_console, print_json
 from .options import (
     PUBLISHED_TOO,
     AsJson,
@@ -129,7 +128,7 @@ def data(
             corpus = translated_captions(corpus, translator, replace=replace, **pair)
         statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}
         if as_json:
-            _print_json(statistics)
+            print_json(statistics)
         else:
             _print_corpus(plain_console(), statistics)
         if output:
@@ -148,17 +147,13 @@ def _show_emoji(
     corpus = load_emoji(split=split, languages=language or "en")
     manifest = emoji_manifest()
     if as_json:
-        _print_json(manifest)
+        print_json(manifest)
     else:
         _print_emoji(plain_console(), manifest)
     if output:
         save_captions(corpus, output)
     if sheet:
         _draw_sheet(corpus.select(_rows_of_all_vendors(corpus, images)), language, sheet)
-
-
-def _print_json(statistics: dict[str, Any]) -> None:
-    typer.echo(json.dumps(statistics, ensure_ascii=False, indent=2))
 
 
 def corpus_statistics(corpus: "Dataset") -> dict[str, Any]:

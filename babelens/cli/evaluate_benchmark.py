@@ -8,7 +8,7 @@ import typer
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import find_benchmark
 from .console import plain_console, results_table
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, Model, ResultsFile, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -34,13 +34,7 @@ def benchmark(
             file_okay=False,
         ),
     ],
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="The languages to evaluate: tags separated by commas, such as `de,ko`. Without this option, all "
-            "languages of the benchmark."
-        ),
-    ] = None,
+    languages: Languages = None,
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,

@@ -10,6 +10,7 @@ from .options import (
     AsJson,
     BatchSize,
     Grid,
+    Languages,
     Model,
     OnlyCaptioned,
     Protocol,
@@ -37,13 +38,7 @@ _TRANSLATION = "Translation before the search"
 def captions(
     model: Model,
     data: Annotated[str, typer.Option(help=f"The images with captions: {PUBLISHED_TOO}.")],
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="The languages to evaluate: tags separated by commas, such as `en,de,zh-Hant`. Without this "
-            "option, all languages of the captions."
-        ),
-    ] = None,
+    languages: Languages = None,
     split: Split = None,
     options: SourceOptions = None,
     protocol: Protocol = "standard",

@@ -1,6 +1,5 @@
 """`babelens export`: a dual encoder as ONNX graphs, as a stock model, or as a page that searches images by itself."""
 
-import json
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .console import plain_console, results_table
+from .console import plain_console, print_json, results_table
 from .options import AsJson, Model, SkipBadImages, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -199,8 +198,8 @@ def export(
         captioned = list(languages_of(corpus))
         recalls = {name: evaluate_retrieval(encoder, corpus, captioned) for name, encoder in encoders.items()}
     if as_json:
-        facts = {"folder": str(output), "bytes": exported.sizes} | asdict(exported.settings)
-        typer.echo(json.dumps(facts | ({"recalls": recalls} if recalls else {}), ensure_ascii=False, indent=2))
+        facts = {"folder": output, "bytes": exported.sizes} | asdict(exported.settings)
+        print_json(facts | ({"recalls": recalls} if recalls else {}))
     else:
         _show(exported)
         if recalls:
@@ -211,7 +210,7 @@ def _show_page(made: "OfflinePage", as_json: bool) -> None:
     for reason in made.skipped:
         typer.echo(f"left out: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(asdict(made) | {"folder": str(made.folder)}, ensure_ascii=False, indent=2))
+        print_json(asdict(made))
         return
     counted = f"{len(made.languages)} languages" if len(made.languages) > 1 else made.languages[0]
     plain_console().print(
@@ -231,7 +230,7 @@ def _export_immich(
 
     made = export_immich(model, output, language=language, precision=precision, trust_remote_code=trust_remote_code)
     if as_json:
-        typer.echo(json.dumps(asdict(made) | {"folder": str(made.folder)}, ensure_ascii=False, indent=2))
+        print_json(asdict(made))
         return
     console = plain_console()
     cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
@@ -248,8 +247,7 @@ def _export_stock(model: str, output: Path, trust_remote_code: bool, as_json: bo
 
     made = export_stock(model, output, trust_remote_code=trust_remote_code)
     if as_json:
-        facts = asdict(made) | {"folder": str(made.folder)}
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(asdict(made))
     else:
         show_stock(made)
 

@@ -1,6 +1,5 @@
 """`babelens index`: indexes of embeddings that are kept, searched, filtered and changed."""
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..configuration.languages import normalize_language
-from .console import plain_console
+from .console import plain_console, print_json
 from .options import (
     INDEX_SETTINGS,
     AsJson,
@@ -273,7 +272,7 @@ def search(
             "images": [str(path) for path in images],
             "results": [asdict(hit) for hit in hits],
         }
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
+        print_json(facts)
         return
     described = [f"{text} [{tag}]" for text, tag in zip(texts, languages, strict=True)]
     title = " + ".join([*described, *(str(path) for path in images)])
@@ -357,7 +356,7 @@ def _show(address: str, stat: "IndexStat", facts: dict[str, Any], as_json: bool)
     from rich.table import Table
 
     if as_json:
-        typer.echo(json.dumps({"index": address} | asdict(stat) | facts, ensure_ascii=False, indent=2))
+        print_json({"index": address} | asdict(stat) | facts)
         return
     columns = ", ".join(f"{name} ({kind})" for name, kind in stat.columns.items()) or "none"
     rows = asdict(stat) | {"bytes": f"{stat.bytes:,}", "columns": columns} | facts

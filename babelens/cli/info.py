@@ -1,6 +1,5 @@
 """`babelens info`: what a model consists of, and the environment that babelens runs in."""
 
-import json
 import os
 import platform
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import typer
 from .. import __version__
 from ..configuration.errors import ModelFolderError
 from ..configuration.machine import usable_cores
-from .console import plain_console
+from .console import plain_console, print_json
 from .errors import packages_of_extras
 from .options import AsJson, TrustRemoteCode
 from .starting import begin_work
@@ -63,7 +62,7 @@ def _show_parameters(model: str, trust_remote_code: bool, as_json: bool) -> None
 
     facts = parameter_facts(model, trust_remote_code=trust_remote_code)
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     paper = facts["paper"]
     source = facts["source"] and f"paper: {facts['source']}"
@@ -147,7 +146,7 @@ _BF16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 def _show_environment(as_json: bool) -> None:
     facts = environment_facts()
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(facts)
         return
     for name, value in facts.items():
         if isinstance(value, dict):

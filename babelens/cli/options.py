@@ -107,6 +107,13 @@ WholeJpegs = Annotated[
         "model reads, which changes embeddings in their third digit.",
     ),
 ]
+Languages = Annotated[
+    str | None,
+    typer.Option(
+        help="The languages: tags separated by commas, such as `en,de,zh-Hant`. Without this option, all languages of "
+        "the data."
+    ),
+]
 Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
 Protocol = Annotated[
     Literal["standard", "mla"],

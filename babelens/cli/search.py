@@ -1,6 +1,5 @@
 """`babelens search`: images found by a description, in any language that the model reads."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,7 @@ import typer
 
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .console import plain_console
+from .console import plain_console, print_json
 from .options import (
     AsJson,
     Grid,
@@ -125,7 +124,7 @@ def _show(
         results = [{"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found]
         left_out = {str(path): reason for path, reason in index.skipped.items()}
         facts = {"query": query, "language": language, "results": results, "skipped": left_out}
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(facts)
         return
     table = Table(title=f"{query} [{language}]" if language else query, caption=f"{len(index.paths)} images searched")
     table.add_column("score", justify="right")

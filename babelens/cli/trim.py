@@ -1,13 +1,12 @@
 """`babelens trim`: a model without the word pieces that some texts do not use."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import plain_console, results_table
+from .console import plain_console, print_json, results_table
 from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -97,7 +96,7 @@ def trim(
     kept = gather_texts(**sources, files=texts or (), recipe=recipe, languages=tags)
     report = trim_model(model, kept, output, coverage=coverage, trust_remote_code=trust_remote_code)
     if as_json:
-        typer.echo(json.dumps({"model": str(output)} | asdict(report), ensure_ascii=False, indent=2))
+        print_json({"model": str(output)} | asdict(report))
     else:
         _show(report, output)
 

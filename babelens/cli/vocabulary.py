@@ -1,6 +1,5 @@
 """`babelens vocabulary`: the word pieces of a recipe's captions, trained once for several runs."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from ..configuration.errors import RecipeError
 from ..configuration.locks import new_folder
+from .console import print_json
 from .options import AsJson, Settings, TrustRemoteCode, settings_of, split_tags
 from .starting import begin_work
 
@@ -79,7 +79,7 @@ def vocabulary(
         "unknown": unknown,
     }
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(facts)
         return
     typer.echo(f"{len(trained):,} word pieces: {output}")
     for tag, each in texts.items():
