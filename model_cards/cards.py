@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -224,7 +224,8 @@ _SEARCHES_OF_ONE = "search from text to image and image to text"
 
 
 @cache  # with the templates that it has compiled; it compiles a changed file again
-def _environment(texts: Path | None) -> jinja2.Environment:
+def card_environment(texts: Path | None = None) -> jinja2.Environment:
+    """The templates of this folder and, of methods that another package registers, of `texts`."""
     folders = [Path(__file__).parent, *([texts] if texts else [])]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
@@ -305,7 +306,7 @@ def _text(
 ) -> str:
     """The text below the metadata; with `only_results`, that of the file with all results."""
     try:
-        template = _environment(texts).get_template(f"{facts.text}.md")
+        template = card_environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     return template.render(
@@ -320,31 +321,39 @@ def _text(
     )
 
 
-def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
-    """The metadata block. `language` takes ISO 639 codes only; full tags go to `language_bcp47`."""
-    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in facts.languages))
-    on_hub = list(dict.fromkeys(base.name for base in facts.base_models if base.on_hub))
-    optional = {
-        "language_bcp47": facts.languages if codes != facts.languages else None,
-        "license_name": facts.license_name,
-        "base_model_relation": facts.base_model_relation if on_hub else None,
-        "inference": _inference(facts),
-        "widget": [_widget(each, facts.pipeline_tag) for each in facts.examples if _fits_widget(each, facts)] or None,
+def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
+    """Languages in the metadata: `language` takes ISO 639 codes only; full tags go to `language_bcp47`."""
+    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
+    return {"language": codes or None, "language_bcp47": list(tags) if codes != list(tags) else None}
+
+
+def on_the_hub(bases: Sequence[BaseModel], relation: str = "finetune") -> dict[str, Any]:
+    """The base models in the metadata; what lies elsewhere cannot be linked to."""
+    names = list(dict.fromkeys(base.name for base in bases if base.on_hub))
+    return {
+        "base_model": names[0] if len(names) == 1 else names or None,
+        "base_model_relation": relation if names else None,
     }
+
+
+def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
+    """The metadata block; what is None is left out of it."""
     shown = [result for table in shown_tables(facts) for result in table.results]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
     return CompactCardData(
-        language=codes,
+        **language_metadata(facts.languages),
         license=license,
+        license_name=facts.license_name,
         library_name="transformers",
         pipeline_tag=facts.pipeline_tag,
-        base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,  # what lies elsewhere cannot be linked to
+        **on_the_hub(facts.base_models, facts.base_model_relation),
         datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
         metrics=list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
         tags=facts.tags,
         model_name=facts.model_name,
         eval_results=entries or None,
-        **{key: value for key, value in optional.items() if value is not None},
+        inference=_inference(facts),
+        widget=[_widget(each, facts.pipeline_tag) for each in facts.examples if _fits_widget(each, facts)] or None,
     )
 
 

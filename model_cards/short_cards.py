@@ -7,71 +7,77 @@ Each has a template of its own and few facts. A model that a recipe trained has 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import jinja2
+from typing import Any, ClassVar
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, cell, code, paths_in, save_card, without_paths
-from .cards import placeholder_repository
-from .facts import PIPELINE_TAG, TrainingRun
+from .card_text import CompactCard, CompactCardData, paths_in, save_card, without_paths
+from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository
+from .facts import EMBEDDING_TAG, PIPELINE_TAG, TrainingRun
 from .licenses import check_weights_license, what_it_forbids
 
-_OF_IMAGES = ["vision-language", "image-text-retrieval"]
+
+@dataclass(frozen=True, kw_only=True)
+class ShortCardFacts:
+    """What the cards of models that acquired languages say, each with facts of its own.
+
+    Args:
+        name: the model's, without an owner.
+        native_language: BCP-47 tag of the language that the base reads.
+        results: of retrieving held-out translations; empty without.
+        command: that trained it.
+        license: of the weights, a Hub identifier.
+    """
+
+    template: ClassVar[str]
+    name: str
+    native_language: str
+    results: Mapping[str, Any]
+    command: str
+    license: str = "other"
+
+    @property
+    def repo_id(self) -> str:
+        """The repository that the card names until it is known."""
+        return placeholder_repository(self.name)
+
+    @property
+    def weights(self) -> Sequence[BaseModel]:
+        """The models whose weights are in this one, or that it changes."""
+        raise NotImplementedError
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of this kind of card, beside its name and license."""
+        raise NotImplementedError
+
+
+def write_short_card(folder: str | Path, facts: ShortCardFacts) -> Path:
+    """Writes `README.md` into the folder of an adapter or a model.
+
+    Raises:
+        PublishError: if the license of the weights is freer than that of a model that they began with.
+    """
+    check_weights_license(facts.license, facts.weights)
+    given = {"library_name": "transformers", "license": facts.license, "model_name": facts.name} | facts.metadata
+    metadata = CompactCardData(**without_paths(given))
+    return save_card(_rendered(facts.template, metadata, facts=without_paths(facts)), folder)
 
 
 def _rendered(template: str, metadata: CompactCardData, **given: Any) -> CompactCard:
     """A card with the text that a template of this folder makes."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"cell": cell, "code": code}
-    text = environment.get_template(template).render(given, what_it_forbids=what_it_forbids)
+    text = card_environment().get_template(template).render(given, what_it_forbids=what_it_forbids)
     return CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
-
-
-def _codes(tags: Sequence[str]) -> list[str]:
-    """The ISO 639 codes of BCP-47 tags, each once: `language` takes no others."""
-    return list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
-
-
-def _full_tags(tags: Sequence[str]) -> dict[str, list[str]]:
-    """`language_bcp47`, where a tag is more than its code."""
-    return {"language_bcp47": list(tags)} if _codes(tags) != list(tags) else {}
-
-
-def _started_from(bases: Sequence[BaseModel]) -> dict[str, Any]:
-    """The base models in the metadata; what is not on the Hub cannot be linked to."""
-    on_hub = [base.name for base in bases if base.on_hub]
-    return {"base_model": on_hub or None, "base_model_relation": "finetune" if on_hub else None}
-
-
-def _metadata(facts: Any, languages: Sequence[str], tags: Sequence[str], task: str, **more: Any) -> CompactCardData:
-    """The metadata of a model that has learned languages, from the facts of its card."""
-    return CompactCardData(
-        language=_codes(languages),
-        license=facts.license,
-        pipeline_tag=task,
-        tags=["babelens", *tags],
-        model_name=facts.name,
-        **{"library_name": "transformers"} | more,
-        **_full_tags(languages),
-    )
 
 
 # ---- An adapter: one language for a base model ----
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterCardFacts:
-    """The facts of an adapter's card.
+class AdapterCardFacts(ShortCardFacts):
+    """The facts of an adapter's card; its license and its name are the adapter's.
 
     Args:
-        name: the adapter's, without an owner.
-        language, native_language: BCP-47 tags.
+        language: BCP-47 tag.
         base_model: folder or Hub id.
         on_mla: whether the base model is an MLA model with languages already.
         parameters: of the adapter, without the shared embedding.
@@ -81,16 +87,13 @@ class AdapterCardFacts:
         pairs: translations that it was trained on.
         names: language of CLDR's names of emoji with which the embedding began.
         exposed: whether language exposure followed.
-        results: `pairs`, `r1`, `r10` of retrieving held-out translations; empty without.
-        command: that trained it.
+        results: `pairs`, `r1`, `r10`.
         precision: that training computed in, and why.
-        license: of the weights, a Hub identifier.
         base: the base model with its license (`base_model_facts`).
     """
 
-    name: str
+    template = "adapter.md.jinja"
     language: str
-    native_language: str
     base_model: str
     on_mla: bool
     parameters: int
@@ -99,50 +102,38 @@ class AdapterCardFacts:
     max_text_length: int
     pairs: int
     exposed: bool
-    results: Mapping[str, float]
-    command: str
     precision: str = ""
-    license: str = "other"
     base: BaseModel | None = None
     names: str | None = None
 
     @property
-    def repo_id(self) -> str:
-        return placeholder_repository(self.name)
+    def weights(self) -> list[BaseModel]:
+        """The base model, where its license was asked for."""
+        return [self.base] if self.base else []
 
-
-def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
-    """Writes `README.md` into an adapter's folder.
-
-    Raises:
-        PublishError: if the adapter's license is freer than that of its base model.
-    """
-    is_local = bool(paths_in(facts.base_model))
-    facts = without_paths(facts)
-    check_weights_license(facts.license, [facts.base] if facts.base else [])
-    metadata = _metadata(
-        facts,
-        [facts.language],
-        ["mla", "adapter", "vision-language", "multilingual"],
-        "zero-shot-image-classification",
-        library_name="peft",
-        base_model=None if is_local else facts.base_model,
-        base_model_relation=None if is_local else "adapter",
-    )
-    return save_card(_rendered("adapter.md.jinja", metadata, facts=facts), folder)
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Those of an adapter of PEFT; a base model in a folder of this machine is not linked to."""
+        is_local = bool(paths_in(self.base_model))
+        return {
+            **language_metadata([self.language]),
+            "library_name": "peft",
+            "pipeline_tag": PIPELINE_TAG,
+            "base_model": None if is_local else self.base_model,
+            "base_model_relation": None if is_local else "adapter",
+            "tags": ["babelens", "mla", "adapter", "vision-language", "multilingual"],
+        }
 
 
 # ---- A student: a text encoder beside a frozen dual encoder ----
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentCardFacts:
+class StudentCardFacts(ShortCardFacts):
     """The facts of the card.
 
     Args:
-        name: the model's, without an owner.
         languages: BCP-47 tags of the acquired languages.
-        native_language: BCP-47 tag of the language that the base reads.
         base, text_encoder: the models that it began with, with their licenses (`base_model_facts`).
         strategy: as in `MlaStudentConfig`.
         trained_layers: number of the text encoder's upper layers that were trained with the projection; None if the
@@ -152,15 +143,12 @@ class StudentCardFacts:
         trained_parameters: those that were trained.
         pairs: rows of translations that it was trained on.
         exposed: whether language exposure followed.
-        results: by language `pairs`, `r1`, `r10` of retrieving held-out translations; empty without.
-        command: that trained it.
+        results: by language `pairs`, `r1`, `r10`.
         precision: that training computed in, and why.
-        license: of the weights, a Hub identifier.
     """
 
-    name: str
+    template = "student.md.jinja"
     languages: Sequence[str]
-    native_language: str
     base: BaseModel
     text_encoder: BaseModel
     strategy: str
@@ -169,70 +157,52 @@ class StudentCardFacts:
     trained_parameters: int
     pairs: int
     exposed: bool
-    results: Mapping[str, Mapping[str, float]]
-    command: str
     trained_layers: int | None = None
     precision: str = ""
-    license: str = "other"
 
     @property
-    def base_models(self) -> list[BaseModel]:
+    def weights(self) -> list[BaseModel]:
         """The models that it began with."""
         return [self.base, self.text_encoder]
 
     @property
-    def repo_id(self) -> str:
-        return placeholder_repository(self.name)
-
-
-def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
-    """Writes `README.md` into a model's folder.
-
-    Raises:
-        PublishError: if the model's license is freer than that of a model that it began with.
-    """
-    facts = without_paths(facts)
-    check_weights_license(facts.license, facts.base_models)
-    tags = [facts.native_language, *facts.languages]
-    about = ["sentence-transformers", "mla_student", "vision-language", "multilingual", "image-text-retrieval"]
-    metadata = _metadata(facts, tags, about, PIPELINE_TAG, **_started_from(facts.base_models))
-    return save_card(_rendered("student.md.jinja", metadata, facts=facts), folder)
+    def metadata(self) -> dict[str, Any]:
+        """Those of a dual encoder that sentence-transformers loads, too."""
+        about = ["sentence-transformers", "mla_student", "vision-language", "multilingual", "image-text-retrieval"]
+        return {
+            **language_metadata([self.native_language, *self.languages]),
+            **on_the_hub(self.weights),
+            "pipeline_tag": PIPELINE_TAG,
+            "tags": ["babelens", *about],
+        }
 
 
 # ---- A model that learned languages in closed form ----
 
 
 @dataclass(frozen=True, kw_only=True)
-class RidgeCardFacts:
+class RidgeCardFacts(ShortCardFacts):
     """The facts of the card.
 
     Args:
-        name: the model's, without an owner.
         languages: BCP-47 tags of all learned languages.
-        native_language: BCP-47 tag of the language that the base reads.
         base_models: what it was made of, with licenses: the base and, if there is one, the text encoder.
         has_encoder: whether a text encoder reads the languages too.
         results: of the languages that were learned now, each a `LanguageResult`.
-        command: that learned them.
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
-        license: of the weights, a Hub identifier.
     """
 
-    name: str
+    template = "ridge.md.jinja"
     languages: Sequence[str]
-    native_language: str
     base_models: Sequence[BaseModel]
     has_encoder: bool
-    results: Mapping[str, Any]
-    command: str
     names: Sequence[str] = ()
     any_language: bool = False
     embeds_images: bool = True
     words: int = 0
-    license: str = "other"
 
     @property
     def weights(self) -> Sequence[BaseModel]:
@@ -240,23 +210,15 @@ class RidgeCardFacts:
         return self.base_models if self.embeds_images else self.base_models[1:]
 
     @property
-    def repo_id(self) -> str:
-        return placeholder_repository(self.name)
-
-
-def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
-    """Writes `README.md` into a model's folder.
-
-    Raises:
-        PublishError: if the model's license is freer than that of a model that it began with.
-    """
-    facts = without_paths(facts)
-    check_weights_license(facts.license, facts.weights)
-    tags = [facts.native_language, *facts.languages]
-    about = ["ridge", "multilingual", *(_OF_IMAGES if facts.embeds_images else ["sentence-similarity"])]
-    task = PIPELINE_TAG if facts.embeds_images else "feature-extraction"
-    metadata = _metadata(facts, tags, about, task, **_started_from(facts.weights))
-    return save_card(_rendered("ridge.md.jinja", metadata, facts=facts), folder)
+    def metadata(self) -> dict[str, Any]:
+        """Those of a dual encoder, or of a text tower into an index."""
+        of = ["vision-language", "image-text-retrieval"] if self.embeds_images else ["sentence-similarity"]
+        return {
+            **language_metadata([self.native_language, *self.languages]),
+            **on_the_hub(self.weights),
+            "pipeline_tag": PIPELINE_TAG if self.embeds_images else EMBEDDING_TAG,
+            "tags": ["babelens", "ridge", "multilingual", *of],
+        }
 
 
 # ---- A model that is pushed by transformers ----
@@ -289,13 +251,12 @@ class PlainCardFacts:
 def plain_card(facts: PlainCardFacts) -> str:
     """The card's text with its metadata. Data and license are not known then, and are not made up."""
     facts = without_paths(facts)
-    task = {"pipeline_tag": PIPELINE_TAG} if facts.is_dual_encoder else {}
     name = facts.repo_id.rpartition("/")[2]
     metadata = CompactCardData(
-        language=_codes(facts.languages) or None,
+        **language_metadata(facts.languages),
         library_name="transformers",
+        pipeline_tag=PIPELINE_TAG if facts.is_dual_encoder else None,
         tags=["babelens", facts.method, "vision-language", "multilingual"],
         model_name=name,
-        **task,
     )
     return str(_rendered("plain.md.jinja", metadata, name=name, **vars(facts)))

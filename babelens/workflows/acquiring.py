@@ -25,7 +25,7 @@ from ..model_cards.base_models import BaseModel, base_model_facts
 from ..model_cards.cards import write_card
 from ..model_cards.facts import DataSource, ModelCardFacts
 from ..model_cards.licenses import check_weights_license
-from ..model_cards.short_cards import AdapterCardFacts, write_adapter_card
+from ..model_cards.short_cards import AdapterCardFacts, write_short_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.conversion import save_adapter
@@ -189,7 +189,7 @@ class Acquisition(AcquisitionRun):
                 save_embedding(self.model, scratch / EMBEDDING)
                 _save_alone(self.processor.multilingual_tokenizer, scratch / EMBEDDING)
             save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self._base)
-            write_adapter_card(scratch, self._facts(results, command))
+            write_short_card(scratch, self._facts(results, command))
             self.write_recipe(scratch)
         shutil.rmtree(self.output / CHECKPOINTS)
 

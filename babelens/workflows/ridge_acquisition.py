@@ -42,7 +42,7 @@ from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
 from ..model_cards.card_text import code, without_paths
 from ..model_cards.licenses import check_weights_license
-from ..model_cards.short_cards import RidgeCardFacts, write_ridge_card
+from ..model_cards.short_cards import RidgeCardFacts, write_short_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from ..modeling.tower_loading import load_text_encoder
@@ -329,5 +329,5 @@ class RidgeAcquisition(AcquisitionChoices):
                 command=command,
                 license=self.license,
             )
-            write_ridge_card(scratch, facts)
+            write_short_card(scratch, facts)
             self.write_recipe(scratch)

@@ -20,7 +20,7 @@ from ..configuration.pretrained import load_processor
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
 from ..model_cards.licenses import check_weights_license
-from ..model_cards.short_cards import StudentCardFacts, write_student_card
+from ..model_cards.short_cards import StudentCardFacts, write_short_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
@@ -146,7 +146,7 @@ class StudentAcquisition(AcquisitionRun):
         with atomic_directory(self.output) as scratch:
             self.model.save_pretrained(scratch)
             self.processor.save_pretrained(scratch)
-            write_student_card(scratch, self._facts(results, command))
+            write_short_card(scratch, self._facts(results, command))
             self.write_recipe(scratch)
         shutil.rmtree(self.output / CHECKPOINTS)
 

@@ -21,7 +21,7 @@ from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
-from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import Published, files_to_publish, folder_problems, machine_paths, push
@@ -257,12 +257,12 @@ def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_m
         folder = tmp_path / f"adapter{problems}"
         save_adapter(model, "de", folder, embedding="./embedding", base_model=base_model)
         save_embedding(model, folder / "embedding")
-        card = ModelCard.load(write_adapter_card(folder, facts)).data.to_dict()
+        card = ModelCard.load(write_short_card(folder, facts)).data.to_dict()
         assert card["language"] == ["de"] and "language_bcp47" not in card
         assert len(folder_problems(folder)) == problems
     (tmp_path / "tagged").mkdir()
     # By its tag, which the model has learned, and not by its code alone, a Space asks for it.
-    tagged = ModelCard.load(write_adapter_card(tmp_path / "tagged", replace(facts, language="sr-Latn"))).data.to_dict()
+    tagged = ModelCard.load(write_short_card(tmp_path / "tagged", replace(facts, language="sr-Latn"))).data.to_dict()
     assert tagged["language"] == ["sr"] and tagged["language_bcp47"] == ["sr-Latn"]
     assert "base_model_name_or_path" in folder_problems(folder)[0]
     for place in ("../clip", "/lost/clip", "~/clip"):

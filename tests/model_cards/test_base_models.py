@@ -14,7 +14,7 @@ from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel,
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.model_cards.licenses import HUB_LICENSES, check_weights_license, weights_license, what_it_forbids
-from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 
 CAPTIONS = DataSource(name="Captions", license="CC0-1.0", role="captions", attribution="nobody")
 
@@ -232,10 +232,10 @@ def test_an_adapters_card_tells_its_bases_license_and_is_not_freer(tmp_path):
         command="babelens acquire",
         base=base("cc-by-nc-4.0"),
     )
-    text = write_adapter_card(tmp_path, given).read_text()
+    text = write_short_card(tmp_path, given).read_text()
     assert "| License of the base model | cc-by-nc-4.0 |\n| License | other |\n\n**The license" in text
     assert "cc-by-nc-4.0: not for commercial use.**\n\n## How to use" in text
     with pytest.raises(PublishError, match="the weights cannot be under 'mit': owner/model"):
-        write_adapter_card(tmp_path, dataclasses.replace(given, license="mit"))
-    plain = write_adapter_card(tmp_path, dataclasses.replace(given, base=base("mit"), license="mit")).read_text()
+        write_short_card(tmp_path, dataclasses.replace(given, license="mit"))
+    plain = write_short_card(tmp_path, dataclasses.replace(given, base=base("mit"), license="mit")).read_text()
     assert "| License of the base model | mit |\n| License | mit |\n\n## How to use" in plain

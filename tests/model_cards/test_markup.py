@@ -17,9 +17,7 @@ from babelens.model_cards.short_cards import (
     AdapterCardFacts,
     RidgeCardFacts,
     StudentCardFacts,
-    write_adapter_card,
-    write_ridge_card,
-    write_student_card,
+    write_short_card,
 )
 from babelens.spaces import space_files
 from babelens.trainers.ridge_results import LanguageResult
@@ -130,10 +128,10 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
         bases = [base, BaseModel(name=text, license_name=text, license="other", role=TEXT_TOWER)]
         given = {"results": {"uk": result}, "words": 1234}
         facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, **given, **both)
-        write_ridge_card(tmp_path, facts)
+        write_short_card(tmp_path, facts)
     elif way == "adapter":
         of_adapters = {"on_mla": False, "trained_embedding": True, "embedding": "embedding", "max_text_length": 64}
-        write_adapter_card(
+        write_short_card(
             tmp_path,
             AdapterCardFacts(
                 language="uk", base_model=text, base=base, results=numbers, **of_adapters, **both, **trained
@@ -142,7 +140,7 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
     else:
         of_students = {"strategy": "projection", "keeps_native": True, "trained_parameters": 1}
         of_students["results"] = {"uk": numbers}
-        write_student_card(
+        write_short_card(
             tmp_path,
             StudentCardFacts(languages=["uk"], base=base, text_encoder=base, **of_students, **both, **trained),
         )

@@ -7,7 +7,7 @@ import pytest
 from babelens.model_cards.card_text import paths_in, public_name, without_paths
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun, retrieval_results
-from babelens.model_cards.short_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 
 HOME = "/home/jane.doe/secret project/photos"
 RUN = TrainingRun(
@@ -79,5 +79,5 @@ def test_cards(tmp_path):
         results={},
         command="babelens acquire --base /home/jane.doe/models/clip",
     )
-    text = write_adapter_card(tmp_path, adapter).read_text()
+    text = write_short_card(tmp_path, adapter).read_text()
     assert "jane" not in text and "base_model:" not in text and "--base clip" in text
