@@ -78,7 +78,7 @@ def described(
         n_parameters=sum(parameter.numel() for parameter in model.parameters()),
         n_embedding_parameters=_embedding_parameters(model),
         memory_usage_mb=sum(each.numel() * each.element_size() for each in model.parameters()) / 2**20,
-        max_tokens=_longest_text(processor),
+        max_tokens=_longest_text(processor, model),
         # Of any text, in a language that the model has learned.
         embed_dim=embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
         license=license if license in get_args(Licenses) else None,
@@ -140,7 +140,8 @@ def _embedding_parameters(model: Any) -> int | None:
     return None
 
 
-def _longest_text(processor: Any) -> int | None:
+def _longest_text(processor: Any, model: Any) -> int | None:
     tokenizer = getattr(processor, "tokenizer", None)
     longest = getattr(processor, "max_text_length", None) or getattr(tokenizer, "model_max_length", None)
+    longest = longest or getattr(getattr(model, "sentence_transformer", None), "max_seq_length", None)
     return longest if longest and longest < _UNLIMITED else None

@@ -57,6 +57,11 @@ class SentenceEncoder(nn.Module):
         inside = getattr(self.sentence_transformer[0], "model", None)
         return getattr(inside, "config", None) or PreTrainedConfig()
 
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens of the model inside; an AttributeError where it has none."""
+        table: nn.Module = self.sentence_transformer[0].model.get_input_embeddings()
+        return table
+
     @property
     def identity_settings(self) -> str:
         """What its embeddings depend on beside weights and configuration (`model_identity`)."""

@@ -211,6 +211,7 @@ def test_text_encoders_are_measured_on_texts_alone(tmp_path):
     saved_encoder("bert", tmp_path / "bert", "mean_tokens")
     model = mteb_model(tmp_path / "bert")
     assert model.mteb_model_meta.modalities == ["text"] and model.mteb_model_meta.n_embedding_parameters > 0
+    assert model.mteb_model_meta.max_tokens == 40
     assert model.mteb_model_meta.revision == mteb_model_meta(tmp_path / "bert").revision
     assert "accuracy" in only_score(model, tasks.bitext(PAIRS)).scores
     with pytest.raises(ModelKindError, match="TinyZeroShot has images, which local/bert does not read"):
