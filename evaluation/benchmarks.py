@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,22 +61,84 @@ class LoadedBenchmark:
         Raises:
             CorpusError, NonFiniteError, …: as `evaluate_retrieval`.
         """
-        run = _PROTOCOLS[self.facts.protocol]
         recorded = _Recorded(embedder)
         collected: dict[str, QueryRanks] = {}
-        measured = run(self, recorded, "standard", collected, show_progress)
+        measured = self._measured(recorded, "standard", collected, show_progress)
         if ranks is not None:
             ranks |= collected
         by_ranking = {"standard": measured}
         for ranking in {figures.ranking for figures in self.facts.figures} - {"standard"}:
             recorded.rewind()
-            by_ranking[ranking] = run(self, recorded, ranking, {}, show_progress)
+            by_ranking[ranking] = self._measured(recorded, ranking, {}, show_progress)
         return {
             "benchmark": self.facts.name,
             "results": measured,
             "means": self._means(measured),
             "published": self._published(by_ranking),
         }
+
+    def _measured(
+        self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None
+    ) -> Results:
+        """What the benchmark's protocol measures with one of the papers' rankings; adds to `ranks` as `evaluate`."""
+        if self.facts.protocol == "crisscrossed":
+            return evaluate_crisscrossed(embedder, self.data, ranks=ranks, show_progress=progress)
+        if self.facts.protocol == "translations":
+            return self._translations(embedder, ranks)
+        measure = self._folds if self.facts.protocol == "folds" else self._retrieval
+        return measure(embedder, ranking, ranks, progress)
+
+    def _retrieval(
+        self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None
+    ) -> Results:
+        name = self.facts.name
+        by_language: dict[str, QueryRanks] = {}
+        results = evaluate_retrieval(
+            embedder,
+            self.data,
+            list(self.languages),
+            protocol=ranking,
+            only_captioned=self.facts.protocol == "own_images",
+            ranks=by_language,
+            show_progress=progress,
+        )
+        ranks |= {f"{name}/{language}": each for language, each in by_language.items()}
+        return {name: results}
+
+    def _folds(self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None) -> Results:
+        """Folds share no image, so that each image and each caption is encoded once."""
+        name, corpus = self.facts.name, self.data
+        if len(corpus) % FOLD:
+            raise BenchmarkError(f"{name} has {len(corpus):,} images, which make no folds of {FOLD:,}")
+        folds, of_folds = [], []
+        for start in range(0, len(corpus), FOLD):
+            part = replace(self, data=corpus.select(range(start, start + FOLD)))
+            of_fold: dict[str, QueryRanks] = {}
+            folds.append(part._retrieval(embedder, ranking, of_fold, progress)[name])
+            of_folds.append(of_fold)
+        ranks |= {key: QueryRanks.joined([of_fold[key] for of_fold in of_folds]) for key in of_folds[0]}
+        joined = {}
+        for language in self.languages:
+            parts = [fold[language] for fold in folds]
+            names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
+            counts = {name: sum(part.get(name, 0) for part in parts) for name in names}
+            joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
+        return {name: joined}
+
+    def _translations(self, embedder: Embedder, ranks: dict[str, QueryRanks]) -> Results:
+        of_directions: dict[str, QueryRanks] = {}
+        pairs = [(language, "en") for language in self.languages]
+        found = evaluate_bitext(embedder, self.data, pairs, ranks=of_directions)
+        ranks |= {f"{self.facts.name}/{language}": of_directions[f"{language}-en"] for language in self.languages}
+        accuracies = {
+            language: {
+                "accuracy": found[f"{language}-en"]["r1"],
+                "accuracy_from_en": found[f"en-{language}"]["r1"],
+                "n_texts": found[f"{language}-en"]["n_texts"],
+            }
+            for language in self.languages
+        }
+        return {self.facts.name: accuracies}
 
     def _means(self, measured: Results) -> dict[str, dict[str, float]]:
         """The means of recalls over the languages of each group that have all been evaluated."""
@@ -121,103 +183,7 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
     return LoadedBenchmark(facts, chosen, read_benchmark(facts, root, chosen))
 
 
-# ------------------------------------------------------------------------------------------------------- protocols
-
-Protocol = Callable[[LoadedBenchmark, Embedder, str, dict[str, QueryRanks], bool | None], Results]
-
-
-def _retrieval(
-    benchmark: LoadedBenchmark,
-    embedder: Embedder,
-    ranking: str,
-    ranks: dict[str, QueryRanks],
-    show_progress: bool | None,
-    *,
-    only_captioned: bool = False,
-) -> Results:
-    name = benchmark.facts.name
-    by_language: dict[str, QueryRanks] = {}
-    results = evaluate_retrieval(
-        embedder,
-        benchmark.data,
-        list(benchmark.languages),
-        protocol=ranking,
-        only_captioned=only_captioned,
-        ranks=by_language,
-        show_progress=show_progress,
-    )
-    ranks |= {f"{name}/{language}": each for language, each in by_language.items()}
-    return {name: results}
-
-
-def _folds(
-    benchmark: LoadedBenchmark,
-    embedder: Embedder,
-    ranking: str,
-    ranks: dict[str, QueryRanks],
-    show_progress: bool | None,
-) -> Results:
-    """Folds share no image, so that each image and each caption is encoded once."""
-    name, corpus = benchmark.facts.name, benchmark.data
-    if len(corpus) % FOLD:
-        raise BenchmarkError(f"{name} has {len(corpus):,} images, which make no folds of {FOLD:,}")
-    folds, of_folds = [], []
-    for start in range(0, len(corpus), FOLD):
-        part = LoadedBenchmark(benchmark.facts, benchmark.languages, corpus.select(range(start, start + FOLD)))
-        of_fold: dict[str, QueryRanks] = {}
-        folds.append(_retrieval(part, embedder, ranking, of_fold, show_progress)[name])
-        of_folds.append(of_fold)
-    ranks |= {key: QueryRanks.joined([of_fold[key] for of_fold in of_folds]) for key in of_folds[0]}
-    joined = {}
-    for language in benchmark.languages:
-        parts = [fold[language] for fold in folds]
-        names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
-        counts = {name: sum(part.get(name, 0) for part in parts) for name in names}
-        joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
-    return {name: joined}
-
-
-def _crisscrossed(
-    benchmark: LoadedBenchmark,
-    embedder: Embedder,
-    ranking: str,
-    ranks: dict[str, QueryRanks],
-    show_progress: bool | None,
-) -> Results:
-    return evaluate_crisscrossed(embedder, benchmark.data, ranks=ranks, show_progress=show_progress)
-
-
-def _translations(
-    benchmark: LoadedBenchmark,
-    embedder: Embedder,
-    ranking: str,
-    ranks: dict[str, QueryRanks],
-    show_progress: bool | None,
-) -> Results:
-    name = benchmark.facts.name
-    of_directions: dict[str, QueryRanks] = {}
-    pairs = [(language, "en") for language in benchmark.languages]
-    found = evaluate_bitext(embedder, benchmark.data, pairs, ranks=of_directions)
-    ranks |= {f"{name}/{language}": of_directions[f"{language}-en"] for language in benchmark.languages}
-    return {
-        name: {
-            language: {
-                "accuracy": found[f"{language}-en"]["r1"],
-                "accuracy_from_en": found[f"en-{language}"]["r1"],
-                "n_texts": found[f"{language}-en"]["n_texts"],
-            }
-            for language in benchmark.languages
-        }
-    }
-
-
-_PROTOCOLS: dict[str, Protocol] = {
-    "retrieval": _retrieval,
-    "folds": _folds,
-    "own_images": partial(_retrieval, only_captioned=True),
-    "crisscrossed": _crisscrossed,
-    "translations": _translations,
-}
+# ----------------------------------------------------------------------------------------------- encoding only once
 
 
 class _Recorded(Embedder):
