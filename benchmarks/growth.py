@@ -180,7 +180,7 @@ def table_row(row: dict[str, Any]) -> str:
         fitted["processor"],
         f"{first['mebibytes']:,.0f} … {last['mebibytes']:,.0f}",
         fitted["mebibytes"],
-        f"{case.highest:g}: {case.why}" if case.highest > 1 else "1",
+        f"{case.limit.exponent:g}: {case.limit.why}" if case.limit.exponent > 1 else "1",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -212,7 +212,7 @@ def draw(
                 (point["size"] / last["size"], (point[name] - found[1]) / (last[name] - found[1]))
                 for point in row["points"]
             ]
-            style = "--" if case_of(row).highest > 1 else "-"
+            style = "--" if case_of(row).limit.exponent > 1 else "-"
             axes.plot(*zip(*shares, strict=True), style, marker=".", linewidth=1, color=colors[row["grows"]])
         for power in (1, 2):
             axes.axline((1, 1), slope=power, color="black", linestyle=":", linewidth=1)

@@ -9,6 +9,14 @@ from growth_inputs import Command, Inputs
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The largest exponent that the mathematics of a command allows, and why it may be above 1."""
+
+    exponent: float = 1.0
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
     """A command against one size.
 
@@ -18,8 +26,7 @@ class Case:
         sizes: the sizes, ascending.
         command: what is measured: the command for a size, with an output path that does not exist yet.
         before: commands that prepare the output path, and are not measured.
-        highest: the largest exponent that the mathematics of the command allows.
-        why: why it may be above 1.
+        limit: how fast its time and memory may grow.
     """
 
     name: str
@@ -27,8 +34,7 @@ class Case:
     sizes: tuple[int, ...]
     command: Callable[[Inputs, int, Path], Command]
     before: Callable[[Inputs, int, Path], list[Command]] = field(default=lambda inputs, size, output: [])
-    highest: float = 1.0
-    why: str = ""
+    limit: Limit = Limit()
 
 
 IMAGES = (500, 2000, 8000)
@@ -186,12 +192,12 @@ def data(inputs: Inputs, size: int, output: Path, *, write: bool = False) -> Com
 
 VECTORS = (200_000, 800_000, 3_200_000)
 PAIRS = (1000, 4000, 16_000)
-QUADRATIC = "every query is scored with all of the gallery; for each query it is linear"
-TRIPLETS = "the triplet loss ranks all sentences of a batch for each image and each sentence"
-PLANE = "t-SNE in the plane is N log N"
-CORRELATED = "every two languages are compared; for each pair it is linear"
-SCORED = "the scores of each language are joined with those of all others; for each pair it is linear"
-PAIRED = "there are L (L - 1) pairs of languages; for each pair it is linear"
+QUADRATIC = Limit(2.0, "every query is scored with all of the gallery; for each query it is linear")
+TRIPLETS = Limit(2.0, "the triplet loss ranks all sentences of a batch for each image and each sentence")
+PLANE = Limit(1.1, "t-SNE in the plane is N log N")
+CORRELATED = Limit(2.0, "every two languages are compared; for each pair it is linear")
+SCORED = Limit(2.0, "the scores of each language are joined with those of all others; for each pair it is linear")
+PAIRED = Limit(2.0, "there are L (L - 1) pairs of languages; for each pair it is linear")
 
 CASES = [
     *(
@@ -203,14 +209,7 @@ CASES = [
         for method in ("mural", "etcl", "mla", "mla_student", "rc3")
     ),
     *(
-        Case(
-            f"train {method}, 2 steps",
-            "batch",
-            BATCHES,
-            partial(train_batch, method=method),
-            highest=2.0,
-            why=TRIPLETS,
-        )
+        Case(f"train {method}, 2 steps", "batch", BATCHES, partial(train_batch, method=method), limit=TRIPLETS)
         for method in ("smalr", "liwe")
     ),
     Case(
@@ -229,28 +228,26 @@ CASES = [
     Case("embed to one file", "images", IMAGES, partial(embed, ending=".parquet")),
     Case("embed to one file", "texts", (2000, 8000, 32_000), partial(embed, ending=".npy", texts=True)),
     Case("features", "images", (250, 1000, 4000), features),
-    Case("evaluate captions", "images", IMAGES, captions, highest=2.0, why=QUADRATIC),
+    Case("evaluate captions", "images", IMAGES, captions, limit=QUADRATIC),
     Case("evaluate captions", "languages", LANGUAGES, languages),
     Case(
         "evaluate captions --consistency",
         "images",
         IMAGES,
         partial(captions, options=("--consistency",)),
-        highest=2.0,
-        why=QUADRATIC,
+        limit=QUADRATIC,
     ),
     Case(
         "evaluate captions --consistency",
         "languages",
         LANGUAGES,
         partial(languages, options=("--consistency",)),
-        highest=2.0,
-        why=SCORED,
+        limit=SCORED,
     ),
     Case("evaluate classes", "images", IMAGES, partial(classes, grows="images")),
     Case("evaluate classes", "classes", (250, 1000, 4000), partial(classes, grows="classes")),
-    Case("evaluate texts", "translation pairs", PAIRS, texts, highest=2.0, why=QUADRATIC),
-    Case("evaluate texts", "languages", LANGUAGES, text_languages, highest=2.0, why=PAIRED),
+    Case("evaluate texts", "translation pairs", PAIRS, texts, limit=QUADRATIC),
+    Case("evaluate texts", "languages", LANGUAGES, text_languages, limit=PAIRED),
     Case("compare", "images", IMAGES, compare, compared),
     Case("report", "images", IMAGES, report, reported),
     Case("analyze languages", "images", IMAGES, partial(analyze, kind="languages", grows="images")),
@@ -259,20 +256,12 @@ CASES = [
         "languages",
         LANGUAGES,
         partial(analyze, kind="languages", grows="languages"),
-        highest=2.0,
-        why=CORRELATED,
+        limit=CORRELATED,
     ),
     Case("analyze distances", "images", IMAGES, partial(analyze, kind="distances", grows="images")),
     Case("analyze distances", "languages", LANGUAGES, partial(analyze, kind="distances", grows="languages")),
     *(
-        Case(
-            f"analyze {kind}",
-            "images",
-            IMAGES,
-            partial(analyze, kind=kind, grows="images"),
-            highest=2.0,
-            why=QUADRATIC,
-        )
+        Case(f"analyze {kind}", "images", IMAGES, partial(analyze, kind=kind, grows="images"), limit=QUADRATIC)
         for kind in ("agreement", "forgetting")
     ),
     *(
@@ -280,12 +269,7 @@ CASES = [
         for kind in ("agreement", "forgetting")
     ),
     Case(
-        "analyze captions",
-        "languages",
-        LANGUAGES,
-        partial(analyze, kind="captions", grows="languages"),
-        highest=1.1,
-        why=PLANE,
+        "analyze captions", "languages", LANGUAGES, partial(analyze, kind="captions", grows="languages"), limit=PLANE
     ),
     Case(
         "analyze neighbors",
