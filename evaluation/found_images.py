@@ -124,13 +124,13 @@ def gallery_of(rows: Sequence[GalleryRow | TextsRow], credits: Sequence[str] = (
     """
     return Gallery(
         rows=[
-            {key: getattr(row, key) for key in (*_KEYS, "label")} | {"images": [_webp(image) for image in row.images]}
+            {key: getattr(row, key) for key in (*_KEYS, "label")} | {"images": [webp_of(each) for each in row.images]}
             for row in rows
             if isinstance(row, GalleryRow)
         ],
         credits=list(credits),
         texts=[
-            {key: getattr(row, key) for key in (*_KEYS_OF_TEXTS, "label")} | {"image": _webp(row.image)}
+            {key: getattr(row, key) for key in (*_KEYS_OF_TEXTS, "label")} | {"image": webp_of(row.image)}
             for row in rows
             if isinstance(row, TextsRow)
         ],
@@ -166,10 +166,11 @@ def read_gallery(file: Path) -> Gallery | None:
     return gallery
 
 
-def _webp(image: Image.Image) -> str:
+def webp_of(image: Image.Image, side: int = _SIDE) -> str:
+    """An image for a page: WebP of at most `side` pixels on each side, as base64."""
     small = image.convert("RGB")
-    if max(small.size) > _SIDE:
-        small = ImageOps.contain(small, (_SIDE, _SIDE))
+    if max(small.size) > side:
+        small = ImageOps.contain(small, (side, side))
     stream = io.BytesIO()
     small.save(stream, "WEBP", quality=_QUALITY, method=4)
     return base64.b64encode(stream.getvalue()).decode("ascii")

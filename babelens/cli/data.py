@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from .console import plain_console, print_json
 from .options import (
@@ -42,8 +41,7 @@ def data(
     language: Annotated[
         str | None,
         typer.Option(
-            help="The language of the captions on the contact sheet, and of captions that are plain text: `de`, "
-            "`zh-Hant`."
+            help="The language of the captions on the --sheet, and of captions that are plain text: `de`, `zh-Hant`."
         ),
     ] = None,
     split: Split = None,
@@ -53,9 +51,9 @@ def data(
     options: SourceOptions = None,
     skip_bad_images: SkipBadImages = False,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw a contact sheet of images into this PNG file.", dir_okay=False)
+        Path | None, typer.Option(help="Show images with their captions on this page, an HTML file.", dir_okay=False)
     ] = None,
-    images: Annotated[int, typer.Option(help="Number of images on the contact sheet.", min=1)] = 32,
+    images: Annotated[int, typer.Option(help="Number of images on the --sheet.", min=1)] = 32,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -252,22 +250,14 @@ def _splits_table(splits: dict[str, Any]) -> "Table":
 
 
 def _draw_sheet(corpus: "Dataset", language: str | None, path: Path) -> None:
-    """Draws all images of a corpus, each with its first caption in this language below, or else its first caption."""
-    from ..inference.gallery import contact_sheet
-    from ..inference.lettering import Lettering
+    """Shows all images of a corpus, each with its first caption in this language below, or else its first caption."""
+    from ..reports.page import write_sheet
 
     rows = list(corpus)
     captions = [_caption(row["captions"], language) for row in rows]
-    languages = [caption["language"] for caption in captions]
-    sheet = contact_sheet(
-        [row["image"] for row in rows],
-        [caption["text"] for caption in captions],
-        languages=languages,
-        lettering=None if set(languages) == {"en"} else Lettering.fetch(languages),
-    )
-    with atomic_file(path) as unfinished:
-        sheet.save(unfinished, "PNG")
-    typer.echo(f"Contact sheet of {len(rows)} images: {path}", err=True)
+    labels = [(caption["text"], caption["language"]) for caption in captions]
+    write_sheet(path, f"{len(rows)} images", [row["image"] for row in rows], labels)
+    typer.echo(f"{len(rows)} images are shown in {path}", err=True)
 
 
 def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, str]:

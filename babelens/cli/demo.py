@@ -219,7 +219,7 @@ def _search(output: Path, query: str, language: str, console: "Console") -> None
     from ..data.batching.views import Images
     from ..data.emoji.benchmark import load_emoji
     from ..inference.embedder import Embedder
-    from ..inference.gallery import contact_sheet
+    from ..reports.page import write_sheet
     from ..workflows.base import EVALUATION
 
     embedder = Embedder(AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output))
@@ -232,8 +232,6 @@ def _search(output: Path, query: str, language: str, console: "Console") -> None
     for position in best.tolist():
         names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)
-    sheet = output / EVALUATION / "search.png"
-    contact_sheet(
-        [images[position] for position in best.tolist()], [f"{scores[p]:.2f}" for p in best], columns=8
-    ).save(sheet)
-    console.print(f"Drawn in {sheet}")
+    sheet = output / EVALUATION / "search.html"
+    write_sheet(sheet, query, [images[p] for p in best.tolist()], [(f"{scores[p]:.2f}", "en") for p in best])
+    console.print(f"Shown in {sheet}")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from .console import plain_console, print_json
 from .options import (
@@ -45,7 +44,7 @@ def search(
     ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw the images that were found into this PNG file.", dir_okay=False)
+        Path | None, typer.Option(help="Show the images that were found on this page, an HTML file.", dir_okay=False)
     ] = None,
     skip_bad_images: SkipBadImages = False,
     whole_jpegs: WholeJpegs = False,
@@ -58,7 +57,7 @@ def search(
 ) -> None:
     """Find the images of a folder that fit a description best.
 
-    `babelens search runs/mural "ein rotes Auto" --images photos --language de --sheet found.png`
+    `babelens search runs/mural "ein rotes Auto" --images photos --language de --sheet found.html`
 
     Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
     --rerank, the score of the cross-encoder. Files with the same content are one image, shown with their number. The
@@ -113,13 +112,12 @@ def _show(
     does not matter."""
     from rich.table import Table
 
-    from ..inference.gallery import contact_sheet
     from ..processing.images import open_image
+    from ..reports.page import write_sheet
 
     if sheet:
-        images, labels = [open_image(each.path) for each in found], [f"{each.score:.3f}" for each in found]
-        with atomic_file(sheet) as path:
-            contact_sheet(images, labels, cell=192).save(path, "PNG")
+        images, labels = [open_image(each.path) for each in found], [(f"{each.score:.3f}", "en") for each in found]
+        write_sheet(sheet, query, images, labels)
     if as_json:
         results = [{"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found]
         left_out = {str(path): reason for path, reason in index.skipped.items()}

@@ -13,12 +13,13 @@ from statistics import fmean
 from typing import Any
 
 import jinja2
+from PIL import Image
 
 from .. import __version__
 from ..configuration.files import atomic_file
-from ..evaluation.found_images import Gallery, gallery_of
+from ..evaluation.found_images import Gallery, gallery_of, webp_of
+from ..inference.fonts import CREDIT, fetch_fonts, web_fonts
 from ..inference.gallery import GalleryRow, TextsRow
-from ..inference.lettering import CREDIT, web_fonts
 from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
 from . import charts
@@ -36,6 +37,7 @@ from .results import (
 
 REPORT = "report.html"
 _ENDING = ".report.html"
+_SIDE = 192  # pixels, at most, of an image on a sheet
 _TRAINED = {
     "image_languages": "Trained with captioned images",
     "pair_languages": "Trained with translations only",
@@ -143,8 +145,31 @@ def write_gallery_page(
     Raises:
         SaveError: if the file cannot be written.
     """
-    shown = _shown({title: gallery_of(rows, credits)})
-    page = _environment().get_template("found.html.jinja").render(name=title, version=__version__, **shown)
+    _write("found.html.jinja", file, title, **_shown({title: gallery_of(rows, credits)}))
+
+
+def write_sheet(
+    file: str | Path, title: str, images: Sequence[Image.Image], labels: Sequence[tuple[str, str]]
+) -> None:
+    """Writes images, each with a line below, as a page of its own. The fonts that the lines need are fetched.
+
+    Args:
+        file: the file to write.
+        title: the title of the page.
+        images: the images.
+        labels: the line of each image and its language, a BCP-47 tag.
+
+    Raises:
+        SaveError: if the file cannot be written.
+    """
+    fetch_fonts(language for text, language in labels if not text.isascii())
+    shown = [(webp_of(image, _SIDE), *label) for image, label in zip(images, labels, strict=True)]
+    fonts = _fonts(labels)
+    _write("sheet.html.jinja", file, title, images=shown, side=_SIDE, fonts=fonts, font_credit=CREDIT)
+
+
+def _write(template: str, file: str | Path, title: str, **given: Any) -> None:
+    page = _environment().get_template(template).render(name=title, version=__version__, **given)
     with atomic_file(file) as path:
         path.write_text(page, encoding="utf-8", errors="replace")
 
@@ -159,16 +184,17 @@ def _shown(galleries: Mapping[str, Gallery]) -> dict[str, Any]:
             heading = row["heading"] or heading
             sections.setdefault(heading, []).append(row)
         shown.append({"name": name, "sections": sections, "texts": gallery.texts, "credits": gallery.credits})
-    return {"galleries": shown, "fonts": _fonts(list(galleries.values())), "font_credit": CREDIT}
+    found = galleries.values()
+    texts = [(row["query"], row["language"]) for gallery in found for row in gallery.rows]
+    texts += [(text, row["language"]) for gallery in found for row in gallery.texts for text in row["texts"]]
+    return {"galleries": shown, "fonts": _fonts(texts), "font_credit": CREDIT}
 
 
-def _fonts(galleries: Sequence[Gallery]) -> list[dict[str, Any]]:
-    """The fonts of the queries, as style sheets name them. Of fonts that overlap, the one for the longer tag, such as
-    `zh-Hant`, comes later, and wins."""
-    rows = [(row["query"], row["language"]) for gallery in galleries for row in gallery.rows]
-    rows += [(text, row["language"]) for gallery in galleries for row in gallery.texts for text in row["texts"]]
-    texts = [(text, language) for text, language in rows if is_language(language)]
-    fonts = sorted(web_fonts(texts), key=lambda font: max(map(len, font.languages)))
+def _fonts(texts: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """The fonts of texts with their languages, as style sheets name them. Of fonts that overlap, the one for the
+    longer tag, such as `zh-Hant`, comes later, and wins."""
+    known = [(text, language) for text, language in texts if is_language(language)]
+    fonts = sorted(web_fonts(known), key=lambda font: max(map(len, font.languages)))
     return [
         {
             "languages": font.languages,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -167,13 +168,13 @@ def test_search(run, clip_folder, images, tmp_path, own_cache):
     scores = embedder.encode_image(sorted(images.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
     best = np.argsort(-scores)[:3]
     arguments = ("search", clip_folder, "ein rotes auto", "--images", images, "--language", "de", "--top", 3)
-    result = run(*arguments, "--json", "--sheet", tmp_path / "found.png")
+    result = run(*arguments, "--json", "--sheet", tmp_path / "found.html")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert [found["file"] for found in answer["results"]] == [str(images / f"{number}.png") for number in best]
     np.testing.assert_allclose([found["score"] for found in answer["results"]], scores[best], atol=1e-6)
-    with Image.open(tmp_path / "found.png") as sheet:
-        assert sheet.width > 3 * 192
+    shown = re.findall(r"<figcaption[^>]*>([\d.-]+)<", (tmp_path / "found.html").read_text("utf-8"))
+    assert shown == [f"{score:.3f}" for score in scores[best]]
     assert list(own_cache.iterdir())
     table = run(*arguments).stdout
     assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
