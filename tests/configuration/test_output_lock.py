@@ -1,8 +1,7 @@
 """One process at a time in an output folder or a cache."""
 
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,30 +14,46 @@ from babelens.configuration.errors import ArgumentError, SaveError
 from babelens.configuration.locks import in_turn, locked, locked_path, new_folder
 from babelens.trainers.frozen_features import frozen_features
 
-HOLD = """
-import sys, time
-from babelens.configuration.locks import locked
-with locked(sys.argv[1]):
-    print("locked", flush=True)
-    time.sleep(100)
-"""
+FORKED = multiprocessing.get_context("fork")
 
 
-def test_a_second_process_is_told_who_has_the_folder(tmp_path):
-    folder = tmp_path / "model"
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as other:
-        try:
-            assert other.stdout.readline() == "locked\n"
-            with (
-                pytest.raises(SaveError, match=rf"model is in use by process {other.pid} on .*: wait until"),
-                locked(folder),
-            ):
-                pass
-        finally:
-            other.send_signal(signal.SIGKILL)
-        other.wait()
-        with locked(folder):  # the lock is gone with the process
-            assert str(os.getpid()) in (folder / ".lock").read_text()
+def hold(lock, path, pipe):
+    with lock(path):
+        pipe.send("locked")
+        pipe.recv()
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Starts another process, which holds a lock of `features` until it is sent something or is killed."""
+    started = []
+
+    def start(lock):
+        pipe, its_own = FORKED.Pipe()
+        other = FORKED.Process(target=hold, args=(lock, tmp_path / "features", its_own))
+        other.start()
+        started.append(other)
+        assert pipe.poll(60) and pipe.recv() == "locked"
+        return other, pipe
+
+    yield start
+    for other in started:
+        other.kill()
+        other.join()
+
+
+def test_a_second_process_is_told_who_has_the_folder(tmp_path, holder):
+    folder = tmp_path / "features"
+    other, _ = holder(locked)
+    with (
+        pytest.raises(SaveError, match=rf"features is in use by process {other.pid} on .*: wait until"),
+        locked(folder),
+    ):
+        pass
+    other.kill()
+    other.join()
+    with locked(folder):  # the lock is gone with the process
+        assert str(os.getpid()) in (folder / ".lock").read_text()
     assert list(folder.iterdir()) == []
 
 
@@ -67,46 +82,16 @@ def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variabl
         assert (tmp_path / ".lock").exists()
 
 
-HOLD_PATH = """
-import sys, time
-from pathlib import Path
-from babelens.configuration.locks import {lock}
-with {lock}(Path(sys.argv[1])):
-    print("locked", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Starts another process, which holds a lock of `features` until it reads a line or is killed."""
-    started = []
-
-    def start(lock):
-        command = [sys.executable, "-c", HOLD_PATH.format(lock=lock), str(tmp_path / "features")]
-        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        started.append(other)
-        assert other.stdout.readline() == "locked\n"
-        return other
-
-    yield start
-    for other in started:
-        other.kill()
-        other.wait()
-        other.stdin.close()
-        other.stdout.close()
-
-
 @pytest.mark.live
 def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
-    other = holder("locked_path")
+    other, _ = holder(locked_path)
     with (
         pytest.raises(SaveError, match=rf"features is in use by process {other.pid} on .*: wait until"),
         locked_path(tmp_path / "features"),
     ):
         pass
     other.kill()
-    other.wait()
+    other.join()
     with locked_path(tmp_path / "features"):
         pass
     with locked_path(tmp_path / "deep" / "features"):
@@ -123,14 +108,14 @@ def test_arguments_that_are_no_unicode(tmp_path, monkeypatch):
 
 def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
     """The second is told so, before its work and after it, and never takes the other's folder for its own."""
-    other = holder("new_folder")
+    other, _ = holder(new_folder)
     with (
         pytest.raises(SaveError, match=rf"features is in use by process {other.pid}"),
         new_folder(tmp_path / "features"),
     ):
         pass
     other.kill()
-    other.wait()
+    other.join()
     assert [path.name for path in tmp_path.glob(".unfinished-*/*")] == ["features"]
     (tmp_path / "features").mkdir()  # an empty one is taken
     with new_folder(tmp_path / "features") as folder:
@@ -143,10 +128,11 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
 
 def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):
     caplog.set_level("INFO")
-    other = holder("in_turn")
-    threading.Timer(0.2, other.stdin.close).start()
+    other, pipe = holder(in_turn)
+    threading.Timer(0.2, pipe.send, ["end"]).start()
     with in_turn(tmp_path / "features"):
-        assert other.wait(20) == 0
+        other.join(20)
+        assert other.exitcode == 0
     assert f"waiting: {tmp_path / 'features'} is in use by process {other.pid} on" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
