@@ -51,6 +51,8 @@ class RidgeConfig(MlaBaseConfig):
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
         shortest_ngram, longest_ngram: Numbers of characters of the n-grams.
         rank: Number of directions of the embeddings that are predicted; at most their width.
+        token_kinds: Number of kinds of tokens whose presence describes a text beside the encoder's pooled features
+            (`TokenKinds`); 0 for none.
         gloss_weights: The weight of the native model's embedding of the text translated word by word, beside the
             direction that the map predicts: of the shared map, and of the map of each language. Empty for a model
             without glossaries.
@@ -75,12 +77,17 @@ class RidgeConfig(MlaBaseConfig):
     shortest_ngram: int = 2
     longest_ngram: int = 5
     rank: int = 192
+    token_kinds: int = 0
     gloss_weights: list[float] | tuple[float, ...] = ()
 
     def __post_init__(self, **kwargs: object) -> None:
         for name in ("ngram_rows", "shortest_ngram", "rank"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.token_kinds < 0 or (self.token_kinds and self.text_config is None):
+            raise ValueError(
+                f"token_kinds={self.token_kinds} must be 0, or the number of kinds of a text encoder's tokens"
+            )
         if self.longest_ngram < self.shortest_ngram:
             raise ValueError(f"longest_ngram={self.longest_ngram} is less than shortest_ngram={self.shortest_ngram}")
         if len(self.gloss_weights) not in (0, 1 + len(self.languages)):

@@ -3,10 +3,12 @@ that a frozen dual encoder gives its translation.
 
 A text of an acquired language is its character n-grams, hashed into a fixed number of rows with tf-idf weights, and,
 where the model has a frozen multilingual text encoder, the encoder's pooled features, from which the mean of the
-language is taken. One linear map for each language leads from both to the deviation of a text embedding from the mean
-of all, in the directions in which embeddings vary most. A regression shrinks what it predicts towards the mean, the
-more so in another domain, until the mean decides which images are found; so each prediction is scaled to the deviation
-that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
+language is taken. A model that learned from native texts alone also looks at the tokens of the encoder: a multilingual
+encoder puts a word near its translations, so which kinds of tokens a text has is much the same in all its languages,
+and is not blurred as a mean is. One linear map for each language leads from all this to the deviation of a text
+embedding from the mean of all, in the directions in which embeddings vary most. A regression shrinks what it predicts
+towards the mean, the more so in another domain, until the mean decides which images are found; so each prediction is
+scaled to the deviation that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
 
 Where a language has a glossary, the native model also embeds the text translated word by word, and the direction of
 this embedding is added to the one that the map predicts.
@@ -99,6 +101,70 @@ def ngram_weights(places: Tensor, kept: Tensor, importance: Tensor) -> Tensor:
     return whole / counts / length.clamp(min=1e-6)
 
 
+# ---- Kinds of tokens ----
+
+_SHARPNESS = 20.0  # of the softmax by which a token is of one kind
+_FREQUENCY = 0.02  # how much a kind is preferred for being frequent, by the logarithm of its count
+_BESIDE_POOLED = 2.0  # the weight of the kinds beside pooled features
+
+
+class TokenKinds(nn.Module):
+    """Which kinds of tokens a text has, by the states that a text encoder gives them.
+
+    A kind is the direction in which the states of one native token deviate on average from the mean of all tokens.
+    Every token of a text is of the kinds that it is most alike, by a softmax, and a text has a kind as much as one of
+    its tokens is of it, times the importance of the kind: how rare it is in native texts.
+    """
+
+    mean: Tensor  # [W]
+    directions: Tensor  # [V, W], of length 1
+    preference: Tensor  # [V]
+    importance: Tensor  # [V]
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.empty(width))
+        self.register_buffer("directions", torch.empty(count, width))
+        self.register_buffer("preference", torch.empty(count))
+        self.register_buffer("importance", torch.empty(count))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Sets all kinds to nothing in particular."""
+        for name in ("mean", "directions", "preference"):
+            init.zeros_(getattr(self, name))
+        init.ones_(self.importance)
+
+    @classmethod
+    def of(cls, mean: Tensor, states: Tensor, counts: Tensor, importance: Tensor) -> Self:
+        """Makes the kinds of native tokens.
+
+        Args:
+            mean ([W]): the mean of the states of all tokens.
+            states ([V, W]): the mean of the states of each native token.
+            counts ([V]): how many there were of each.
+            importance ([V]): the factor of each.
+        """
+        kinds = cls(*states.shape)
+        kinds.mean.copy_(mean)
+        kinds.directions.copy_(normalize(states - mean))
+        kinds.preference.copy_(_FREQUENCY * counts.log())
+        kinds.importance.copy_(importance)
+        return kinds
+
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        """Returns the features [N, V] of texts, all of one length.
+
+        Args:
+            states ([N, T, W]): the states of the tokens.
+            attention_mask ([N, T]): 0 at padding.
+        """
+        alike = normalize(states.float() - self.mean.float()) @ self.directions.float().T + self.preference.float()
+        present = ((_SHARPNESS * alike).softmax(-1) * attention_mask[..., None]).amax(1)
+        return _BESIDE_POOLED**0.5 * normalize(present * self.importance.float())
+
+
 # ---- Models ----
 
 
@@ -146,7 +212,7 @@ class RidgeMaps(nn.Module):
     ngrams: Tensor  # [.., rows, rank], int8
     factors: Tensor  # [.., rank]
     encoder_mean: Tensor  # [.., W]
-    encoder_map: Tensor  # [.., W, rank]
+    encoder_map: Tensor  # [.., W + V, rank], of pooled features and of kinds of tokens
 
     def __init__(self, config: RidgeConfig) -> None:
         super().__init__()
@@ -161,7 +227,7 @@ class RidgeMaps(nn.Module):
         if config.text_config is not None:
             pooled = text_width(config.text_config, config.text_pooling)
             self.register_buffer("encoder_mean", torch.empty(count, pooled))
-            self.register_buffer("encoder_map", torch.empty(count, pooled, config.rank))
+            self.register_buffer("encoder_map", torch.empty(count, pooled + config.token_kinds, config.rank))
         self.reset()
 
     @torch.no_grad()
@@ -203,7 +269,8 @@ class RidgeMaps(nn.Module):
             index: its position.
             importance ([rows]): of the rows of n-grams.
             ngrams ([rows, rank]): the map of the n-grams, which is rounded to 8 bits.
-            encoder: the mean [W] of the encoder's features in this language, and their map [W, rank].
+            encoder: the mean [W] of the encoder's pooled features in this language, and the map [W + V, rank] of all
+                its features.
         """
         factors = ngrams.abs().amax(0).clamp(min=1e-12) / 127
         self.importance[index], self.factors[index] = importance, factors
@@ -233,7 +300,7 @@ class RidgeMaps(nn.Module):
         Args:
             indices ([N]): the map of each text.
             characters ([N, C]): their code points.
-            pooled ([N, W]): features of the text encoder, if there is one.
+            pooled ([N, W + V]): features of the text encoder (`RidgeModel.encoder_features`), if there is one.
             gloss ([N, d]), gloss_weights ([N]): the native model's embedding of the texts translated word by word,
                 and its weight.
 
@@ -258,9 +325,11 @@ class RidgeMaps(nn.Module):
 
 
 def centered(features: Tensor, mean: Tensor) -> Tensor:
-    """Returns features [N, W] of a text encoder without the mean of their language, with length 1: the mean of a
-    language is much of a feature, and says nothing of a text."""
-    return normalize(features.float() - mean)
+    """Returns features [N, W + V] of a text encoder of which the first W are without the mean [W] of their language,
+    with length 1: the mean of a language is much of a pooled feature, and says nothing of a text."""
+    width = mean.shape[-1]
+    pooled = normalize(features[:, :width].float() - mean)
+    return torch.cat([pooled, features[:, width:].float()], 1) if features.shape[1] > width else pooled
 
 
 class RidgeModel(MlaPreTrainedModel):
@@ -273,6 +342,7 @@ class RidgeModel(MlaPreTrainedModel):
 
     maps: RidgeMaps
     text_model: PreTrainedModel | None
+    token_kinds: TokenKinds | None
     config_class = RidgeConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -286,12 +356,15 @@ class RidgeModel(MlaPreTrainedModel):
             check_text_encoder(config.text_config)
             self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
             check_pooling(self.text_model, config.text_pooling)
+        self.token_kinds = None
+        if config.token_kinds:
+            self.token_kinds = TokenKinds(config.token_kinds, text_width(config.text_config))
         self.maps = RidgeMaps(config)
         self.requires_grad_(False)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, RidgeMaps):
+        if isinstance(module, RidgeMaps | TokenKinds):
             module.reset()
             return
         super()._init_weights(module)
@@ -316,6 +389,12 @@ class RidgeModel(MlaPreTrainedModel):
             weights = {name: value for name, value in text_model.state_dict().items() if name in own}
             load_plain_state_dict(model.text_model, weights)
         return model.eval()
+
+    def take_kinds(self, kinds: TokenKinds) -> None:
+        """Looks at kinds of tokens from now on; the maps of the text encoder are forgotten."""
+        self.token_kinds, self.config.token_kinds = kinds, len(kinds.importance)
+        count, width, rank = self.maps.encoder_map.shape
+        self.maps.encoder_map = self.maps.encoder_map.new_zeros(count, width + self.config.token_kinds, rank)
 
     def frozen_parts(self) -> list[nn.Module]:
         return [self.native_model, *([] if self.text_model is None else [self.text_model])]
@@ -433,7 +512,8 @@ class RidgeModel(MlaPreTrainedModel):
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
-        """Returns the pooled features [N, W] of texts; None without a text encoder."""
+        """Returns the pooled features of texts, and how much they have each kind of token [N, W + V]; None without a
+        text encoder."""
         if self.text_model is None:
             return None
         ids, mask = input_ids, attention_mask
@@ -441,7 +521,10 @@ class RidgeModel(MlaPreTrainedModel):
             length = int(mask.sum(-1).max())
             ids, mask = ids[:, :length], mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
-        return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+        pooled = pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+        if self.token_kinds is None:
+            return pooled
+        return torch.cat([pooled, self.token_kinds(output.last_hidden_state, mask)], 1)
 
 
 @cache

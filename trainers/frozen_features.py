@@ -5,7 +5,7 @@ the model, the settings of its processor, and every input. A change of any of th
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -328,7 +328,8 @@ class EncoderFeatures:
             return {name: self._kept(texts, bar) for name, texts in groups.items()}
 
     @cached_property
-    def _identity(self) -> str:
+    def identity(self) -> str:
+        """What the features of a text depend on."""
         settings = self.pooling, self.precision, str(self.max_length)
         return model_identity(self.encoder, self.tokenizer, "pooled texts", *settings)
 
@@ -338,7 +339,7 @@ class EncoderFeatures:
         features = frozen_tensor(
             lambda: self._read(whole, bar),
             weights={},  # the identity has them
-            settings=self._identity,
+            settings=self.identity,
             items=(text.encode() for text in whole),
             cache_dir=self.cache_dir,
         )
@@ -346,18 +347,23 @@ class EncoderFeatures:
         return features
 
     def _read(self, texts: list[str], bar: tqdm) -> Tensor:
+        parts, order = [], []
+        for rows, read in self.batches(texts):
+            found = self.pooled(read["input_ids"], read["attention_mask"])
+            assert found is not None
+            parts.append(found.float().cpu())
+            order += rows
+            bar.update(len(rows))
+        return torch.cat(parts)[torch.tensor(order).argsort()]
+
+    def batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Mapping[str, Tensor]]]:
+        """Yields the positions of some texts, short ones first, and their tokens; between them, the encoder is as it
+        is read with."""
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        parts = []
         device = next(self.encoder.parameters()).device
+        length = {"truncation": True, "max_length": self.max_length}
         with evaluation_mode(self.encoder), autocasting(device, self.precision):
             for start in range(0, len(order), self.batch_size):
                 rows = order[start : start + self.batch_size]
                 chosen = [texts[row] for row in rows]
-                length = {"truncation": True, "max_length": self.max_length}
-                read = self.tokenizer(chosen, padding=True, return_tensors="pt", **length).to(device)
-                found = self.pooled(read["input_ids"], read["attention_mask"])
-                assert found is not None
-                parts.append(found.float().cpu())
-                bar.update(len(rows))
-        features = torch.cat(parts)
-        return features[torch.tensor(order).argsort()]
+                yield rows, self.tokenizer(chosen, padding=True, return_tensors="pt", **length).to(device)

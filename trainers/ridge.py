@@ -25,7 +25,7 @@ from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
 from .glossary_learning import glossary_from, held_out_glosses
-from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_targets, natives_of
+from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_kinds, native_targets, natives_of
 from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
 from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve
 
@@ -133,8 +133,8 @@ def learn_unstated(
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
     """Solves for the map of texts in any language that the text encoder reads, from native texts alone: where the
-    encoder puts translations near each other, the map leads them to one place (arXiv 2601.10096). Languages that have
-    names learn glossaries from these alone.
+    encoder puts translations near each other, texts and tokens (`TokenKinds`), the map leads them to one place (arXiv
+    2601.10096). Languages that have names learn glossaries from these alone.
 
     Args:
         model: a model with a text encoder, and without languages.
@@ -154,6 +154,9 @@ def learn_unstated(
     targets, position = native_targets(NativeTeacher(model, processor, batch_size), texts, cache_dir)
     _set_space(model, targets)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
+    kinds = native_kinds(model, processor, texts, **reading)
+    if kinds is not None:
+        model.take_kinds(kinds)
     pooled = encoder_features(model, processor, own, **reading)[UNDETERMINED]
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
@@ -264,7 +267,7 @@ def _solve(
 
     mean, encoded, further = None, None, None
     if pooled is not None:
-        mean = pooled.mean(0)
+        mean = pooled.mean(0)[: model.maps.encoder_mean.shape[1]]
         encoded = _centered_features(pooled, mean)
     if names:
         root = weight**0.5
@@ -274,11 +277,12 @@ def _solve(
         )
 
     def ngrams(rows: slice | Tensor) -> Tensor:
-        return torch.zeros(len(targets[rows]), width) if characters is None else weighted(characters(rows))
+        return torch.zeros(len(targets[rows]), 0) if characters is None else weighted(characters(rows))
 
     solution = solve(ngrams, encoded, targets, further)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
-    model.maps.set(index, importance, solution.ngrams, encoder)
+    learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
+    model.maps.set(index, importance, learned, encoder)
     return solution
 
 

@@ -7,15 +7,20 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..configuration.identity import model_identity
+from ..configuration.identity import contents_digest, model_identity
 from ..data.emoji.benchmark import Pairs
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
-from ..modeling.modeling_ridge import RidgeModel
+from ..modeling.modeling_ridge import RidgeModel, TokenKinds
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from .frozen_features import EncoderFeatures, frozen_tensor
+from .ridge_solving import in_random_order
+
+_KINDS_FROM = 2000  # texts
+_LEAST_OF_A_KIND = 4  # tokens, so that their mean says more of the token than of the texts around it
 
 
 class Teacher(Protocol):
@@ -88,16 +93,68 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
 def encoder_features(
     model: RidgeModel, processor: RidgeProcessor, translations: Mapping[Any, Pairs], **reading: Any
 ) -> dict[Any, Tensor]:
-    """The features of the text encoder, by language [n, W]; empty without one."""
+    """The features of the text encoder, by language [n, W + V]; empty without one."""
     if model.text_model is None:
         return {}
-    features = EncoderFeatures(
+    reader = _reader(model, processor, reading)
+    return reader.of({name: texts for name, (texts, _) in translations.items()})
+
+
+def native_kinds(
+    model: RidgeModel, processor: RidgeProcessor, texts: Sequence[str], **reading: Any
+) -> TokenKinds | None:
+    """The kinds of the tokens that the text encoder has in native texts; None if none of them is frequent. They are
+    learned from some texts, and kept on disk."""
+    sample = [processor.text_prompt + texts[row] for row in in_random_order(len(texts))[:_KINDS_FROM]]
+    reader = _reader(model, processor, reading)
+    found = frozen_tensor(
+        lambda: _mean_states(reader, sample),
+        weights={},
+        settings=f"kinds of tokens {reader.identity}",
+        items=(text.encode() for text in sample),
+        cache_dir=reader.cache_dir,
+    )
+    mean, states, counts, in_texts = found[0, :-2], found[1:, :-2], found[1:, -2], found[1:, -1]
+    if not len(states):
+        return None
+    return TokenKinds.of(mean, states, counts, ((1 + len(sample)) / (1 + in_texts)).log() + 1)
+
+
+def _mean_states(reader: EncoderFeatures, texts: Sequence[str]) -> Tensor:
+    """The mean state of all tokens, and of each frequent token [1 + V, W], with two more columns: how many there are,
+    and in how many texts."""
+    tokens = reader.tokenizer(list(texts), truncation=True, max_length=reader.max_length)["input_ids"]
+    known = torch.tensor(sorted({token for row in tokens for token in row}))
+    sums: Tensor | None = None
+    for _, read in tqdm(reader.batches(texts), "Kinds of tokens", leave=False, disable=None):
+        states = reader.encoder(**read, return_dict=True).last_hidden_state.float().cpu()  # [N, T, W]
+        is_token = read["attention_mask"].cpu().bool()
+        places = torch.searchsorted(known, read["input_ids"].cpu())
+        if sums is None:
+            sums = torch.zeros(len(known), states.shape[-1] + 2)
+        ones = torch.ones(int(is_token.sum()), 2)
+        ones[:, 1] = 0
+        sums.index_add_(0, places[is_token], torch.cat([states[is_token], ones], 1))
+        for row, kept in zip(places, is_token, strict=True):
+            sums[row[kept].unique(), -1] += 1
+    assert sums is not None
+    whole = sums.sum(0)
+    means = torch.cat([sums[:, :-2] / sums[:, -2:-1], sums[:, -2:]], 1)
+    mean = torch.cat([whole[:-2] / whole[-2], whole[-2:]])
+    return torch.cat([mean[None], means[sums[:, -2] >= _LEAST_OF_A_KIND]])
+
+
+def _reader(model: RidgeModel, processor: RidgeProcessor, reading: Mapping[str, Any]) -> EncoderFeatures:
+    assert model.text_model is not None
+    pooling = model.config.text_pooling
+    if model.token_kinds is not None:
+        pooling += f" and kinds of tokens {contents_digest(model.token_kinds.state_dict())}"
+    return EncoderFeatures(
         model.text_model,
         processor.encoder_tokenizer,
         model.encoder_features,
-        model.config.text_pooling,
+        pooling,
         processor.text_prompt,
         processor.max_text_length,
         **reading,
     )
-    return features.of({name: texts for name, (texts, _) in translations.items()})

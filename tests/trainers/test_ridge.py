@@ -1,5 +1,7 @@
 """Languages learned in closed form find what they were not solved with; what was learned before stays as it is."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from tokenizers import normalizers
 from babelens.configuration.errors import CorpusError
 from babelens.data.emoji.benchmark import NameTranslations
 from babelens.inference.embedder import Embedder
+from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.trainers import ridge
@@ -183,3 +186,74 @@ def test_a_linear_layer_is_chosen_by_leaving_each_text_out():
     expected, offset = solved(list(range(40)), min(errors, key=errors.get))
     torch.testing.assert_close(weight.double(), expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(bias.double(), offset, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def encoding_learner(make_ridge):
+    """A tiny model with a text encoder and without languages, and its processor."""
+    tiny, processor = make_ridge(encoder=True)
+    model = RidgeModel.from_models(tiny.native_model, tiny.text_model, ngram_rows=256, rank=8)
+    read = processor.native
+    lengths = {"max_text_length": 64, "max_native_length": 64}
+    return model, RidgeProcessor(read.image_processor, read.tokenizer, processor.encoder_tokenizer, **lengths)
+
+
+def test_texts_alone_teach_kinds_of_tokens(encoding_learner, tmp_path):
+    """Which are those that a plain loop over the tokens finds."""
+    model, processor = encoding_learner
+    ridge.learn_unstated(model, processor, SENTENCES, cache_dir=str(tmp_path))
+    inputs = processor(text=MIRRORED[:4], return_tensors="pt")
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    features = model.encoder_features(ids, mask)
+
+    def states_of(texts):
+        for text in texts:
+            read = processor.encoder_tokenizer(text, return_tensors="pt")
+            with torch.no_grad():
+                yield read["input_ids"][0].tolist(), model.text_model(**read).last_hidden_state[0].numpy()
+
+    own = [
+        (token, state) for tokens, states in states_of(SENTENCES) for token, state in zip(tokens, states, strict=True)
+    ]
+    mean = np.mean([state for _, state in own], 0)
+    of_token = {token: [state for each, state in own if each == token] for token in sorted({each for each, _ in own})}
+    kinds = {token: np.mean(states, 0) - mean for token, states in of_token.items() if len(states) >= 4}
+    assert model.config.token_kinds == len(kinds) > 5
+    tokens_of = [set(tokens) for tokens, _ in states_of(SENTENCES)]
+    for row, (_, states) in enumerate(states_of(MIRRORED[:4])):
+        alike = np.array(
+            [
+                [
+                    (state - mean) @ kind / np.linalg.norm(state - mean) / np.linalg.norm(kind)
+                    + 0.02 * np.log(len(of_token[token]))
+                    for token, kind in kinds.items()
+                ]
+                for state in states
+            ]
+        )
+        shares = np.exp(20 * alike)
+        present = (shares / shares.sum(1, keepdims=True)).max(0)
+        present *= [np.log(31 / (1 + sum(token in each for each in tokens_of))) + 1 for token in kinds]
+        expected = np.sqrt(2) * present / np.linalg.norm(present)
+        np.testing.assert_allclose(features[row, -len(kinds) :], expected, atol=1e-4)
+
+
+def test_a_model_of_texts_alone_is_read_by_all_that_read_models(encoding_learner, tmp_path):
+    """A folder, an ONNX graph, and a language that is added later, which leaves stated others bitwise as they were."""
+    model, processor = encoding_learner
+    ridge.learn_unstated(model, processor, SENTENCES, cache_dir=str(tmp_path / "cache"))
+    texts, tags = [*MIRRORED[:3], "ein roter Hund", SENTENCES[0]], ["und", "sw", "de", "de", "en"]
+    expected = Embedder(model, processor).encode_text(texts, language=tags)
+    model.save_pretrained(tmp_path / "model")
+    processor.save_pretrained(tmp_path / "model")
+    loaded = Embedder.from_pretrained(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.encode_text(texts, language=tags), expected)
+    if find_spec("onnxruntime"):
+        export_onnx(tmp_path / "model", tmp_path / "onnx")
+        graph = Embedder.from_pretrained(tmp_path / "onnx", backend="onnx")
+        np.testing.assert_allclose(graph.encode_text(texts, language=tags), expected, atol=1e-5)
+    ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, cache_dir=str(tmp_path / "cache"))
+    found = Embedder(model, processor).encode_text(texts, language=tags)
+    rows = [1, 4]
+    np.testing.assert_array_equal(found[rows], expected[rows])
+    assert not np.allclose(found[2:4], expected[2:4])
