@@ -3,6 +3,7 @@ errors, and how rows get into its table."""
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..configuration.errors import BabelensError, FilterError, MissingExtraError, SaveError, SearchIndexError
 from ..configuration.files import atomic_file, remove_unfinished
@@ -149,15 +151,21 @@ def is_one_of(ids: Sequence[str]) -> str:
     return f"({ID} IN ({texts}))"
 
 
+# In a plan of LanceDB: a literal, and a column that is read as another type.
+_INFINITY, _ROUNDED = re.compile(r"Float\d\d\(-?inf\)"), re.compile(r"CAST\((\w+) AS Float\d\d\)")
+
+
 def checked_filter(table: Any, where: str) -> str:
     """A filter in parentheses, after LanceDB has read it.
 
     Raises:
-        FilterError: if it is not SQL, names an unknown column, or compares values of different types.
+        FilterError: if it is not SQL, names an unknown column, compares values of different types, or compares what
+            LanceDB would round: a number beyond those of a column with infinity, whole numbers with those of a column
+            of floating-point numbers.
     """
     sql = f"({where})"
     try:
-        table.search().where(sql).explain_plan()
+        plan = table.search().where(sql).explain_plan()
     except (RuntimeError, ValueError) as error:
         reason = str(error).partition(", /")[0].partition("SELECT 1 FROM")[0]  # without places in LanceDB's source
         known = str(error).partition("(sql parser error: ")[2].rstrip(")")
@@ -166,7 +174,25 @@ def checked_filter(table: Any, where: str) -> str:
             f"{where!r} is not a filter in SQL, such as `width > 500 AND license IN ('cc0', 'cc-by')`: "
             f"{reason}{known}{hint}"
         ) from error
+    written = where.lower()
+    if "inf" not in written and _INFINITY.search(plan):
+        raise FilterError(f"{where!r} has a number that is larger than the numbers of its column")
+    rounded = [name for name in _ROUNDED.findall(plan) if pa.types.is_integer(table.schema.field(name).type)]
+    if rounded and "cast" not in written:
+        raise FilterError(
+            f"{where!r} compares whole numbers ({rounded[0]}) with floating-point numbers, which would round them: "
+            f"write CAST({rounded[0]} AS DOUBLE) if that is what you want"
+        )
     return sql
+
+
+def _with_plain_zeros(rows: pa.Table) -> pa.Table:
+    """Rows whose columns have 0 for -0, which LanceDB holds for smaller where it compares two columns."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            wide = rows.column(place).cast(pa.float64())
+            rows = rows.set_column(place, field, pc.add(wide, 0.0).cast(field.type))
+    return rows
 
 
 @contextmanager
@@ -188,7 +214,7 @@ def rows_of(
                 if check is not None:
                     check(rows[ID].to_pylist())
                 column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-                yield from rows.append_column(EMBEDDING, column).cast(schema).to_batches()
+                yield from _with_plain_zeros(rows).append_column(EMBEDDING, column).cast(schema).to_batches()
         except BabelensError as error:
             failed.append(error)
             raise
