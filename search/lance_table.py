@@ -117,7 +117,7 @@ class IndexStat:
 
 TABLE = "vectors"
 MANIFEST, DATABASE = "index.json", "lance"
-_FORMAT = 3
+_FORMAT = 2
 
 
 def is_remote(address: str | Path) -> bool:
@@ -262,14 +262,15 @@ def check_index(folder: Path) -> None:
         SearchIndexError: when the folder has none, a damaged one, or one of another version.
     """
     try:
-        number = int(json.loads((folder / MANIFEST).read_text("utf-8"))["format"])
+        stated = json.loads((folder / MANIFEST).read_text("utf-8"))
+        number, engine = int(stated["format"]), stated["engine"]
     except FileNotFoundError:
         raise SearchIndexError(
             f"{folder} is not an index: it has no {MANIFEST}; `babelens index build` makes one"
         ) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SearchIndexError(f"{folder / MANIFEST} is damaged: {error!r}") from error
-    if number != _FORMAT:
+    if number > _FORMAT or engine != "lance":
         raise SearchIndexError(
             f"{folder} is an index of another version of babelens: build it anew by `babelens index build`, from the "
             "embeddings or the images that it was built from"
@@ -301,7 +302,7 @@ def new_index_folder(folder: Path) -> Iterator[None]:
             try:
                 yield
                 with atomic_file(folder / MANIFEST) as path:
-                    path.write_text(json.dumps({"format": _FORMAT}), encoding="utf-8")
+                    path.write_text(json.dumps({"format": _FORMAT, "engine": "lance"}), encoding="utf-8")
             except BaseException:
                 shutil.rmtree(folder / DATABASE, ignore_errors=True)
                 raise

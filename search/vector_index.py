@@ -126,7 +126,9 @@ class VectorIndex:
     def __init__(self, address: str | Path, table: Any) -> None:
         self.address, self._table = address, table
         facts = json.loads(table.schema.metadata[_FACTS])
-        self.engine, self.info = facts["engine"], EmbeddingsInfo(**facts["info"])
+        former = {"lance": "ivf-pq"}  # as earlier versions called it, or did not, when there was no other
+        engine = facts.get("engine", "lance")
+        self.engine, self.info = former.get(engine, engine), EmbeddingsInfo(**facts["info"])
         self.schema = pa.schema([field for field in table.schema if field.name != EMBEDDING])
 
     # ---- Changes ----

@@ -5,8 +5,10 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from full_disk import full_disk
 from index_vectors import source_of, unit
@@ -14,6 +16,7 @@ from index_vectors import source_of, unit
 from babelens.configuration.errors import SaveError, SearchIndexError
 from babelens.configuration.locks import locked_folder
 from babelens.search import build_index, open_index
+from babelens.search.lance_table import connect, rows_of
 
 VECTORS = unit(np.random.default_rng(0), 60)
 CHANGES = {
@@ -48,6 +51,7 @@ import os, signal, sys
 sys.path[:0] = {sys.path!r}
 from index_vectors import source_of, unit
 from babelens.search import build_index, open_index
+from babelens.search.lance_table import connect, rows_of
 import numpy as np
 from dataclasses import replace
 drawn = source_of(unit(np.random.default_rng(1), 20), 40)
@@ -118,16 +122,34 @@ def test_damage_is_named(damage, tmp_path):
         for each in folder.rglob("*.manifest"):
             each.write_bytes(struct.pack("<Q", 2**63 - 1) + each.read_bytes()[8:])
     else:
-        stated = {"no list": [], "no engine": {"format": 1}, "later": {"format": 9}}[damage]
+        stated = {"no list": [], "no engine": {"format": 1}, "later": {"format": 9, "engine": "lance"}}[damage]
         (folder / "index.json").write_text(json.dumps(stated))
     with pytest.raises(SearchIndexError, match=r"damaged|another version|LanceDB failed"):
         open_index(folder).search(VECTORS[:1])
 
 
-@pytest.mark.parametrize("stated", [{"format": 1, "engine": "exact"}, {"format": 2, "engine": "lance"}])
+@pytest.mark.parametrize("stated", [{"format": 1, "engine": "exact"}, {"format": 9, "engine": "lance"}])
 def test_indexes_of_other_versions_are_to_be_built_anew(stated, tmp_path):
     (tmp_path / "index.json").write_text(json.dumps(stated))
     with pytest.raises(SearchIndexError, match="another version of babelens: build it anew by `babelens index build`"):
         open_index(tmp_path)
     with pytest.raises(SaveError, match="has an index already"):
         build_index(tmp_path, source_of(VECTORS))
+
+
+def test_an_index_of_lancedb_of_an_earlier_version_opens(tmp_path):
+    """Whose own settings of searches are forgotten."""
+    parameters = {"neighbors": None, "ef_construction": None, "lists": 7, "sub_vectors": None}
+    parameters |= {"search": {"ef_search": None, "nprobe": 3, "refine": None, "exact": False}}
+    source = source_of(VECTORS)
+    stated = {"info": asdict(source.info), "parameters": parameters}
+    schema = source.schema.append(pa.field("embedding", pa.list_(pa.float16(), source.info.dimension)))
+    schema = schema.with_metadata({"babelens": json.dumps(stated)})
+    with rows_of(source, schema) as reader:
+        connect(tmp_path).create_table("vectors", reader, schema=schema)
+    manifest = {"format": 1, "engine": "lance", **stated, "rows": {}, "deleted": None, "graph": None, "change": 1}
+    (tmp_path / "index.json").write_text(json.dumps(manifest))
+    index = open_index(tmp_path)
+    assert index.engine == "ivf-pq"
+    assert index.search(VECTORS[5:6], 1)[0][0].id == "000005.jpg"
+    assert index.delete(["000005.jpg"]) == 1 and open_index(tmp_path).stat().vectors == 59
