@@ -20,7 +20,8 @@ from torch import Tensor
 from ..configuration.errors import CorpusError
 from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
-from ..modeling.modeling_ridge import RidgeModel, centered
+from ..modeling.modeling_ridge import RidgeModel
+from ..modeling.text_features import centered
 from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..configuration.identity import contents_digest, model_identity
 from ..data.emoji.benchmark import Pairs
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
-from ..modeling.modeling_ridge import RidgeModel, TokenKinds
+from ..modeling.modeling_ridge import RidgeModel
+from ..modeling.text_features import TokenKinds
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from .frozen_features import EncoderFeatures, frozen_tensor

@@ -15,7 +15,7 @@ from ..configuration.errors import MissingExtraError, SourceUnavailableError
 from ..configuration.identity import code_of
 from ..data.emoji.benchmark import EmojiNames, NameTranslations, load_emoji_names
 from ..modeling.modeling_dual_encoder import normalize
-from ..modeling.modeling_ridge import hashed_ngrams
+from ..modeling.text_features import hashed_ngrams
 from ..processing.processing_ridge import characters_of
 from ..trainers.frozen_features import frozen_tensor
 

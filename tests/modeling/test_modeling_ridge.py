@@ -13,7 +13,7 @@ from babelens.configuration.errors import InputError, ModelFolderError, UnknownL
 from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
-from babelens.modeling.modeling_ridge import hashed_ngrams, ngram_weights
+from babelens.modeling.text_features import hashed_ngrams, ngram_weights
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
 

@@ -22,7 +22,8 @@ from babelens.configuration.errors import ArgumentError, ModelKindError, Unknown
 from babelens.inference.embedder import Embedder
 from babelens.inference.sample_texts import TEXTS
 from babelens.modeling.modeling_dual_encoder import normalize
-from babelens.modeling.modeling_ridge import RidgeModel, hashed_ngrams
+from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.modeling.text_features import hashed_ngrams
 from babelens.processing.glossary import Glossary, words_of
 from babelens.processing.processing_ridge import RidgeProcessor, characters_of
 from babelens.serving.offline_page import _in_bytes, _packed, _ridge, export_offline, packed_glossary, word_vectors
