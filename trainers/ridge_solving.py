@@ -2,8 +2,9 @@
 
 Up to `DUAL` texts are solved by their similarities: the strength of the regression and the weight of the encoder are
 those with the least error where each text is left out in turn, which has a closed form and takes no text from the
-data. More texts are solved by normal equations, which are summed over chunks, so that the n-grams of all texts are
-never in memory at once; then a part of the texts is held out for the choice.
+data. Of more texts, a part is held out for the choice. As long as they are fewer than their features, they, too, are
+solved by their similarities; more by normal equations, which are summed over chunks, so that the n-grams of all texts
+are never in memory at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 DUAL = 2500
 CHUNK = 1024  # texts
@@ -62,7 +64,7 @@ def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: 
         targets ([n, rank]): what is to be predicted.
         further: further texts.
     """
-    solver = solve_by_similarities if len(targets) <= DUAL else solve_by_normal_equations
+    solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
     return solver(ngrams, encoded, targets, further)
 
 
@@ -124,7 +126,7 @@ def _similar(words: Tensor) -> Tensor:
     return torch.sparse.mm(words.to_sparse(), words.T.contiguous())
 
 
-def solve_by_normal_equations(
+def solve_by_held_out(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
     """As `solve`, for any number of texts."""
@@ -136,34 +138,67 @@ def solve_by_normal_equations(
     order = torch.from_numpy(in_random_order(len(targets)))
     tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
     unseen = features(tested)
-    parts = ((features(rows), targets[rows]) for rows in order[len(tested) :].split(CHUNK))
-    gram, cross = torch.zeros(unseen.shape[1], unseen.shape[1]), torch.zeros(unseen.shape[1], targets.shape[1])
-    for part, wanted in parts:
-        gram.addmm_(part.T, part)
-        cross.addmm_(part.T, wanted)
+    rows, width = ngrams(slice(0, 1)).shape[1], unseen.shape[1]
+    count = len(order) + (0 if further is None else len(further.targets))
+    equations = _Similarities(rows) if count < width else _NormalEquations(width, targets.shape[1])
+    for part in order[len(tested) :].split(CHUNK):
+        equations.add(features(part), targets[part])
     if further is not None:
-        rows = further.ngrams.shape[1]  # the first are those of n-grams
-        gram[:rows, :rows].addmm_(further.ngrams.T, further.ngrams)
-        cross[:rows].addmm_(further.ngrams.T, further.targets)
-
-    def solved(strength: float, gram: Tensor, cross: Tensor) -> Tensor:
-        ridge = gram.clone()
-        ridge.diagonal().add_(strength)
-        return torch.cholesky_solve(cross, torch.linalg.cholesky(ridge))
-
+        equations.add(pad(further.ngrams, (0, width - rows)), further.targets)
     best: tuple[float, float, Tensor] | None = None
     for strength in _STRENGTHS[1:]:
-        predicted = unseen @ solved(strength, gram, cross)
+        predicted = unseen @ equations.solved(strength)
         error = float((predicted - targets[tested]).square().mean())
         if best is not None and error > best[0]:
             break  # the error has one minimum
         best = error, strength, predicted
     assert best is not None
     _, strength, predicted = best
-    map_ = solved(strength, gram + unseen.T @ unseen, cross + unseen.T @ targets[tested])
-    rows = ngrams(slice(0, 1)).shape[1]
+    equations.add(unseen, targets[tested])
+    map_ = equations.solved(strength)
     encoder = None if encoded is None else weight**0.5 * map_[rows:]
     return Solution(map_[:rows], encoder, strength, weight, tested, predicted)
+
+
+class _NormalEquations:
+    """Sums of products over texts, of which there may be any number."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        self.gram, self.cross = torch.zeros(width, width), torch.zeros(width, rank)
+
+    def add(self, features: Tensor, targets: Tensor) -> None:
+        """Adds texts: their features [n, F] and targets [n, rank]."""
+        self.gram.addmm_(features.T, features)
+        self.cross.addmm_(features.T, targets)
+
+    def solved(self, strength: float) -> Tensor:
+        """The map [F, rank] of the texts that were added."""
+        ridge = self.gram.clone()
+        ridge.diagonal().add_(strength)
+        return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge))
+
+
+class _Similarities:
+    """The same map from fewer texts than they have features, by their products with each other."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows  # of n-grams, the first of the features
+        self.features: list[Tensor] = []
+        self.targets: list[Tensor] = []
+        self._similar: Tensor | None = None
+
+    def add(self, features: Tensor, targets: Tensor) -> None:
+        self.features.append(features)
+        self.targets.append(targets)
+        self._similar = None
+
+    def solved(self, strength: float) -> Tensor:
+        features = torch.cat(self.features)
+        if self._similar is None:
+            self._similar = _similar(features[:, : self.rows]) + features[:, self.rows :] @ features[:, self.rows :].T
+        ridge = self._similar.clone()
+        ridge.diagonal().add_(strength)
+        return features.T @ torch.cholesky_solve(torch.cat(self.targets), torch.linalg.cholesky(ridge))
 
 
 def solve_linear(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelens.trainers import ridge_solving
-from babelens.trainers.ridge_solving import Further, solve_by_normal_equations, solve_by_similarities
+from babelens.trainers.ridge_solving import Further, solve_by_held_out, solve_by_similarities
 
 
 def random_parts(count: int = 60, width: int = 24, rank: int = 5):
@@ -14,9 +14,9 @@ def random_parts(count: int = 60, width: int = 24, rank: int = 5):
     return ngrams, encoded, ngrams @ torch.randn(width, rank) + 0.3 * torch.randn(count, rank)
 
 
-def random_further(count: int = 20):
+def random_further(count: int = 20, width: int = 24):
     torch.manual_seed(1)
-    return Further(0.5 * torch.rand(count, 24), torch.randn(count, 5))
+    return Further(0.5 * torch.rand(count, width), torch.randn(count, 5))
 
 
 def features_of(rows: torch.Tensor):
@@ -47,11 +47,13 @@ def test_each_text_left_out_is_as_solving_without_it(further):
         torch.testing.assert_close(found.predicted[row].double(), left_out, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("further", [None, random_further()], ids=["alone", "with further texts"])
-def test_normal_equations_give_the_same_map(monkeypatch, further):
-    ngrams, encoded, targets = random_parts()
+@pytest.mark.parametrize("width", [24, 200], ids=["more texts than features", "fewer"])
+@pytest.mark.parametrize("with_further", [False, True], ids=["alone", "with further texts"])
+def test_a_choice_by_held_out_texts_gives_the_same_map(monkeypatch, width, with_further):
+    ngrams, encoded, targets = random_parts(width=width)
+    further = random_further(width=width) if with_further else None
     monkeypatch.setattr(ridge_solving, "CHUNK", 16)
-    found = solve_by_normal_equations(features_of(ngrams), features_of(encoded), targets, further)
+    found = solve_by_held_out(features_of(ngrams), features_of(encoded), targets, further)
     monkeypatch.setattr(ridge_solving, "_STRENGTHS", (found.strength,))
     monkeypatch.setattr(ridge_solving, "_ENCODER_WEIGHTS", (found.encoder_weight,))
     expected = solve_by_similarities(features_of(ngrams), features_of(encoded), targets, further)
