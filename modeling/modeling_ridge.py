@@ -258,7 +258,8 @@ class RidgeModel(MlaPreTrainedModel):
 
     def take_kinds(self, kinds: TokenKinds) -> None:
         """Looks at kinds of tokens from now on; the maps of the text encoder are forgotten."""
-        self.token_kinds, self.config.token_kinds = kinds, len(kinds.importance)
+        self.token_kinds = kinds.to(self.device)
+        self.config.token_kinds = len(kinds.importance)
         count, width, rank = self.maps.encoder_map.shape
         self.maps.encoder_map = self.maps.encoder_map.new_zeros(count, width + self.config.token_kinds, rank)
 

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
+_UNSTATED = 100_000  # native texts, of which a map of a few thousand unknowns needs no more
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 _WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
@@ -140,7 +141,7 @@ def learn_unstated(
     Args:
         model: a model with a text encoder, and without languages.
         processor: its processor, which reads texts in any language by this map afterwards.
-        texts: texts in the native language.
+        texts: texts in the native language. Of more than 100,000, some are taken.
         names: of each language that has some, names of things.
         batch_size, precision, cache_dir: as those of `learn`.
 
@@ -150,6 +151,9 @@ def learn_unstated(
     Raises:
         CorpusError: for fewer than ten different texts.
     """
+    if len(texts) > _UNSTATED:
+        logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
+        texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
     own = {UNDETERMINED: (list(texts), list(texts))}
     _check_counts(own)
     targets, position = native_targets(NativeTeacher(model, processor, batch_size), texts, cache_dir)

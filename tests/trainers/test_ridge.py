@@ -257,3 +257,8 @@ def test_a_model_of_texts_alone_is_read_by_all_that_read_models(encoding_learner
     rows = [1, 4]
     np.testing.assert_array_equal(found[rows], expected[rows])
     assert not np.allclose(found[2:4], expected[2:4])
+
+
+def test_of_many_texts_alone_some_are_taken(encoding_learner, tmp_path, monkeypatch):
+    monkeypatch.setattr(ridge, "_UNSTATED", 20)
+    assert ridge.learn_unstated(*encoding_learner, SENTENCES, cache_dir=str(tmp_path))["und"].pairs == 20
