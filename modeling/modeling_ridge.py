@@ -4,8 +4,8 @@ that a frozen dual encoder gives its translation.
 A text of an acquired language is its character n-grams, hashed into a fixed number of rows with tf-idf weights, and,
 where the model has a frozen multilingual text encoder, the encoder's pooled features, from which the mean of the
 language is taken. A model that learned from native texts alone also looks at the tokens of the encoder: a multilingual
-encoder puts a word near its translations, so which kinds of tokens a text has is much the same in all its languages,
-and is not blurred as a mean is. One linear map for each language leads from all this to the deviation of a text
+encoder puts a word near its translations, so a text has much the same kinds of tokens in all its languages, which a
+mean over its tokens does not show. One linear map for each language leads from all this to the deviation of a text
 embedding from the mean of all, in the directions in which embeddings vary most. A regression shrinks what it predicts
 towards the mean, the more so in another domain, until the mean decides which images are found; so each prediction is
 scaled to the deviation that embeddings have by themselves. `trainers/ridge.py` solves for the maps.

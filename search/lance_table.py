@@ -151,8 +151,10 @@ def is_one_of(ids: Sequence[str]) -> str:
     return f"({ID} IN ({texts}))"
 
 
-# In a plan of LanceDB: a literal, and a column that is read as another type.
+# In a plan of LanceDB: texts, an infinite number, and a column that is read as another type; in a filter, infinity.
+_TEXT = re.compile(r'Utf8\("[^"]*"\)')
 _INFINITY, _ROUNDED = re.compile(r"Float\d\d\(-?inf\)"), re.compile(r"CAST\((\w+) AS Float\d\d\)")
+_NAMED_INFINITY = re.compile(r"'[+-]?inf(inity)?'", re.IGNORECASE)
 
 
 def checked_filter(table: Any, where: str) -> str:
@@ -174,15 +176,17 @@ def checked_filter(table: Any, where: str) -> str:
             f"{where!r} is not a filter in SQL, such as `width > 500 AND license IN ('cc0', 'cc-by')`: "
             f"{reason}{known}{hint}"
         ) from error
-    written = where.lower()
-    if "inf" not in written and _INFINITY.search(plan):
+    plan = _TEXT.sub("", plan)
+    if _INFINITY.search(plan) and not _NAMED_INFINITY.search(where):
         raise FilterError(f"{where!r} has a number that is larger than the numbers of its column")
-    rounded = [name for name in _ROUNDED.findall(plan) if pa.types.is_integer(table.schema.field(name).type)]
-    if rounded and "cast" not in written:
-        raise FilterError(
-            f"{where!r} compares whole numbers ({rounded[0]}) with floating-point numbers, which would round them: "
-            f"write CAST({rounded[0]} AS DOUBLE) if that is what you want"
-        )
+    types = dict(zip(table.schema.names, table.schema.types, strict=True))
+    for name in _ROUNDED.findall(plan):
+        is_cast = re.search(rf"cast\s*\(\s*{name}\b|\b{name}\s*::", where, re.IGNORECASE)
+        if name in types and pa.types.is_integer(types[name]) and not is_cast:
+            raise FilterError(
+                f"{where!r} compares whole numbers ({name}) with floating-point numbers, which would round them: "
+                f"write CAST({name} AS DOUBLE) if that is what you want"
+            )
     return sql
 
 

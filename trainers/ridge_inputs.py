@@ -128,9 +128,10 @@ def _mean_states(reader: EncoderFeatures, texts: Sequence[str]) -> Tensor:
     known = torch.tensor(sorted({token for row in tokens for token in row}))
     sums: Tensor | None = None
     for _, read in tqdm(reader.batches(texts), "Kinds of tokens", leave=False, disable=None):
-        states = reader.encoder(**read, return_dict=True).last_hidden_state.float().cpu()  # [N, T, W]
-        is_token = read["attention_mask"].cpu().bool()
-        places = torch.searchsorted(known, read["input_ids"].cpu())
+        ids, mask = read["input_ids"], read["attention_mask"]
+        output = reader.encoder(input_ids=ids, attention_mask=mask, return_dict=True)
+        states, is_token = output.last_hidden_state.float().cpu(), mask.cpu().bool()  # [N, T, W], [N, T]
+        places = torch.searchsorted(known, ids.cpu())
         if sums is None:
             sums = torch.zeros(len(known), states.shape[-1] + 2)
         ones = torch.ones(int(is_token.sum()), 2)
