@@ -4,37 +4,30 @@ steps become ten times slower than they were.
 
 import copy
 import dataclasses
+import logging
 import math
 import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
-import torch
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, set_seed
 from transformers.trainer_utils import SaveStrategy
 
-from ..inference.embedder import Embedder
-from ..modeling.encoding import autocasting
-from ..modeling.modeling_mla_base import MlaPreTrainedModel
-from ..trainers.arguments import MlaTrainingArguments
-from ..trainers.frozen_features import HalfFrozenText
-from ..trainers.tower_features import TEXT
-from ..trainers.whole_checkpoints import fast_attention
+from ..trainers.base import BabelensTrainer
 from .base import RecipeRun
 from .recipe import Recipe, Stage
 from .training import CHECKPOINTS, StagedTraining
 
 # The arguments that count steps, all but the number of steps itself.
 _COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
-# Of the steps that are timed: the first ones wait for the processes that load data, and for memory.
-_UNTIMED, _FEWEST, _MOST, _SECONDS = 2, 4, 40, 10.0
+# Arguments of a training that is timed and then thrown away.
+QUIET = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+_MOST = 40  # steps that are timed at most
 _ROUND = 10
 # Steps are timed anew when the median of so many of them is so many times what was planned.
 _RECENT, _SLOW = 5, 10.0
@@ -124,14 +117,10 @@ def stage_times(run: RecipeRun) -> list[StageTime]:
 def _stage_time(
     training: StagedTraining, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin
 ) -> StageTime:
-    quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    timer = _Timer()
-    with tempfile.TemporaryDirectory() as folder:
-        changed = dataclasses.replace(stage, training=stage.training | quiet)
+    with tempfile.TemporaryDirectory() as folder, without_log():
+        changed = dataclasses.replace(stage, training=stage.training | QUIET)
         trainer = training.stage_trainer(changed, model, processor, output=Path(folder))
-        trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(timer)
-        trainer.train()
+        timer = timed_training(trainer)
         evaluations, evaluation = _evaluations(stage), 0.0
         if evaluations:
             start = time.perf_counter()
@@ -147,22 +136,59 @@ def _evaluations(stage: Stage) -> int:
     return stage.training["max_steps"] // stage.training["eval_steps"]
 
 
-class _Timer(TrainerCallback):
-    """Ends a training when enough of its steps have been timed."""
+class StepTimer(TrainerCallback):
+    """Ends a training when enough of its steps have been timed.
 
-    def __init__(self) -> None:
+    Args:
+        untimed: number of the first steps, which wait for the processes that load data, and for memory.
+        fewest, seconds: the steps that are timed at least, and how long they take at least.
+    """
+
+    def __init__(self, untimed: int = 2, fewest: int = 4, seconds: float = 10.0) -> None:
+        self.untimed, self.fewest, self.seconds = untimed, fewest, seconds
         self.ends: list[float] = []
+        self.trained_parameters = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.trained_parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.ends.append(time.perf_counter())
-        timed = self.ends[_UNTIMED - 1 :]
-        is_enough = len(timed) > _FEWEST and timed[-1] - timed[0] > _SECONDS
+        timed = self.ends[self.untimed - 1 :]
+        is_enough = len(timed) > self.fewest and timed[-1] - timed[0] > self.seconds
         control.should_training_stop = is_enough or len(timed) > _MOST
 
     @property
     def seconds_per_step(self) -> float:
-        timed = self.ends[_UNTIMED - 1 :]
+        """The mean of the steps that were timed."""
+        timed = self.ends[self.untimed - 1 :]
         return (timed[-1] - timed[0]) / (len(timed) - 1)
+
+
+@contextmanager
+def without_log() -> Iterator[None]:
+    """A context in which trainers log warnings alone."""
+    log = logging.getLogger(BabelensTrainer.__module__.rpartition(".")[0])
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def timed_training(trainer: BabelensTrainer, **timed: Any) -> StepTimer:
+    """Trains until enough steps are timed.
+
+    Args:
+        trainer: the trainer, whose arguments are `QUIET`.
+        timed: arguments of `StepTimer`.
+    """
+    timer = StepTimer(**timed)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(timer)
+    trainer.train()
+    return timer
 
 
 class Pace(TrainerCallback):
@@ -218,140 +244,3 @@ class Pace(TrainerCallback):
             state.max_steps = state.global_step
             control.should_training_stop = True
             control.should_save = args.save_strategy == SaveStrategy.STEPS
-
-
-# ---- How long a step of training on translations takes on this machine ----
-
-_FEW = 8  # texts of a first step, which tells how long a whole one takes
-_LONGEST_STEP = 5.0  # seconds; of a longer one, the time is estimated
-_MEASURED_STEPS = 2
-_MEASURED_TEXTS = 32  # of a frozen text encoder
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """The time that training on translations takes.
-
-    Args:
-        seconds: of a step.
-        is_measured: whether they are the mean of two whole steps. Where one would take more than five seconds, they
-            are estimated by a step of eight texts.
-        seconds_per_text: of computing what the frozen layers of a text encoder give for a text, before the first step;
-            0 if all of it is trained.
-    """
-
-    seconds: float
-    is_measured: bool
-    seconds_per_text: float = 0.0
-
-
-def step_time(
-    model: MlaPreTrainedModel,
-    processor: ProcessorMixin,
-    language: str,
-    texts: Sequence[str],
-    args: MlaTrainingArguments,
-) -> StepTime:
-    """Measures a step of training on translations into the native language, whose features are computed before.
-
-    Neither weights nor PyTorch's random numbers change.
-
-    Args:
-        model: a model that acquires languages.
-        processor: its processor.
-        language: the language of the texts.
-        texts: as many as there are; they are repeated.
-        args: batch size, precision and device.
-    """
-    model = model.to(args.device)
-    was_training = model.training
-    try:
-        with (
-            torch.random.fork_rng(),
-            fast_attention(model, args.device, args.chosen_precision.name),
-            _Steps(model.train(), processor, language, texts, args) as steps,
-        ):
-            steps.run(1)
-            estimate = steps.run(_FEW) * max(args.per_device_train_batch_size / _FEW, 1)
-            if estimate > _LONGEST_STEP:
-                return StepTime(estimate, False, steps.seconds_per_text)
-            measured = [steps.run(args.per_device_train_batch_size) for _ in range(_MEASURED_STEPS)]
-            return StepTime(sum(measured) / _MEASURED_STEPS, True, steps.seconds_per_text)
-    finally:
-        model.train(was_training)
-
-
-class _Steps:
-    """Steps on texts, on the features of a frozen text encoder, or on the states below its trained layers. What is
-    computed once is measured beforehand."""
-
-    def __init__(
-        self,
-        model: Any,
-        processor: ProcessorMixin,
-        language: str,
-        texts: Sequence[str],
-        args: MlaTrainingArguments,
-    ) -> None:
-        self.model, self.processor, self.language, self.texts, self.args = model, processor, language, texts, args
-        self.weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        # The optimizer changes copies, so that the model stays as it is.
-        self.copies = [torch.nn.Parameter(weight.detach().clone()) for weight in self.weights]
-        self.optimizer = torch.optim.AdamW(self.copies)
-        self.features: torch.Tensor | None = None
-        self.seconds_per_text = 0.0
-        self._until_end = ExitStack()
-        if args.cache_frozen_features and TEXT in getattr(model, "frozen_towers", ()):
-            self._compute_features()
-        elif args.cache_frozen_features:
-            self._compute_states()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._until_end.close()
-
-    def _compute_features(self) -> None:
-        some = [self.texts[index % len(self.texts)] for index in range(_MEASURED_TEXTS)]
-        embedder = Embedder(self.model.tower_features, self.processor, batch_size=self.args.per_device_eval_batch_size)
-        began = time.perf_counter()
-        with self._autocast():
-            features = embedder.encode_text(some, language=self.language, normalize=False)
-        self.seconds_per_text = (time.perf_counter() - began) / len(some)
-        self.features = torch.from_numpy(features).to(self.model.device)
-
-    def _compute_states(self) -> None:
-        folder = self._until_end.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
-        half_frozen = HalfFrozenText.of(self.model, self.processor, self.args, cache_dir=folder)
-        if half_frozen is None:
-            return
-        some = dict.fromkeys(self.texts[: max(self.args.per_device_train_batch_size, _FEW)])
-        half_frozen.add(some)
-        began = time.perf_counter()
-        half_frozen.compute()
-        self.seconds_per_text = (time.perf_counter() - began) / len(some)
-        half_frozen.start(is_sharded=False)
-        self._until_end.callback(half_frozen.stop)
-
-    def _autocast(self) -> torch.autocast:
-        return autocasting(self.model.device, self.args.chosen_precision.name)
-
-    def run(self, count: int) -> float:
-        """The seconds of a step on `count` texts."""
-        chosen = [index % len(self.texts) for index in range(count)]
-        began = time.perf_counter()
-        if self.features is None:
-            batch = [self.texts[index] for index in chosen]
-            inputs = self.processor(text=batch, language=self.language, return_tensors="pt").to(self.model.device)
-        else:
-            inputs = {"text_features": self.features[[index % len(self.features) for index in chosen]]}
-        native = torch.zeros(count, self.model.config.projection_dim, device=self.model.device)
-        with self._autocast():
-            loss = self.model(**inputs, paired_text_features=native, return_loss=True, return_logits=False).loss
-        loss.backward()
-        for copied, weight in zip(self.copies, self.weights, strict=True):
-            copied.grad, weight.grad = weight.grad, None
-        self.optimizer.step()
-        loss.item()  # waits for an accelerator
-        return time.perf_counter() - began

@@ -20,7 +20,6 @@ from babelens.workflows.acquiring import Acquisition
 from babelens.workflows.acquisition_choices import WayCosts
 from babelens.workflows.acquisition_costs import costs
 from babelens.workflows.student_acquisition import StudentAcquisition
-from babelens.workflows.time_budget import step_time
 
 ENGLISH = ["a red square", "a blue dot"]
 
@@ -241,15 +240,14 @@ def test_training_fits_into_its_minutes(folder, tmp_path):
 
 
 def test_measuring_leaves_weights_gradients_and_random_numbers(folder):
-    acquisition = StudentAcquisition(
-        str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
-    )
+    given = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder)
+    training = {"per_device_train_batch_size": 4}
+    acquisition = StudentAcquisition(*given, text_encoder=str(folder / "bert"), training=training)
     acquisition.load()
     model = acquisition.model
     before, random = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    args = acquisition.arguments("text_text", per_device_train_batch_size=4)
-    time = step_time(model, acquisition.processor, "de", ["ein Punkt"], args)
-    assert time.seconds > 0 and time.is_measured and time.seconds_per_text == 0
+    cost = costs(acquisition)
+    assert cost.seconds_per_step > 0 and cost.seconds_once > 0  # of native texts
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -266,6 +264,19 @@ def test_measuring_takes_loras_adapters_away(folder):
     assert list(acquisition.model.state_dict()) == names
 
 
+class _Counting:
+    """A hook that counts the texts that a model reads, in its copies too."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __call__(self, module, args, output):
+        self.calls.append(len(output[0]))
+
+
 def test_a_frozen_encoder_reads_each_text_once(folder):
     acquisition = StudentAcquisition(
         str(folder / "clip"),
@@ -277,17 +288,14 @@ def test_a_frozen_encoder_reads_each_text_once(folder):
     )
     acquisition.load()
     calls = []
-    acquisition.model.text_model.register_forward_hook(lambda *_: calls.append(1))
-    args = acquisition.arguments("text_text", per_device_train_batch_size=4)
-    time = step_time(acquisition.model, acquisition.processor, "de", ["ein Punkt"], args)
-    assert len(calls) == 32 / args.per_device_eval_batch_size  # before the steps
-    assert time.seconds_per_text > 0
+    acquisition.model.text_model.register_forward_hook(_Counting(calls))
     cost = costs(acquisition)
+    assert sum(calls) in (len(acquisition.pairs), 2 * len(acquisition.pairs))  # before the steps, of a whole batch too
     assert cost.seconds_once > 0 and cost.minutes * 60 > cost.steps * cost.seconds_per_step
 
 
 def test_long_steps_are_estimated(folder, monkeypatch):
-    monkeypatch.setattr("babelens.workflows.time_budget._LONGEST_STEP", 0.0)
+    monkeypatch.setattr("babelens.workflows.acquisition_costs._LONGEST_STEP", 0.0)
     acquisition = StudentAcquisition(
         str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
     )
