@@ -1,6 +1,7 @@
 from .batching.added_translations import add_translations as add_translations
 from .batching.mixture import TaskData as TaskData
 from .batching.retrieval_sets import RetrievalSet as RetrievalSet, retrieval_set as retrieval_set
+from .batching.text_filter import TextFilter as TextFilter
 from .batching.views import (
     image_text_pairs as image_text_pairs,
     translation_pairs as translation_pairs,

@@ -20,6 +20,7 @@ from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import LanguageTagError, RecipeError
 from ..configuration.languages import normalize_language, normalize_languages
+from ..data.batching.text_filter import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import weakly_aligned_emoji
@@ -60,6 +61,9 @@ class DataSource:
             mapping with one for each language in `to`. With `everywhere: true`, images that have captions in a
             language get translations into it as well. A list of such mappings translates from several languages. A
             stream is translated while it is read; translations are kept on disk, and made once.
+        text_filter: rules for alt texts (`TextFilter`), such as `{min_words: 3, max_words: 100, max_characters: 1000,
+            max_images: 10}`, which are the values of keys that are not given: captions that break one are left out,
+            before any is translated.
         translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
             word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
@@ -75,6 +79,7 @@ class DataSource:
     license: str = "unknown"
     attribution: str = ""
     translate: dict[str, Any] | list[dict[str, Any]] | None = None
+    text_filter: TextFilter | None = None
     translations: str | None = None
 
     def __post_init__(self) -> None:
@@ -158,7 +163,8 @@ class DataSource:
             is_needed = parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty
             if is_needed and name not in self.options:
                 raise RecipeError(f"options.{name}: {self.source} needs it")
-        return self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
+        corpus = self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
+        return corpus if self.text_filter is None else self.text_filter.apply(corpus)
 
 
 def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:

@@ -43,9 +43,9 @@ def check_recipe(run: RunParts) -> None:
         if run.recipe.task_name is None:
             _check_source(run, key, source)
             continue
-        for name in ("translate", "translations"):
+        for name in ("translate", "translations", "text_filter"):
             if getattr(source, name) is not None:
-                raise RecipeError(f"{key}.{name}: the data of {run.recipe.task_name} are not translated; leave it out")
+                raise RecipeError(f"{key}.{name}: the texts of {run.recipe.task_name} stay as they are; leave it out")
     _check_report(run)
     _check_licenses(run)
 
@@ -148,6 +148,9 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
+    paired = task in {*run.data.paired_tasks, *run.data.translation_tasks}
+    if source.text_filter is not None and paired:
+        raise RecipeError(f"{key}.text_filter: {task} pairs texts with each other; leave it out")
     if source.translations is not None:
         tasks = [name for name in run.recipe.train if name in run.data.translation_tasks]
         if key == "validation":

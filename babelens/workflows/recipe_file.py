@@ -18,7 +18,7 @@ import yaml
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
-from ..configuration.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
+from ..configuration.errors import CorpusError, RecipeError, did_you_mean, nearest_first, wrong_encoding
 from ..configuration.presets import merged
 
 RECIPES = Path(str(files("babelens.recipes")))
@@ -230,7 +230,7 @@ def build(cls: type, content: Any, where: str = "") -> Any:
     values = {key: value_of(fields[key].type, value, f"{place}{key}") for key, value in content.items()}
     try:
         return cls(**values)
-    except RecipeError as error:
+    except (CorpusError, RecipeError) as error:
         raise RecipeError(f"{where}: {error}" if where else str(error)) from error
 
 

@@ -15,7 +15,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
 from ..corpus.captions import Caption
-from ..corpus.corpus import AnyDataset, captions_of, describe, languages_of, with_captions
+from ..corpus.corpus import AnyDataset, batch_with_captions, captions_of, describe, languages_of, with_captions
 from .views import Languages, translation_pairs, undecoded
 
 _Key = tuple[str, str]  # language, text
@@ -112,6 +112,4 @@ def _with_translations(row: list[Caption], known: _Known) -> list[Caption]:
 def _of_batch(batch: dict[str, list[Any]], *, known: _Known, wanted: Collection[str] | None) -> dict[str, list[Any]]:
     """A batch of a stream: without the rows that have no caption in the languages."""
     captions = [_in_languages(row, wanted) for row in batch["captions"]]
-    kept = [row for row, of_row in enumerate(captions) if of_row]
-    batch = {**batch, "captions": [_with_translations(of_row, known) for of_row in captions]}
-    return {name: [cells[row] for row in kept] for name, cells in batch.items()}
+    return batch_with_captions(batch, [_with_translations(of_row, known) for of_row in captions])

@@ -185,6 +185,12 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
     return whole.select_columns(corpus.column_names)
 
 
+def batch_with_captions(batch: dict[str, list[Any]], captions: list[list[Caption]]) -> dict[str, list[Any]]:
+    """A batch of a stream with other captions, without the rows that have none."""
+    kept = [row for row, texts in enumerate(captions) if texts]
+    return {name: [cells[row] for row in kept] for name, cells in {**batch, "captions": captions}.items()}
+
+
 def languages_of(corpus: Dataset) -> dict[str, int]:
     """Language -> number of its captions, the most frequent language first."""
     tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))

@@ -84,6 +84,7 @@ def test_a_stream_of_captions(content, tmp_path):
             {"train__text_text__translations": "text_text"},
             "text_text pairs texts with each other by their order",
         ),
+        ({"train__text_text__text_filter": {}}, "train.text_text.text_filter: text_text pairs texts with each other"),
         ({"validation__translations": "text_text"}, "validation.translations: it is for data that are trained on"),
         (
             {"train__image_text__translate": {"model": "m", "from": "en", "to": ["cs"]}},

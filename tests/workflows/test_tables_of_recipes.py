@@ -7,6 +7,7 @@ import pytest
 from babelens.configuration.presets import load_preset
 from babelens.workflows.data import flattened
 from babelens.workflows.loading import load_recipe
+from babelens.workflows.recipe_file import RECIPES
 
 # Recipe -> the row that it is compared with, and the keys in which both may differ.
 ROWS = {
@@ -91,6 +92,39 @@ ROWS = {
         "etcl/finetune-multi30k",
         {*(f"train.image_text.{name}" for name in ("source", "options", "languages")), "training.max_steps"},
     ),
+    "mla/cma": (
+        "mla/mkd",
+        {
+            *(f"model.overrides.{name}" for name in ("strategy", "acquirer_size")),
+            "stages",
+            "train.image_text.languages",
+        },
+    ),
+    "smalr/mscoco": (
+        "smalr/smalr",
+        {
+            *(f"train.{task}.{name}" for task in ("text_text", "image_text") for name in ("source", "translate")),
+            *("validation.source", "validation.translate.to", "words.max_text_length"),
+        },
+    ),
+    "photos/mural-published": (
+        "photos/mural",
+        {
+            *(f"model.overrides.{name}" for name in ("shared_text_head", "text_hidden_size", "text_layer_norm")),
+            *("model.overrides.text_text_margin", "model.overrides.text_text_temperature"),
+            *("train.image_text.translations", "training.task_weights.text_text"),
+        },
+    ),
+    **{f"emoji/etcl/{name}": ("emoji/etcl/mural", {"stages", "train.triplet"}) for name in ("etcl", "6lang")},
+    **{f"emoji/etcl/plus-{tag}": ("emoji/etcl/6lang", {"stages"}) for tag in ("cs", "de", "ja")},
+}
+# The tables on the emoji benchmark compare the same.
+SMALL = {"rc3/base": "emoji/rc3/pretrain", "mla/cc300k": "emoji/mla/mla"}
+NAMES = {str(file.relative_to(RECIPES).with_suffix("")) for file in RECIPES.rglob("*.yaml")}
+ROWS |= {
+    f"emoji/{name}": (SMALL.get(other, f"emoji/{other}"), keys)
+    for name, (other, keys) in ROWS.items()
+    if f"emoji/{name}" in NAMES and not name.startswith("etcl/")
 }
 
 
