@@ -94,6 +94,7 @@ class Board:
     languages: list[str]
     minutes: float
     output: Path
+    settings: tuple[str, ...] = ()
 
     @cached_property
     def corpus(self) -> Dataset:
@@ -126,7 +127,7 @@ class Board:
                 table.writerows(self.rows[row] for row in known)
         data = ["--texts", str(sentences)] if way.texts_alone else ["--translations", str(sentences)]
         data += [] if way.texts_alone else ["--language", ",".join(languages)]
-        budget = [f"--minutes={self.minutes}", *_set(f"training.seed={seed}")] if way.trains else []
+        budget = [f"--minutes={self.minutes}", *_set(f"training.seed={seed}", *self.settings)] if way.trains else []
         encoder = ["--text-encoder", self.text_encoder] if way.reads_encoder else []
         command = ["acquire", "--base", self.base, *data, *encoder, *way.settings, *budget, "--output", str(folder)]
         began = time.perf_counter()
@@ -208,6 +209,9 @@ def main(
     sizes: Annotated[str, typer.Option(help="Numbers of sentences.")] = "100,1000",
     seeds: Annotated[int, typer.Option(help="Runs of each way and size, with other sentences each.")] = 5,
     minutes: Annotated[float, typer.Option(help="Of each training.")] = 5.0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Keys of each training's recipe, such as `steps=500`.")
+    ] = None,
     ways: Annotated[str, typer.Option(help="Which ways, the first of which the others are compared with.")] = ",".join(
         WAYS
     ),
@@ -215,10 +219,11 @@ def main(
     """Print a table of each size."""
     with translations.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    board = Board(base, text_encoder, rows, photos, languages.split(","), minutes, output)
+    board = Board(base, text_encoder, rows, photos, languages.split(","), minutes, output, tuple(settings or ()))
     for size in map(int, sizes.split(",")):
         found = {way: [board.run(way, size, seed) for seed in range(seeds)] for way in ways.split(",")}
-        print(f"\n{size:,} sentences, {languages}, {seeds} seeds, {minutes:g} minutes of training\n")
+        trained = ", ".join(settings or [f"{minutes:g} minutes of training"])
+        print(f"\n{size:,} sentences, {languages}, {seeds} seeds, {trained}\n")
         print("\n".join(_table(found)))
 
 

@@ -28,7 +28,6 @@ ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encod
 RECIPE = "recipe.yaml"
 # The choices of the machine at hand, which a recipe does not have.
 OF_MACHINE = ("output", "trust_remote_code")
-_PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 
 
 @dataclass(frozen=True)
@@ -205,10 +204,6 @@ class AcquisitionChoices:
         return self.training.get("seed", 42)  # transformers' default
 
     @property
-    def batch_size(self) -> int:
-        return self.training.get("per_device_train_batch_size", MlaTrainingArguments.per_device_train_batch_size)
-
-    @property
     def pooling(self) -> TextPooling:
         """How the texts of the text encoder are pooled: as chosen, or as its folder states, or else by the mean, which
         says most of a text where no state was trained for that; the first state of a plain encoder says little."""
@@ -241,10 +236,6 @@ class AcquisitionChoices:
         return ", ".join(
             f"{name}={value if isinstance(value, int) else str(value)!r}" for name, value in values.items()
         )
-
-    def transfer_steps(self, pairs: int) -> int:
-        """The steps of native language transfer on so many pairs."""
-        return self.steps or min(max(_PASSES * pairs // self.batch_size, _FEWEST_STEPS), _PAPER_STEPS)
 
     def settings(self) -> dict[str, Any]:
         """The choices on which the trained weights depend, by name; those of the trainer as `training.<name>`."""

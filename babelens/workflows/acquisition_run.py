@@ -30,6 +30,7 @@ from .data import RECORD, RunRecord, corpus_digest
 from .training import CHECKPOINTS, train_from_newest_checkpoint
 
 _LEAST_HELD_OUT, _HELD_OUT = 100, 1000  # translations
+_PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 # The settings with which a resumed run goes on when they have changed: its weights are in the checkpoint.
 _MAY_CHANGE = ("base", "steps", "exposure_steps", *(f"training.{f.name}" for f in fields(MlaTrainingArguments)))
 _OTHERS = 5000  # native texts beside those of held-out translations, among which these are to be found
@@ -105,6 +106,14 @@ class AcquisitionRun(AcquisitionChoices):
         order = np.random.default_rng(0).permutation(len(self.pairs))
         return self.pairs.select(np.sort(order[held_out:])), self.pairs.select(np.sort(order[:held_out]))
 
+    @cached_property
+    def batch_size(self) -> int:
+        """As chosen; by default as the trainer has it, or smaller where a language has fewer translations."""
+        counts = languages_of(self.split[0])
+        fewest = min((counts[each] for each in self.languages if each in counts), default=0)
+        chosen: int | None = self.training.get("per_device_train_batch_size")
+        return chosen or max(min(MlaTrainingArguments.per_device_train_batch_size, fewest), 1)
+
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Pairs to show before training, (text, native text), which tell a reader whether the columns are swapped."""
         view = translation_pairs(self.pairs, [(language, self.model.config.native_language)])
@@ -115,9 +124,8 @@ class AcquisitionRun(AcquisitionChoices):
     def planned_steps(self) -> int:
         """The steps of training on translations, of which there are as many as rows with each language."""
         pairs = [(language, self.model.config.native_language) for language in self.languages]
-        return self.transfer_steps(
-            sum(len(np.unique(translation_pairs(self.split[0], [pair]).rows)) for pair in pairs)
-        )
+        texts = sum(len(np.unique(translation_pairs(self.split[0], [pair]).rows)) for pair in pairs)
+        return self.steps or min(max(_PASSES * texts // self.batch_size, _FEWEST_STEPS), _PAPER_STEPS)
 
     def fit_into_minutes(self, cost: WayCosts, *, resume: bool = False) -> None:
         """Takes no more steps than fit into the minutes, unless their number was chosen.
@@ -199,6 +207,7 @@ class AcquisitionRun(AcquisitionChoices):
     def arguments(self, task: str, **own: Any) -> MlaTrainingArguments:
         """The arguments of the trainer of a task; `own` are those that differ from what was chosen."""
         defaults: dict[str, Any] = {"save_total_limit": 1, "report_to": "none", "logging_steps": 50}
+        defaults["per_device_train_batch_size"] = self.batch_size
         given = defaults | self.training | own | {"languages": self.languages}
         return made_arguments(
             MlaTrainingArguments, given, "training", output_dir=str(self.output / CHECKPOINTS / task)

@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 from babelens import Embedder
 from babelens.configuration.errors import ModelKindError, RecipeError, UntrustedCodeError
 from babelens.evaluation.retrieval import translation_retrieval
+from babelens.trainers.arguments import MlaTrainingArguments
 from babelens.workflows.acquiring import Acquisition
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
@@ -91,6 +92,16 @@ def test_every_dual_encoder_acquires_a_language(brought, tmp_path_factory, model
     assert_same(model, features(base, "en"))
     assert_same(features(folder / "de", "en", "de"), model)
     models[folder / "de" / "model"] = model["de"]
+
+
+def test_the_translations_of_few_are_one_batch(brought, tmp_path):
+    saved(KINDS["clip"](), tmp_path / "clip")
+    own = german(brought, tmp_path / "clip", tmp_path / "own", training={"seed": 1})
+    chosen = german(brought, tmp_path / "clip", tmp_path / "chosen")
+    for run, size in ((own, 72), (chosen, 32)):
+        run.load()
+        assert len(run.split[0]) == 72 < MlaTrainingArguments.per_device_train_batch_size
+        assert run.arguments("text_text").per_device_train_batch_size == size
 
 
 def test_the_models_load_without_the_package(models, run_without_babelens, tmp_path):
