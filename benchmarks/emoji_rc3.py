@@ -4,10 +4,11 @@ seeds, fine-tuned in English on three tasks, a table.
     babelens train emoji/rc3/backbone --output runs/backbone
     python benchmarks/emoji_rc3.py --backbone runs/backbone --output runs/rc3
 
-Pre-training is in seven languages, fine-tuning on each task in English alone. As in table 4, the ablations and the full
-pre-training they are compared with are fine-tuned on regions; the last two rows are the full pre-training, fine-tuned on
-patches and on both, as in tables 1 and 2. Runs lie in `pretrain/` and in a folder for each task; one that was broken off
-goes on from its last checkpoint. Seeds come one after the other, so that there is a table of all rows after the first.
+Pre-training is in seven languages, fine-tuning on each task in English alone. As in table 4, the ablations and the
+full pre-training they are compared with are fine-tuned on regions; the last two rows are the full pre-training,
+fine-tuned on patches and on both, as in tables 1 and 2. Runs lie in `pretrain/` and in a folder for each task; one
+that was broken off goes on from its last checkpoint. Seeds come one after the other, so that there is a table of all
+rows after the first.
 """
 
 import json
@@ -40,9 +41,9 @@ TASKS: dict[str, tuple[str, dict[str, Score]]] = {
     "vqa": ("visual-question-answering.json", {"questions": accuracy}),
     "itr": ("image-text-retrieval.json", {"R@1": recall_at(1), "R@10": recall_at(10)}),
 }
-# Row -> what it is, its pre-training, what it is fine-tuned and tested with, and the paper's figures (table 4, for patches
-# and both tables 1 and 2): accuracy on XVNLI and xGQA and recall at 1 of retrieval, in English / the mean of the other
-# languages (fr; de, id, zh; de, ja, zh).
+# Row -> what it is, its pre-training, what it is fine-tuned and tested with, and the paper's figures (table 4, for
+# patches and both tables 1 and 2): accuracy on XVNLI and xGQA and recall at 1 of retrieval, in English / the mean of
+# the other languages (fr; de, id, zh; de, ja, zh).
 PAPER = ("paper: XVNLI", "paper: xGQA", "paper: ITR R@1")
 ROWS = {
     "full": ("full", "pretrain", "regions", ("77.9 / 71.7", "54.1 / 35.2", "41.1 / 33.9")),

@@ -27,7 +27,7 @@ from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.workflows.loading import load_recipe
 
-EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast", "patches", "regions", "both")
+EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast")
 
 
 @pytest.fixture(scope="module")
@@ -196,20 +196,13 @@ def test_regions_are_as_wide_as_what_the_backbone_sees():
 def test_the_rows_of_the_benchmark_differ_in_one_thing(name):
     recipe, pretrain = (load_recipe(f"emoji/rc3/{row}") for row in (name, "pretrain"))
     assert (recipe.train, recipe.validation) == (pretrain.train, pretrain.validation)
-    assert recipe.regions == (None if name == "patches" else pretrain.regions)
+    assert (recipe.regions, recipe.training) == (pretrain.regions, pretrain.training)
     expected = {
         "no-kl": {"relevance_weight": 0.0},
         "no-rxvtcl": {"rxvtcl_weight": 0.0},
         "no-contrast": {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0},
-        "patches": {"visual": "patches"},
-        "regions": {"visual": "regions"},
     }
     assert recipe.model.overrides == pretrain.model.overrides | expected.get(name, {})
-    training = {
-        "both": {"strict_visual": "both", "weak_visual": "both"},
-        "patches": {"augmented_regions": 0},  # there are none
-    }
-    assert recipe.training == pretrain.training | training.get(name, {})
     load_preset(recipe.model.preset, **recipe.model.overrides)  # which refuses unknown keys
 
 
