@@ -183,14 +183,11 @@ def text_embeddings(
 
 
 def gallery_page(title: str, rows: "Sequence[GalleryRow | TextsRow]", data: str) -> "Callable[[Path], None]":
-    """Writes a gallery to a file, with the owners of the images of an option --data; fetches the fonts that its texts
-    need."""
-    from ..inference.fonts import fetch_fonts
+    """Writes a gallery to a file, with the owners of the images of an option --data."""
     from ..model_cards.facts import emoji_sources
     from ..reports.page import write_gallery_page
     from ..workflows.recipe import EMOJI
 
-    fetch_fonts(row.language for row in rows)
     sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
     credits = [f"{each.attribution} {each.license}" for each in sources]
     return lambda file: write_gallery_page(file, title, rows, credits)

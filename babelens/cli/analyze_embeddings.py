@@ -137,7 +137,7 @@ def neighbors(
 
     `babelens analyze neighbors runs/mural --data photos --query "ein Hund" --language de --output dog.html`
 
-    The gallery is one HTML page. The fonts that the scripts of the captions need are fetched when they are first used.
+    The gallery is one HTML page.
     """
     tags = tags_of(languages)
     if (query is None) == (image_id is None):

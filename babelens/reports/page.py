@@ -3,7 +3,6 @@
 `page.html.jinja` is the page, `charts.html.jinja` draws its charts as SVG, `style.css.jinja` is its style.
 """
 
-import base64
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from PIL import Image
 from .. import __version__
 from ..configuration.files import atomic_file
 from ..evaluation.found_images import Gallery, gallery_of, webp_of
-from ..inference.fonts import CREDIT, fetch_fonts, web_fonts
 from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
@@ -151,7 +149,7 @@ def write_gallery_page(
 def write_sheet(
     file: str | Path, title: str, images: Sequence[Image.Image], labels: Sequence[tuple[str, str]]
 ) -> None:
-    """Writes images, each with a line below, as a page of its own. The fonts that the lines need are fetched.
+    """Writes images, each with a line below, as a page of its own.
 
     Args:
         file: the file to write.
@@ -162,10 +160,8 @@ def write_sheet(
     Raises:
         SaveError: if the file cannot be written.
     """
-    fetch_fonts(language for text, language in labels if not text.isascii())
     shown = [(webp_of(image, _SIDE), *label) for image, label in zip(images, labels, strict=True)]
-    fonts = _fonts(labels)
-    _write("sheet.html.jinja", file, title, images=shown, side=_SIDE, fonts=fonts, font_credit=CREDIT)
+    _write("sheet.html.jinja", file, title, images=shown, side=_SIDE)
 
 
 def _write(template: str, file: str | Path, title: str, **given: Any) -> None:
@@ -175,7 +171,7 @@ def _write(template: str, file: str | Path, title: str, **given: Any) -> None:
 
 
 def _shown(galleries: Mapping[str, Gallery]) -> dict[str, Any]:
-    """What the template of galleries needs: the rows of each by their headings, and the fonts of their texts."""
+    """What the template of galleries needs: the rows of each by their headings."""
     shown = []
     for name, gallery in galleries.items():
         sections: dict[str, list[Mapping[str, Any]]] = {}
@@ -184,24 +180,7 @@ def _shown(galleries: Mapping[str, Gallery]) -> dict[str, Any]:
             heading = row["heading"] or heading
             sections.setdefault(heading, []).append(row)
         shown.append({"name": name, "sections": sections, "texts": gallery.texts, "credits": gallery.credits})
-    found = galleries.values()
-    texts = [(row["query"], row["language"]) for gallery in found for row in gallery.rows]
-    texts += [(text, row["language"]) for gallery in found for row in gallery.texts for text in row["texts"]]
-    return {"galleries": shown, "fonts": _fonts(texts), "font_credit": CREDIT}
-
-
-def _fonts(texts: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """The fonts of texts with their languages, as style sheets name them. Of fonts that overlap, the one for the
-    longer tag, such as `zh-Hant`, comes later, and wins."""
-    known = [(text, language) for text, language in texts if is_language(language)]
-    fonts = sorted(web_fonts(known), key=lambda font: max(map(len, font.languages)))
-    return [
-        {
-            "languages": font.languages,
-            "files": [(base64.b64encode(data).decode("ascii"), codes) for data, codes in font.files],
-        }
-        for font in fonts
-    ]
+    return {"galleries": shown}
 
 
 def _environment() -> jinja2.Environment:

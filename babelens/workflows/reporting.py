@@ -24,7 +24,6 @@ from ..evaluation.found_images import gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
-from ..inference.fonts import fetch_fonts
 from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, without_paths
@@ -161,7 +160,6 @@ class Reporting:
         )
         report = benchmark.report()
         write_evaluation(self.output, EMOJI, report, benchmark.ranks(), benchmark.gallery_rows(), benchmark.credits())
-        fetch_fonts(tag for tags in benchmark.groups.values() for tag in tags)  # the report embeds the fonts
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 

@@ -88,7 +88,7 @@ def test_letters_join(shown, report, language):
     the letters alone. English letters are not."""
     shown.open(report)
     if not has_font(shown, language):
-        pytest.skip(f"neither the system nor the package cache has a font for {language}")
+        pytest.skip(f"the system has no font for {language}")
     joined, apart, _ = shown.run(WIDTHS.replace("LANGUAGE", language))
     assert abs(joined - apart) > 0.05 * joined
     joined, apart, _ = shown.run(WIDTHS.replace("LANGUAGE", "sw"))
