@@ -242,17 +242,28 @@ def _code_problems(folder: Path, where: str, settings: dict[str, Any], needs: tu
             problems.append(f"{path.name} is missing, which {where} names")
             continue
         try:
-            defined = _classes_in(path.read_text(encoding="utf-8"))
-        except (SyntaxError, ValueError) as error:
-            problems.append(f"{path.name} is no Python: {error}")
-            continue
-        if class_name not in defined:
-            problems.append(f"{path.name} does not define {class_name}, which {where} names")
-        try:
-            get_relative_import_files(path)
-        except FileNotFoundError as error:
-            problems.append(f"{Path(error.filename).name} is missing, which {path.name} needs")
+            if class_name not in _classes_of(path):
+                problems.append(f"{path.name} does not define {class_name}, which {where} names")
+        except PublishError as error:
+            problems.append(str(error))
     return problems
+
+
+def _classes_of(path: Path) -> frozenset[str]:
+    """The classes that a file of code offers: its own, and those of the files that it imports.
+
+    Raises:
+        PublishError: if one of them is missing, or is no Python.
+    """
+    file, classes = path, frozenset[str]()
+    try:
+        for file in [path, *map(Path, get_relative_import_files(path))]:
+            classes |= _classes_in(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise PublishError(f"{Path(error.filename).name} is missing, which {path.name} needs") from error
+    except (SyntaxError, ValueError) as error:
+        raise PublishError(f"{file.name} is no Python: {error}") from error
+    return classes
 
 
 @lru_cache(maxsize=8)  # a folder's settings name the same file a dozen times, and parsing it takes a tenth of a second

@@ -4,9 +4,10 @@ With `trust_remote_code=True`, transformers loads such a folder where this packa
 is installed, its own classes are used, and no flag is needed.
 
 `save_pretrained` writes the module of the class, and every module of the same package that it needs, into one file of
-the folder, `babelens_code.py`: one after another, without the imports between them. They may therefore not define a
+the folder, `babelens_modules.py`: one after another, without the imports between them. They may therefore not define a
 name twice, nor import different things under one name. A file that is there already keeps its modules, because a model
-and its processor are saved one after the other.
+and its processor are saved one after the other. The JSON files name classes of `babelens_code.py`, which imports them
+from there in one line: transformers parses the file that they name at every look-up, four times in a load.
 
 A module needs those that it imports relatively, and those that it names in `SHIPS_WITH`: a string of import lines that
 never run (`modeling_rc3` has one). These are modules whose classes a user may load from the folder too, and which the
@@ -40,9 +41,14 @@ from .errors import PublishError, UntrustedCodeError
 
 _SECTION = "# ==== {} ===="
 _SECTIONS = re.compile(r"^# ==== ([\w.]+) ====$", re.MULTILINE)
-_REPEATED = {"logger", "__all__", "SHIPS_WITH"}  # names that every module may define
+_DROPPED = {"__all__", "SHIPS_WITH"}  # what modules say of themselves, and the file does not say
+_REPEATED = {"logger", *_DROPPED}  # names that every module may define
 _ABOUT = '''"""Modules of {package}, one after another: all that this folder needs of it."""
 '''
+_LOOKED_UP = (
+    '"""Where this folder\'s JSON files look classes up: short, because it is parsed at every look-up."""\n\n'
+    "from .{modules} import *\n"
+)
 # A line that transformers takes for a relative import when it collects a repository's files: it reads lines of text,
 # and finds them in strings too.
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
@@ -69,6 +75,11 @@ class HubCodeMixin(PushToHubMixin):
     """
 
     auto_classes: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = None) -> None:
+        """Does nothing, where transformers would note that the class comes from a folder, and at the next saving name
+        the file that it is defined in; `save_pretrained` exports the code without that."""
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """Saves as transformers does, and exports the code; with `is_main_process=False` it exports none.
@@ -149,10 +160,12 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
         )
         return {}
     modules = _needed_modules([module])
-    file = Path(folder, f"{_file_of(module)}.py")
-    source = _source(module) if _is_saved(module) else _in_one_file(modules, file)
+    file, named = (Path(folder, f"{name}.py") for name in (_file_of(module), _named_file_of(module)))
+    source = _source(module) if _is_saved(module) else _in_one_file(modules, file, named)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")
+    if named != file:
+        named.write_text(_LOOKED_UP.format(modules=file.stem), encoding="utf-8")
     return _auto_map(cls, modules)
 
 
@@ -166,7 +179,7 @@ def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
     entries: dict[str, str] = {}
     for offering in offered:
         for auto_class in vars(offering).get("auto_classes", ()):
-            entries.setdefault(auto_class, f"{_file_of(sys.modules[offering.__module__])}.{offering.__name__}")
+            entries.setdefault(auto_class, f"{_named_file_of(sys.modules[offering.__module__])}.{offering.__name__}")
     return entries
 
 
@@ -181,7 +194,7 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
         for pipeline in vars(shipped).values():
             task, auto_class = vars(pipeline).get("hub_task", ("", "")) if isinstance(pipeline, type) else ("", "")
             if auto_class in vars(cls)["auto_classes"] and pipeline.__module__ == shipped.__name__:
-                impl = f"{_file_of(shipped)}.{pipeline.__name__}"
+                impl = f"{_named_file_of(shipped)}.{pipeline.__name__}"
                 offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
     return offered
 
@@ -202,7 +215,14 @@ def _is_saved(module: ModuleType) -> bool:
 def _file_of(module: ModuleType) -> str:
     """Returns the name, without its ending, of the file that a module is saved in."""
     package, name = module.__name__.partition(".")[0], module.__name__.rpartition(".")[2]
-    return name if _is_saved(module) else f"{package}_code"
+    return name if _is_saved(module) else f"{package}_modules"
+
+
+def _named_file_of(module: ModuleType) -> str:
+    """Returns the name, without its ending, of the file that JSON files name for the classes of a module: that of its
+    modules, for one that was loaded from a folder of 1.0, which had no other."""
+    name = _file_of(module)
+    return f"{name.removesuffix('_modules')}_code" if name.endswith("_modules") else name
 
 
 def _needed_modules(modules: Iterable[ModuleType]) -> list[ModuleType]:
@@ -253,10 +273,10 @@ def _ships_with(module: ModuleType) -> list[ast.ImportFrom]:
     return [node for node in statements if isinstance(node, ast.ImportFrom)]
 
 
-def _in_one_file(modules: Sequence[ModuleType], file: Path) -> str:
-    """Returns the sources of modules, and of those that the file has already, as one source."""
+def _in_one_file(modules: Sequence[ModuleType], *files: Path) -> str:
+    """Returns the sources of modules, and of those that the files have already, as one source."""
     package = modules[0].__name__.partition(".")[0]
-    members = [*modules, *_needed_modules(_sections(file, package))]
+    members = [*modules, *_needed_modules(each for file in files for each in _sections(file, package))]
     return _ABOUT.format(package=package) + _joined(tuple(sorted({each.__name__ for each in members})))
 
 
@@ -290,14 +310,14 @@ def _in_order(members: dict[str, ModuleType]) -> list[str]:
 
 
 def _without_imports(module: ModuleType) -> str:
-    """Returns the source of `module` without its relative imports, and without `SHIPS_WITH`."""
+    """Returns the source of `module` without its relative imports, `SHIPS_WITH` and `__all__`."""
     source = _source(module)
     lines = source.splitlines(keepends=True)
     dropped: list[ast.stmt] = list(_own_imports(module))
     dropped += [
         node
         for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SHIPS_WITH"
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in _DROPPED
     ]
     # From the last, so that the numbers of the lines before it stay the same.
     for node in sorted(dropped, key=lambda each: each.lineno, reverse=True):
@@ -455,7 +475,7 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKi
     Path(folder).mkdir(parents=True, exist_ok=True)
     package = __name__.partition(".")[0]
     is_own = type(model).__module__.partition(".")[0] == package
-    module = _file_of(sys.modules[__name__]) if is_own else f"{package}.processing.sentence_modules"
+    module = _named_file_of(sys.modules[__name__]) if is_own else f"{package}.processing.sentence_modules"
     _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
     prompts = {tag: tag for tag in prompt_languages(model.config)}
     settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}

@@ -63,9 +63,9 @@ MODULES = {
 
 
 def modules_in(folder):
-    """The modules in the one file of code that a folder has."""
-    (file,) = folder.iterdir()
-    assert file.name == "babelens_code.py"
+    """The modules in the file of code that a folder has, beside the short one that its JSON files name."""
+    named, file = sorted(folder.iterdir())
+    assert (named.name, file.name) == ("babelens_code.py", "babelens_modules.py")
     return {name.rpartition(".")[2] for name in _SECTIONS.findall(file.read_text(encoding="utf-8"))}
 
 

@@ -63,8 +63,8 @@ LOAD = "modeling/modeling_toy"
 def exported(toy, folder):
     """Exports `toy.Model`; returns the name of the file, and the modules in it in their order."""
     export_code(toy.Model, folder)
-    (file,) = folder.glob("*.py")
-    return file.stem, [name.rpartition(".")[2] for name in _SECTIONS.findall(file.read_text())]
+    named, file = sorted(folder.glob("*.py"))
+    return named.stem, [name.rpartition(".")[2] for name in _SECTIONS.findall(file.read_text())]
 
 
 def test_exactly_the_needed_modules_travel_and_work_alone(package, tmp_path):
@@ -81,10 +81,25 @@ def test_exported_code_exports_itself_unchanged(package, tmp_path):
     toy = package(TOY, LOAD)
     first, second = tmp_path / f"flat{os.urandom(4).hex()}", tmp_path / "second"
     auto_map = export_code(toy.Model, first)
-    (file,) = first.iterdir()
-    assert export_code(load_flat(first, file.stem).Model, second) == auto_map
-    assert [path.name for path in second.iterdir()] == [file.name]
-    assert (second / file.name).read_bytes() == file.read_bytes()
+    files = {path.name: path.read_bytes() for path in first.iterdir()}
+    assert export_code(load_flat(first, min(files).removesuffix(".py")).Model, second) == auto_map
+    assert {path.name: path.read_bytes() for path in second.iterdir()} == files
+
+
+def test_a_folder_of_one_file_stays_one_and_one_that_is_added_to_gets_both(package, tmp_path):
+    """As 1.0 saved them: the file that JSON files name held the modules."""
+    toy = package(TOY, LOAD)
+    auto_map = export_code(toy.Model, tmp_path / "new")
+    named, modules = sorted((tmp_path / "new").iterdir())
+    old = tmp_path / f"flat{os.urandom(4).hex()}"
+    old.mkdir()
+    (old / named.name).write_bytes(modules.read_bytes())
+    assert export_code(load_flat(old, named.stem).Model, tmp_path / "again") == auto_map
+    assert [path.name for path in (tmp_path / "again").iterdir()] == [named.name]
+    config = sys.modules[toy.Config.__module__]
+    export_code(config.Config, old)
+    assert (old / modules.name).read_bytes() == modules.read_bytes()
+    assert (old / named.name).read_bytes() == named.read_bytes()
 
 
 def test_what_is_saved_later_joins_the_file(package, tmp_path):
@@ -101,7 +116,7 @@ def test_what_is_saved_later_joins_the_file(package, tmp_path):
     for name, order in {"a": (toy.Model, processing.Processor), "b": (processing.Processor, toy.Model)}.items():
         for cls in order:
             export_code(cls, tmp_path / name)
-    (first,), (second,) = ((tmp_path / name).iterdir() for name in "ab")
+    (_, first), (_, second) = (sorted((tmp_path / name).iterdir()) for name in "ab")
     assert first.read_bytes() == second.read_bytes()
     assert len(_SECTIONS.findall(first.read_text())) == 5
 
@@ -111,9 +126,9 @@ def test_modules_that_ship_with_another_are_not_imported(package, tmp_path):
     model = "\n\nclass Model:\n    auto_classes = ('AutoModel',)\n"
     toy = package({"modeling/modeling_toy": declaration + model, "modeling/late_toy": TOY["modeling/late_toy"]}, LOAD)
     assert f"{toy.__package__}.late_toy" not in sys.modules
-    name, modules = exported(toy, tmp_path / "folder")
+    _, modules = exported(toy, tmp_path / "folder")
     assert sorted(modules) == ["late_toy", "modeling_toy"]
-    assert "SHIPS_WITH" not in (tmp_path / "folder" / f"{name}.py").read_text()
+    assert "SHIPS_WITH" not in "".join(path.read_text() for path in (tmp_path / "folder").iterdir())
 
 
 def test_auto_map_offers_every_head_and_prefers_the_saved_class(package, tmp_path):

@@ -73,6 +73,9 @@ def test_without_the_package_to_the_same_bits_and_saved_again(published, run_wit
 
     names = {path.name for path in published.iterdir()}
     assert {path.name for path in (tmp_path / "again").iterdir()} == names
+    for name in ("config.json", "processor_config.json"):
+        first, second = (json.loads((folder / name).read_text()) for folder in (published, tmp_path / "again"))
+        assert second["auto_map"] == first["auto_map"], name
     code = [name for name in names if name.endswith(".py")]
     assert filecmp.cmpfiles(published, tmp_path / "again", [*code, "model.safetensors"], shallow=False)[1:] == ([], [])
 
@@ -145,7 +148,7 @@ def test_a_processor_is_the_same_after_it_was_saved(published, tmp_path):
 
 def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
     make_mural()[0].config.save_pretrained(tmp_path)
-    code = (tmp_path / "babelens_code.py").read_text()
+    code = (tmp_path / "babelens_modules.py").read_text()
     assert "class MuralConfig(" in code and "class MuralModel(" not in code
     assert set(json.loads((tmp_path / "config.json").read_text())["auto_map"]) == {"AutoConfig"}
 

@@ -257,7 +257,7 @@ def test_the_code_of_a_folder_needs_to_be_trusted(folders):
 
 def test_a_folder_of_an_earlier_version_gets_the_files(folders, tmp_path):
     folder = shutil.copytree(folders("mla"), tmp_path / "old")
-    for name in ("modules.json", "config_sentence_transformers.json", "babelens_code.py"):
+    for name in ("modules.json", "config_sentence_transformers.json", "babelens_code.py", "babelens_modules.py"):
         (folder / name).unlink()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     AutoModel.from_pretrained(folder).export_code(folder)

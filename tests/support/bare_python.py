@@ -23,19 +23,6 @@ assert importlib.util.find_spec("babelens") is None
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoProcessor, AutoTokenizer, pipeline
 from transformers import BertModel, CLIPModel, PreTrainedTokenizerFast, ResNetModel
-from transformers import dynamic_module_utils
-
-
-def get_imports(filename, parse=dynamic_module_utils.get_imports, known={}):
-    with open(filename, encoding="utf-8") as file:
-        content = file.read()
-    if content not in known:
-        known[content] = parse(filename)
-    return known[content]
-
-
-# transformers parses a folder's code at each of its classes that it looks up, which is dozens of times in a program.
-dynamic_module_utils.get_imports = get_imports
 """
 _REFUSE = "import importlib.util\nassert importlib.util.find_spec('babelens') is None\n"
 
