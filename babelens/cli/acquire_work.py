@@ -22,9 +22,8 @@ from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
 from ..workflows.acquiring import Acquisition
 from ..workflows.acquisition_choices import Way, WayCosts
-from ..workflows.acquisition_costs import costs
 from ..workflows.acquisition_recipe import acquisition
-from ..workflows.acquisition_run import AcquisitionRun
+from ..workflows.acquisition_run import AcquisitionRun, costs
 from ..workflows.ridge_acquisition import RidgeAcquisition
 from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try_beside
 from ..workflows.training import CHECKPOINTS

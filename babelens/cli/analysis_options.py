@@ -122,7 +122,7 @@ def load_images(
     """The captioned images of an option --data; `options` are those of --option."""
     from ..data.emoji.benchmark import load_emoji
     from ..workflows.recipe import EMOJI
-    from .sources import read_source
+    from .inputs import read_source
 
     if data == EMOJI:
         return load_emoji([EMOJI_VENDOR], split, languages or _benchmark_languages())
@@ -134,7 +134,7 @@ def load_texts(
 ) -> "datasets.Dataset":
     """As `load_images`; also a file of translations."""
     from ..data.corpus.tables import TRANSLATION_FILES
-    from .sources import read_source
+    from .inputs import read_source
 
     if Path(data).suffix in TRANSLATION_FILES:
         return read_source(data, options, translations=True, split=split)
@@ -174,7 +174,7 @@ def text_embeddings(
         loading: arguments of `Embedder.from_pretrained`.
     """
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     embedder = load_embedder(model, **loading)
     corpus = load_texts(data, split, languages, options)

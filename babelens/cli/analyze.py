@@ -7,8 +7,7 @@ import typer
 from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError
 from ..configuration.languages import normalize_language, normalize_languages
 from .analysis_options import Captions, Figure, Limit, default_languages, load_images, show_analysis
-from .analyze_embeddings import captions, languages, neighbors
-from .analyze_images import labels, retrieval
+from .analyze_embeddings import captions, labels, languages, neighbors, retrieval
 from .analyze_results import agreement, data, forgetting
 from .options import AsJson, BatchSize, Languages, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
 from .starting import begin_work
@@ -69,7 +68,7 @@ def distances(
     from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures.recall import draw_distance_ratios
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     names = {"MODEL": model, "--baseline": baseline}
     are_rc3 = [_is_rc3(name) for name in names.values()]
@@ -132,7 +131,7 @@ def _joint(
     from ..evaluation.analysis.distances import joint_representations
     from ..inference.embedder import default_device
     from ..registry import METHODS
-    from .models import load_region_finder
+    from .inputs import load_region_finder
 
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:

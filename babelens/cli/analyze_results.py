@@ -57,7 +57,7 @@ def agreement(
     from ..evaluation.analysis.data_recall import language_agreement
     from ..evaluation.analysis.figures.recall import draw_agreement
     from ..evaluation.retrieval import evaluate_retrieval
-    from .models import load_retrieval_embedder
+    from .inputs import load_retrieval_embedder
 
     image_ids: Sequence[str] | None = None
     if data is None:
@@ -166,7 +166,7 @@ def forgetting(
     from ..evaluation.analysis.data_recall import forgetting
     from ..evaluation.analysis.figures.recall import draw_forgetting
     from ..workflows.run_results import read_rows
-    from .models import evaluated
+    from .inputs import evaluated
 
     rows: Mapping[str, Sequence[RunResults]]
     if data is None:

@@ -94,8 +94,7 @@ def compare(
     begin_work()
 
     from ..data.corpus.corpus import languages_of
-    from .models import evaluated
-    from .sources import read_source
+    from .inputs import evaluated, read_source
 
     if file := next((run for run in runs if Path(run).is_file()), None):
         raise typer.BadParameter(f"{file} is a file: with --data, RUNS are models", param_hint="RUNS")

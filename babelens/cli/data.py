@@ -112,14 +112,14 @@ def data(
     else:
         from ..data.corpus.parquet_files import save_captions
         from ..data.corpus.sampling import evenly_spread
-        from .sources import read_captions
+        from .inputs import read_captions
 
         corpus, skipped = read_captions(
             source, options, language=language, split=split, skip_bad_images=skip_bad_images
         )
         if translate and targets:
             from ..inference.translated_captions import translated_captions
-            from .models import load_translator
+            from .inputs import load_translator
 
             translator = load_translator(translate, None, trust_remote_code=False, option="--translate")
             pair: dict[str, Any] = {"source": source_language, "targets": split_tags(targets)}

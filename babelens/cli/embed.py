@@ -144,7 +144,7 @@ def embed(
     from ..inference.streaming.job import EmbeddingJob
 
     begin_work()
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": not whole_jpegs, "truncate_dim": truncate_dim}
     loading["trust_remote_code"] = trust_remote_code
@@ -269,7 +269,7 @@ def embed_shards(
     from ..inference.streaming.cluster import embed_on_ray
     from ..inference.streaming.job import parse_columns
     from ..inference.streaming.worker import distributed_state, embed_source
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     language = None if job.language is None else normalize_language(job.language)
     named = parse_columns(split_tags(columns or ""))

@@ -136,8 +136,7 @@ def captions(
     from ..evaluation.retrieval import evaluate_retrieval
     from ..evaluation.translation_baseline import evaluate_translate_test
     from ..workflows.run_results import CONSISTENCY as CONSISTENT, RECALLS, TRANSLATE_TEST
-    from .models import load_reranker, load_retrieval_embedder, load_translator
-    from .sources import read_source
+    from .inputs import load_reranker, load_retrieval_embedder, load_translator, read_source
     from .tables import print_consistency, print_recalls, print_translate_test, show_results
 
     code: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}

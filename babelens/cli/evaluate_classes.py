@@ -111,7 +111,7 @@ def classes(
         neighbor_accuracy,
     )
     from ..workflows.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
-    from .models import load_retrieval_embedder
+    from .inputs import load_retrieval_embedder
     from .tables import show_results
 
     embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)

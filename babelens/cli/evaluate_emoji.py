@@ -78,7 +78,7 @@ def emoji(
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
     from ..workflows.run_results import CONSISTENCY as CONSISTENT
-    from .models import load_reranker, load_retrieval_embedder
+    from .inputs import load_reranker, load_retrieval_embedder
     from .tables import print_consistency, print_emoji_report, show_results
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}

@@ -86,7 +86,7 @@ def mteb(
     from ..evaluation.mteb_runs import eval_result_entries, evaluate_mteb, model_index, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
     from ..workflows.reporting import EVALUATION
-    from .models import load_retrieval_embedder
+    from .inputs import load_retrieval_embedder
     from .tables import show_results
 
     if card:

@@ -65,7 +65,7 @@ def texts(
     from ..data.readers.bitext_files import is_bitext
     from ..evaluation.query_ranks import of_captions
     from ..evaluation.texts import evaluate_bitext, evaluate_similarity
-    from .models import load_retrieval_embedder
+    from .inputs import load_retrieval_embedder
     from .tables import show_results
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}

@@ -180,7 +180,7 @@ def export(
     from ..evaluation.retrieval import evaluate_retrieval
     from ..inference.embedder import Embedder
     from ..inference.onnx.export import export_onnx
-    from .sources import read_source
+    from .inputs import read_source
 
     precisions = [each.value for each in precision or [Precision.fp32]]
     corpus = (

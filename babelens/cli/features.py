@@ -61,7 +61,7 @@ def features(
     begin_work()
 
     from ..inference.backbones import TenCropFeatures, write_features
-    from .sources import read_captions
+    from .inputs import read_captions
 
     try:
         extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, resize=resize, crop=crop)

@@ -245,7 +245,7 @@ def search(
     from ..search.lance_table import SearchSettings
     from ..search.queries import search_index
     from ..search.vector_index import open_index
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     opened, images = open_index(index), image or []
     embedder = load_embedder(model, hint="--model", draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
@@ -342,7 +342,7 @@ def _source(
     from ..configuration.identity import index_identity
     from ..inference.embedding_shards import EmbeddingsInfo
     from ..search.sources import embeddings_source, images_source
-    from .models import load_embedder
+    from .inputs import load_embedder
 
     embedder = load_embedder(model, hint="--model", **loading) if model else None
     if images and model and embedder:

@@ -19,7 +19,6 @@ from .. import __version__
 from ..configuration.errors import BabelensError
 from .acquire import acquire
 from .analyze import analyze
-from .benchmarks import benchmarks
 from .compare import compare
 from .convert import convert
 from .data import data
@@ -27,6 +26,7 @@ from .demo import demo
 from .embed import embed
 from .errors import one_sentence_errors
 from .evaluate import evaluate
+from .evaluate_benchmark import benchmarks
 from .export import export
 from .features import features
 from .index import index

@@ -81,7 +81,7 @@ def search(
     from ..inference.image_index import ImageIndex, image_cache
     from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
-    from .models import load_cross_encoder, load_embedder
+    from .inputs import load_cross_encoder, load_embedder
 
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)

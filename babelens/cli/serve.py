@@ -62,7 +62,7 @@ def serve(
         from ..inference.image_index import image_cache
         from ..serving.server import serve as serve_until_stopped
         from ..serving.service import ImageService
-        from .models import load_embedder
+        from .inputs import load_embedder
 
         console = plain_console(stderr=True)
         console.print(f"Loading {model} …", highlight=False)

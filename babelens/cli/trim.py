@@ -86,7 +86,7 @@ def trim(
     begin_work()
 
     from ..workflows.trimming import gather_texts, trim as trim_model
-    from .sources import read_source
+    from .inputs import read_source
 
     sources: dict[str, Any] = {"captions": captions or (), "translations": translations or ()}
     for kind in sources:

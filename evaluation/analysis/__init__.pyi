@@ -30,12 +30,6 @@ from .figures.recall import (
     draw_forgetting as draw_forgetting,
 )
 from .figures.style import save_figure as save_figure
-from .neighbors import (
-    Neighbor as Neighbor,
-    Neighbors as Neighbors,
-    nearest_neighbors as nearest_neighbors,
-    neighbor_rows as neighbor_rows,
-)
 from .numbers import as_json as as_json
 from .parallel import (
     LanguageMap as LanguageMap,
@@ -48,7 +42,11 @@ from .parallel import (
 from .side_by_side import (
     ComparedQuery as ComparedQuery,
     Found as Found,
+    Neighbor as Neighbor,
+    Neighbors as Neighbors,
     SideBySide as SideBySide,
+    nearest_neighbors as nearest_neighbors,
+    neighbor_rows as neighbor_rows,
     side_by_side as side_by_side,
     side_by_side_rows as side_by_side_rows,
     with_consistency as with_consistency,

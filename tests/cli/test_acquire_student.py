@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoProcessor
 from babelens import Embedder, MlaStudentModel, RidgeModel
 from babelens.workflows.acquiring import Acquisition
 from babelens.workflows.acquisition_choices import WayCosts
-from babelens.workflows.acquisition_costs import costs
+from babelens.workflows.acquisition_run import costs
 from babelens.workflows.student_acquisition import StudentAcquisition
 
 ENGLISH = ["a red square", "a blue dot"]
@@ -295,7 +295,7 @@ def test_a_frozen_encoder_reads_each_text_once(folder):
 
 
 def test_long_steps_are_estimated(folder, monkeypatch):
-    monkeypatch.setattr("babelens.workflows.acquisition_costs._LONGEST_STEP", 0.0)
+    monkeypatch.setattr("babelens.workflows.acquisition_run._LONGEST_STEP", 0.0)
     acquisition = StudentAcquisition(
         str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
     )

@@ -164,6 +164,6 @@ def test_errors_of_a_command_name_its_options(monkeypatch, error, tmp_path):
     def refuse(*arguments, **options):
         raise error("choose a split, as in split='train'")
 
-    monkeypatch.setattr("babelens.cli.models.load_retrieval_embedder", refuse)
+    monkeypatch.setattr("babelens.cli.inputs.load_retrieval_embedder", refuse)
     found = CliRunner().invoke(app, ["evaluate", "captions", "m", "--data", str(tmp_path)], env={"COLUMNS": "300"})
     assert "--split train" in f"{found.output} {found.exception}"

@@ -9,8 +9,8 @@ from transformers import BertConfig
 
 from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.masked_language import MaskedLanguageModel, train_masked_language
 from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.workflows.mla import MaskedLanguageModel, train_masked_language
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
