@@ -59,10 +59,11 @@ def test_the_example_runs(guide, photos):
             exec(compile(code, f"{guide}.md", "exec"), names)
 
 
-@pytest.mark.parametrize("name", pages("results"))
-def test_benchmarks_exist(name):
-    for script in re.findall(r"python (benchmarks/\w+\.py)", pages("results")[name]):
-        assert (CHECKOUT / script).is_file()
+@pytest.mark.parametrize("folder", ["results", "how-to", "methods"])
+def test_benchmarks_exist(folder):
+    for text in pages(folder).values():
+        for script in re.findall(r"python (benchmarks/\w+\.py)", text):
+            assert (CHECKOUT / script).is_file()
 
 
 @pytest.mark.parametrize("guide", TEXTS)
