@@ -29,7 +29,8 @@ def results_table(*headings: str, title: str | None = None, names: int = 1) -> "
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    # Ten columns fit 80 characters, with 100.0 in each.
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", collapse_padding=True)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place < names else "right")
     return table
