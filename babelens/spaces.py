@@ -3,7 +3,6 @@
 https://huggingface.co/docs/hub/spaces-config-reference
 """
 
-import importlib.metadata
 import json
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,6 +11,7 @@ import jinja2
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from peft.utils import CONFIG_NAME
 
+from . import __version__
 from .configuration.errors import PublishError
 from .configuration.pretrained import load_config
 from .publishing import Published, committed, files_to_publish, upload_errors_explained
@@ -51,7 +51,7 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     written = {
         "README.md": environment.get_template("space.md.jinja").render(facts),
         "app.py": environment.get_template("space_app.py.jinja").render(facts),
-        "requirements.txt": f"babelens>={importlib.metadata.version('babelens')}\n",
+        "requirements.txt": f"babelens>={__version__}\n",
     }
     images = {source: (folder / source).read_bytes() for source, *_ in examples}
     return {path: text.encode() for path, text in written.items()} | images

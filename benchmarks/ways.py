@@ -33,7 +33,8 @@ from babelens import Embedder
 from babelens.data import languages_of, load_captions
 from babelens.evaluation.comparison import Difference, image_contributions, paired_bootstrap, spread
 from babelens.evaluation.query_ranks import QueryRanks
-from babelens.evaluation.retrieval import evaluate_retrieval, translation_retrieval
+from babelens.evaluation.ranking import embedding_ranks
+from babelens.evaluation.retrieval import evaluate_retrieval
 
 HELD_OUT, NATIVE, RESULT, METRIC = 200, "en", "result.json", "t2i_r10"
 
@@ -142,12 +143,12 @@ class Board:
         self._evaluate(Embedder.from_pretrained(model), languages, found)
 
     def _evaluate(self, embedder: Embedder, languages: list[str], found: dict[str, Any]) -> None:
-        natives = [row[NATIVE] for row in self.rows]
+        natives = list(dict.fromkeys(row[NATIVE] for row in self.rows))
+        gallery, tested = embedder.encode_text(natives, language=NATIVE), self.rows[-HELD_OUT:]
+        right = [[natives.index(row[NATIVE])] for row in tested]
         for language in languages:
-            tested = self.rows[-HELD_OUT:]
-            sides = [row[language] for row in tested], [row[NATIVE] for row in tested]
-            recalls = translation_retrieval(embedder, *sides, languages=(language, NATIVE), others=natives)
-            found["texts"][language] = recalls["r1"]
+            queries = embedder.encode_text([row[language] for row in tested], language=language)
+            found["texts"][language] = embedding_ranks(gallery, queries, right).recalls()["t2i_r1"]
         captioned = [each for each in languages if each in languages_of(self.corpus)]
         ranks: dict[str, QueryRanks] = {}
         scores = evaluate_retrieval(embedder, self.corpus, captioned, ranks=ranks) if captioned else {}

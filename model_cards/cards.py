@@ -53,7 +53,11 @@ def requirements(folder: str | Path) -> list[str]:
                 imported.add((node.module or "").partition(".")[0])
     distributions = importlib.metadata.packages_distributions()
     needed = {name for module in imported - sys.stdlib_module_names for name in distributions.get(module, [module])}
-    asked_for = {_normalized(line): line for line in importlib.metadata.requires("babelens") or [] if ";" not in line}
+    try:
+        declared = importlib.metadata.requires("babelens") or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout on the path that is not installed
+        declared = []
+    asked_for = {_normalized(line): line for line in declared if ";" not in line}
     return sorted(asked_for.get(_normalized(name), name) for name in needed)
 
 

@@ -219,9 +219,16 @@ def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any
         seconds=summary["train_runtime"],
         loss=summary["train_loss"],
         hardware=_describe_hardware(args.world_size),
-        versions=", ".join(f"{name} {importlib.metadata.version(name)}" for name in _REPORTED_VERSIONS),
+        versions=", ".join(f"{name} {_version(name)}" for name in _REPORTED_VERSIONS),
         precision=str(getattr(args, "chosen_precision", "")),  # which babelens' own arguments have
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # babelens, in a checkout on the path
+        return "not installed"
 
 
 def _changed_arguments(args: TrainingArguments) -> dict[str, Any]:
