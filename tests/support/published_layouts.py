@@ -159,29 +159,6 @@ def write_opus(folder: str, languages: Iterable[str]) -> None:
             archive.writestr("README", "OPUS")
 
 
-def write_features() -> None:
-    """What `babelens features` makes of Multi30K and of MSCOCO: the splits of one folder."""
-    rng = np.random.default_rng(0)
-    people = {"multi30k": {"en": 5, "de": 5, "fr": 1, "cs": 1}, "coco": {"en": 5, "zh": 1, "ja": 1}}
-    for name, counts in people.items():
-        for split, numbers in {"train": range(6), "validation": range(6, 9), "test": range(9, 12)}.items():
-            rows = [
-                {
-                    "image_id": f"{number}.jpg",
-                    "captions": [
-                        {"language": tag, "text": caption(tag, number, kind)}
-                        for tag, count in counts.items()
-                        for kind in range(count)
-                    ],
-                    "features": rng.standard_normal(2048, dtype=np.float32).tolist(),
-                }
-                for number in numbers
-            ]
-            folder = Path(f"data/{name}-features/data")
-            folder.mkdir(parents=True, exist_ok=True)
-            Dataset.from_list(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
-
-
 def write_vectors() -> None:
     """FastText's text files."""
     rng = np.random.default_rng(0)
@@ -223,7 +200,6 @@ def write_published() -> None:
     write_mscoco()
     write_cc12m()
     write_cc300k()
-    write_features()
     write_vectors()
     write_photos()
     write_text(Path("data/task-texts.txt"), "there is a dog")

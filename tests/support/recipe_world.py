@@ -13,7 +13,7 @@ from published_layouts import write_emoji, write_opus, write_published
 from published_rc3 import PATCHES, write_mbart
 from tiny_backbones import saved_backbone
 from tiny_native import saved, tiny_bert, tiny_clip
-from transformers import AutoConfig
+from transformers import AutoConfig, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 from translation_models import save_nllb
 from typer.testing import CliRunner
 
@@ -23,12 +23,21 @@ from babelens.workflows.recipe import RECIPES, find_recipe
 from babelens.workflows.recipe_file import parse, read_recipe
 
 NAMES = sorted(str(file.relative_to(RECIPES).with_suffix("")) for file in RECIPES.rglob("*.yaml"))
+
+
+def save_resnet(folder: Path) -> None:
+    """A backbone with as many features as ResNet-152 has."""
+    ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 2048], depths=[1, 1])).save_pretrained(folder)
+    ConvNextImageProcessorPil(size={"shortest_edge": 32}).save_pretrained(folder)
+
+
 HUB: dict[str, Callable[[Path], object]] = {
     "openai/clip-vit-base-patch32": lambda folder: saved(tiny_clip(), folder),
     "google-bert/bert-base-multilingual-cased": lambda folder: saved(tiny_bert(), folder),
     "sentence-transformers/LaBSE": lambda folder: saved(tiny_bert(), folder),
     "sentence-transformers/all-MiniLM-L6-v2": lambda folder: saved(tiny_bert(), folder),
     "intfloat/multilingual-e5-small": lambda folder: saved(tiny_bert(layers=4), folder),
+    "microsoft/resnet-152": save_resnet,
     "google/efficientnet-b0": lambda folder: saved_backbone("efficientnet", folder),
     "facebook/nllb-200-distilled-600M": save_nllb,
 }
@@ -87,6 +96,9 @@ class World:
         write_emoji(folder / "emoji.parquet")
         self._stand_ins: dict[str, str] = {}
         self._trained: dict[str, Path] = {}
+        for name in ("smalr/smalr", "smalr/mscoco"):
+            [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
+            self._run(*(self._replaced(word, name) for word in features[1:]), "--resize", "34", "--crop", "32")
 
     def stand_in(self, hub_id: str) -> str:
         """The folder of the tiny model in the place of one on the Hub."""
