@@ -115,6 +115,11 @@ class DataSource:
         return None if self.translate is None else TranslatedSources.of(self.translate)
 
     @property
+    def changes(self) -> list[str]:
+        """What is done with the texts, in words."""
+        return [str(done) for done in (self.text_filter, self.translated) if done is not None]
+
+    @property
     def language_pairs(self) -> list[tuple[str, str]] | None:
         """`pairs` in their canonical spelling."""
         if self.pairs is None:

@@ -181,9 +181,7 @@ class Reporting:
         gallery: list[GalleryRow | TextsRow] = []
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
-        described = [public_name(self.recipe.validation.source)]
-        if self.recipe.validation.translated:
-            described.append(str(self.recipe.validation.translated))
+        described = [public_name(self.recipe.validation.source), *self.recipe.validation.changes]
         dataset = f"Validation data ({', '.join(described)})"
         return list(
             retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
@@ -203,9 +201,7 @@ class Reporting:
             if source.source in (EMOJI, WEAK_EMOJI):
                 sources += emoji_sources([] if translations else sorted(set(self.data.corpora[task]["vendor"])))
             else:
-                role = "translations" if translations else "images and captions"
-                if source.translated is not None:
-                    role = f"{role}, {source.translated}"
+                role = ", ".join(["translations" if translations else "images and captions", *source.changes])
                 if source.translations is not None:
                     role = f"{role}, with translations of {public_name(self.recipe.train[source.translations].source)}"
                 sources.append(

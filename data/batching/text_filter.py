@@ -59,6 +59,11 @@ class TextFilter:
         if self.max_images is not None and not 1 <= self.max_images < _MOST:
             raise CorpusError(f"max_images must be from 1 to {_MOST - 1}, or null, not {self.max_images}")
 
+    def __str__(self) -> str:
+        """For model cards, such as `texts of 3 to 100 words, 1000 characters at most and 10 images at most`."""
+        images = "" if self.max_images is None else f" and {self.max_images} images at most"
+        return f"texts of {self.min_words} to {self.max_words} words, {self.max_characters} characters at most{images}"
+
     def apply(self, corpus: AnyDataset) -> AnyDataset:
         """The corpus without the other texts, and without the rows that have no text left.
 

@@ -28,6 +28,7 @@ def spelled(corpus):
 def test_the_values_of_the_paper_are_the_defaults():
     kept = spelled(TextFilter().apply(corpus_of([[text] for text in TEXTS] + [[SHORT, "a red square"]])))
     assert kept == [["three words here"], [" ".join("w" * 100)], [LETTERS[:-1]], ["a red square"]]
+    assert str(TextFilter()) == "texts of 3 to 100 words, 1000 characters at most and 10 images at most"
 
 
 def test_texts_of_more_than_ten_rows_are_left_out_whole():
@@ -79,4 +80,4 @@ def test_what_leaves_nothing_is_refused():
 def test_a_source_is_filtered_when_it_is_read(tmp_path):
     corpus_of([["a cat"], ["a cat on a mat"]]).save_to_disk(tmp_path / "photos")
     source = build(DataSource, {"source": str(tmp_path / "photos"), "text_filter": {}}, "train.image_text")
-    assert spelled(source.load()) == [["a cat on a mat"]]
+    assert spelled(source.load()) == [["a cat on a mat"]] and source.changes == [str(TextFilter())]
