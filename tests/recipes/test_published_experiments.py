@@ -1,10 +1,12 @@
 """The table of published experiments: it names recipes that are there and the data that they read, and the page of the
 documentation is made from it."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from recipe_world import NAMES
 
 from babelens.data.readers.published import PUBLISHED
@@ -65,3 +67,10 @@ def test_data_are_had_or_not_for_a_known_reason():
         tasks = {"xvnli", "xgqa", "marvl", "nlvr2", "xflickrco"}
         assert {*facts.get("sources", ()), *facts.get("stand_in", ())} <= PUBLISHED.keys() | tasks
         assert facts["state"] == "unpublished" or "stand_in" not in facts
+
+
+def test_settings_that_the_table_names_are_those_of_its_recipes():
+    for _, row in ROWS:
+        for code in re.findall(r"`([^`]*--set [^`]*)`", row.get("how", "")):
+            changes = {key: yaml.safe_load(value) for key, value in re.findall(r"--set (\S+?)=(\S+)", code)}
+            assert changes and load_recipe(row["recipes"][-1], changes)
