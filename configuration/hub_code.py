@@ -264,7 +264,12 @@ def _own_imports(module: ModuleType) -> list[ast.ImportFrom]:
 @cache  # every save asks for the imports of some dozen modules, each several times, and parsing takes milliseconds
 def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
     """Returns the import statements in a source."""
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in ast.walk(_parsed(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def _ships_with(module: ModuleType) -> list[ast.ImportFrom]:
@@ -316,7 +321,7 @@ def _without_imports(module: ModuleType) -> str:
     dropped: list[ast.stmt] = list(_own_imports(module))
     dropped += [
         node
-        for node in ast.parse(source).body
+        for node in _parsed(source).body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in _DROPPED
     ]
     # From the last, so that the numbers of the lines before it stay the same.
@@ -346,7 +351,7 @@ def _check_names(modules: Sequence[ModuleType]) -> None:
 def _global_names(module: ModuleType) -> list[tuple[str, str, int]]:
     """Returns the names that a module defines or imports from elsewhere, with what they mean and their lines."""
     found = []
-    for node in ast.parse(_source(module)).body:
+    for node in _parsed(_source(module)).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.append((node.name, module.__name__, node.lineno))
         elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -247,7 +247,11 @@ class RidgeModel(MlaPreTrainedModel):
             options: keys of `RidgeConfig`.
         """
         text_config = None if text_model is None else text_model.config
-        model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
+        with init.no_init_weights():  # which are those of the models, but for what is reset
+            model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
+        model.maps.reset()
+        if model.token_kinds is not None:
+            model.token_kinds.reset()
         model = model.to(native_model.dtype)
         model.load_native(native_model.state_dict())
         if text_model is not None and model.text_model is not None:

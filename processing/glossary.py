@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 
 _APOSTROPHES = "'’ʻʼ`ꞌ-"
 # Scripts that put no space between words: Thai and Lao, Burmese, Khmer, those of the Tai languages, Javanese and
@@ -157,9 +158,10 @@ class Glossary:
 
     def _find_nearest(self, word: str) -> str:
         ngrams = _ngrams(word)
-        shared = Counter(place for ngram in ngrams for place in self._by_ngram.get(ngram, ()))
+        shared = Counter(chain.from_iterable(self._by_ngram.get(ngram, ()) for ngram in ngrams))
         best, nearest = _ALIKE, ""
-        for place, count in shared.items():
+        fewest = best * len(ngrams) / (2 - best)  # of a word that has no other n-grams than those it shares
+        for place, count in [(place, count) for place, count in shared.items() if count >= fewest]:
             alike = 2 * count / (len(ngrams) + self._sizes[place])
             if alike > best or (alike == best and nearest and self._words[place] < nearest):
                 best, nearest = alike, self._words[place]
