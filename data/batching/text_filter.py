@@ -25,7 +25,8 @@ from ..corpus.captions import Caption
 from ..corpus.corpus import AnyDataset, batch_with_captions, with_captions
 from .views import undecoded
 
-_BATCH = 1000
+_BATCH = 1000  # number of rows whose texts are read together
+_ROWS = 128  # of a stream, with their images
 _MOST = 255  # that a counter holds
 _TABLES, _COUNTERS = 4, 1 << 25  # 128 MiB
 
@@ -79,7 +80,7 @@ class TextFilter:
         counts = None if self.max_images is None else _Counts.of(corpus)
         if isinstance(corpus, IterableDataset):
             encoded = undecoded(corpus.with_format(None))  # images stay as they are
-            kept = encoded.map(partial(_of_batch, rules=self, counts=counts), batched=True, batch_size=_BATCH)
+            kept = encoded.map(partial(_of_batch, rules=self, counts=counts), batched=True, batch_size=_ROWS)
             return kept.cast(corpus.features)
         rows = [row for batch in _batches(corpus) for row in self._kept(batch, counts)]
         left = [index for index, row in enumerate(rows) if row]

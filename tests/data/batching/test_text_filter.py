@@ -40,8 +40,9 @@ def test_texts_of_more_than_ten_rows_are_left_out_whole():
 
 
 def test_a_stream_is_filtered_as_its_rows_are(monkeypatch):
-    monkeypatch.setattr(text_filter, "_BATCH", 7)
-    corpus = corpus_of([[f"a text number {n % 30} {n % 2}", f"of {n % 3} many"] for n in range(200)])
+    monkeypatch.setattr(text_filter, "_ROWS", 7)
+    rows = [[f"a text number {n % 30} {n % 2}", f"of {n % 3} many"] for n in range(200)]
+    corpus = corpus_of([*rows, *([SHORT] for _ in range(40))])  # whole batches without a text left
     stream = TextFilter(max_images=6).apply(corpus.to_iterable_dataset(num_shards=4))
     assert stream.features == corpus.features
     assert list(stream) == list(TextFilter(max_images=6).apply(corpus))
