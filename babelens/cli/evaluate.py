@@ -47,15 +47,14 @@ def task(
     translation. A recipe of fine-tuning names the task and its test data.
     """
     begin_work()
-    from ..workflows.base import recipe_data
     from ..workflows.loading import load_recipe
-    from ..workflows.rc3_tasks import Rc3TaskRecipe, evaluate_task
+    from ..workflows.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
     from .tables import print_task_report, show_results
 
     loaded = load_recipe(recipe)
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
-    tests = recipe_data(loaded).tests
+    tests = Rc3TaskData(loaded).tests
     ranks: dict[str, QueryRanks] = {}
     code = {"trust_remote_code": trust_remote_code}
     try:

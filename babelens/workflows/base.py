@@ -13,8 +13,9 @@ from ..configuration.errors import RecipeError
 from ..configuration.hub_code import refuse_kernels
 from ..configuration.identity import holds_weights
 from ..configuration.pretrained import load_processor
+from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, newest_checkpoint
-from .data import RunRecord, flattened
+from .data import RecipeData, RunRecord, flattened
 from .loading import RunParts, workflow_of
 from .recipe import PROCESSOR, Recipe
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, warn_of_overlap
@@ -23,7 +24,7 @@ from .run_results import is_finished_run
 from .training import CHECKPOINTS as CHECKPOINTS
 
 
-def recipe_data(recipe: Recipe) -> Any:
+def recipe_data(recipe: Recipe) -> RecipeData:
     """The data of a recipe, read as its method reads them."""
     return workflow_of(recipe.method, recipe.task_name).data(recipe)
 
@@ -44,7 +45,7 @@ class RecipeRun(RunParts):
                 refuse_kernels(asdict(self.recipe.model), "model")
             self.builder.check()
 
-    def train(self, *, resume: bool = False) -> Any:
+    def train(self, *, resume: bool = False) -> BabelensTrainer:
         """Trains and saves model and processor; returns the trainer of the last stage.
 
         Args:
@@ -60,7 +61,7 @@ class RecipeRun(RunParts):
         with self._file_named():
             return self._train(resume=resume)
 
-    def _train(self, *, resume: bool) -> Any:
+    def _train(self, *, resume: bool) -> BabelensTrainer:
         has_run = self.training.has_begun()
         if has_run and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
@@ -119,7 +120,7 @@ class RecipeRun(RunParts):
         recipe that asks for none."""
         return self.reporting.report()
 
-    def write_card(self, trainer: Any, report: dict[str, Any] | None) -> Path:
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
         """Evaluates the saved model on the recipe's validation data, and writes the model card.
 
         Args:

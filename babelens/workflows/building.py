@@ -57,11 +57,15 @@ class ModelBuilder:
     # Whether the model can be made of two pretrained towers.
     takes_towers: ClassVar[bool] = False
 
+    # A method with keys or data of its own declares their classes.
+    recipe: Recipe
+    data: RecipeData
+
     def __init__(
         self, recipe: Recipe, data: RecipeData, checkpoints: Path, *, trust_remote_code: bool = False
     ) -> None:
-        self.recipe: Any = recipe
-        self.data: Any = data
+        self.recipe = recipe
+        self.data = data
         self.checkpoints = checkpoints
         self.trust_remote_code = trust_remote_code
 
@@ -76,6 +80,18 @@ class ModelBuilder:
         start = self.recipe.model.from_pretrained
         assert start is not None
         return start
+
+    @property
+    def stated_sizes(self) -> ImageSizes | None:
+        """The recipe's `image`, of a method that has this key."""
+        return getattr(self.recipe, "image", None)
+
+    @property
+    def _towers(self) -> tuple[str, str]:
+        """The two pretrained towers, in a recipe that names them."""
+        towers = self.recipe.model.towers
+        assert towers is not None
+        return towers
 
     def check_towers(self) -> None:
         """Checks two pretrained towers and what comes with them: their kinds, the image processor, the tokenizer, and
@@ -137,14 +153,14 @@ class ModelBuilder:
     @cached_property
     def _tower_config(self) -> PreTrainedConfig:
         """The configuration of a model that is made of two pretrained towers."""
-        image, text = self.recipe.model.towers
+        image, text = self._towers
         with overrides_checked():
             return config_of_towers(
                 METHODS[self.recipe.method].config, image, text, loading=self.code, **self.recipe.model.overrides
             )
 
     def _tower_model(self) -> PreTrainedModel:
-        image, text = self.recipe.model.towers
+        image, text = self._towers
         model = METHODS[self.recipe.method].model
         fresh = self.recipe.model.fresh_towers
         made = model.from_towers(image, text, fresh=fresh, loading=self.code, **self.recipe.model.overrides)
@@ -155,7 +171,7 @@ class ModelBuilder:
     @cached_property
     def _tower_processor(self) -> ProcessorMixin:
         """The processor of a model that is made of two pretrained towers, whose images and configuration fit them."""
-        (image, text), config = self.recipe.model.towers, self._tower_config
+        (image, text), config = self._towers, self._tower_config
         return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
@@ -192,7 +208,7 @@ class ModelBuilder:
 
     def new_image_processor(self) -> MuralImageProcessor:
         """An image processor with the recipe's sizes."""
-        sizes = self.recipe.image or ImageSizes()
+        sizes = self.stated_sizes or ImageSizes()
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return MuralImageProcessor(size=resize, crop_size=crop)
 

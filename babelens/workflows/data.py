@@ -109,7 +109,7 @@ class RecipeData:
         return {language: list(texts[language]) for language in sorted(texts)}
 
     @cached_property
-    def validation(self) -> Any:
+    def validation(self) -> Dataset | None:
         """The data on which the model is evaluated during training; None when the recipe names none."""
         source = self.recipe.validation
         if source is None or source.translated is None:

@@ -88,6 +88,9 @@ class MlaData(RecipeData):
 class MlaBuilder(ModelBuilder):
     """Builds an MLA model on a trained native model or on a new one."""
 
+    recipe: "MlaRecipe | MlaStudentRecipe"
+    data: MlaData
+
     overrides_start = True
 
     @cached_property
@@ -138,7 +141,7 @@ class MlaBuilder(ModelBuilder):
         config = load_preset(source.preset, **changes)
         return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
 
-    def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+    def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
         """The embeddings of the model that the multilingual tokenizer was taken from, where there is one."""
         source = self.recipe.multilingual_tokenizer
         if source is None or source.from_pretrained is None:
@@ -222,6 +225,9 @@ class MlaStudentData(MlaData):
 class MlaStudentBuilder(MlaBuilder):
     """Builds a student: a multilingual text encoder beside a frozen native model."""
 
+    recipe: MlaStudentRecipe
+    data: MlaStudentData
+
     def check(self) -> None:
         if self.recipe.model.preset:
             raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
@@ -244,7 +250,7 @@ class MlaStudentBuilder(MlaBuilder):
         strategy = self.recipe.model.overrides.get("strategy", MlaStudentConfig().strategy)
         source = self.recipe.text_model
         layers = load_preset(source.preset).text_config.num_hidden_layers if source and source.preset else math.inf
-        for stage in self.recipe.all_stages if source else ():
+        for stage in self.recipe.all_stages if source is not None else ():
             with overrides_checked(stage.training_key):
                 settings = checked_training((self.recipe.training | stage.training).get("towers"))
                 for name, setting in settings.items():
@@ -252,7 +258,7 @@ class MlaStudentBuilder(MlaBuilder):
                         check_student_tower(name, strategy)
                         if (setting.layers or 0) > layers:
                             raise TrainingSetupError(
-                                f"layers={setting.layers} is more than {source.preset} has: {layers}"
+                                f"layers={setting.layers} is more than {source and source.preset} has: {layers}"
                             )
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
@@ -329,9 +335,11 @@ class MlaStudentBuilder(MlaBuilder):
 class MlaStudentReporting(Reporting):
     """The reports of a recipe of MLA's baselines."""
 
+    recipe: MlaStudentRecipe
+
     def base_sources(self) -> dict[str, str | None]:
         """The text encoder among them, with which a new student begins."""
-        text_model: TextModelSource | None = self.recipe.text_model
+        text_model = self.recipe.text_model
         return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
 
 

@@ -26,6 +26,7 @@ from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.joined_regions import SeveralRegions, open_joined_regions
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.tokenizer_training import train_bpe
+from ..trainers.base import BabelensTrainer
 from .building import ModelBuilder
 from .data import RecipeData
 from .loading import Workflow
@@ -103,6 +104,7 @@ class Rc3Data(RecipeData):
 class Rc3Builder(ModelBuilder):
     """Builds an RC3 for pre-training."""
 
+    data: Rc3Data
     starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
     overrides_start = True
 
@@ -139,9 +141,9 @@ class Rc3Builder(ModelBuilder):
         source = self.recipe.model
         overrides = self.known_overrides
         config = load_preset(source.preset, **overrides) if source.preset else Rc3Config(**overrides)
-        sizes = self.recipe.image or ImageSizes()
+        sizes = self.stated_sizes or ImageSizes()
         if config.has_patches and sizes.crop != config.image_size:
-            given = f"image.crop is {sizes.crop}" if self.recipe.image else f"without image they have {sizes.crop}"
+            given = f"image.crop is {sizes.crop}" if self.stated_sizes else f"without image they have {sizes.crop}"
             raise RecipeError(
                 f"image: the model cuts patches from images of {config.image_size} pixels (image_size), and {given}: "
                 f"set image: {{resize: {config.image_size}, crop: {config.image_size}}}"
@@ -189,6 +191,9 @@ class Rc3Builder(ModelBuilder):
 class Rc3Training(StagedTraining):
     """Trains on RC3's data sets, with the regions of their images."""
 
+    recipe: RegionsRecipe
+    builder: Rc3Builder
+
     @property
     def tasks(self) -> list[str]:
         return list(self.trainer_class.data_sets)
@@ -208,7 +213,7 @@ class Rc3Reporting(Reporting):
     reports = ()
     in_pipelines = False
 
-    def validation_results(self, trainer: Any) -> list[Result]:
+    def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         return []
 
 

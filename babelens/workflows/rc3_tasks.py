@@ -17,6 +17,7 @@ from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
+from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
 from .data import RecipeData, corpus_digest
@@ -130,6 +131,8 @@ class Rc3TaskBuilder(Rc3Builder):
     the same task before and has labels already."""
 
     starts = (Rc3Config.model_type,)
+    recipe: Rc3TaskRecipe
+    data: Rc3TaskData  # type: ignore[assignment]  # whose languages are those of its parts
 
     def make_processor(self) -> ProcessorMixin:
         return load_processor(AutoProcessor, self.start, **self.code)
@@ -153,6 +156,8 @@ class Rc3TaskBuilder(Rc3Builder):
 class Rc3TaskTraining(Rc3Training):
     """Trains on the task, in one stage."""
 
+    recipe: Rc3TaskRecipe
+
     trainer_class = Rc3TaskTrainer
 
     @property
@@ -173,6 +178,9 @@ class Rc3TaskTraining(Rc3Training):
 class Rc3TaskReporting(Reporting):
     """Reports the task's own measures on the test data."""
 
+    recipe: Rc3TaskRecipe
+    data: Rc3TaskData
+
     reports = ()
 
     def report(self) -> TaskReport | None:
@@ -182,12 +190,12 @@ class Rc3TaskReporting(Reporting):
             return None
         ranks: dict[str, QueryRanks] = {}
         report = self._evaluate(self.data.tests, ranks)
-        write_evaluation(self.output, self.recipe.task, report, ranks)
+        write_evaluation(self.output, self.recipe.rc3_task.name, report, ranks)
         return report
 
     def _evaluate(self, sets: Mapping[str, list[TaskData]], ranks: dict[str, QueryRanks] | None = None) -> TaskReport:
-        default = Rc3TaskTrainingArguments.per_device_eval_batch_size
-        size = self.recipe.training.get("per_device_eval_batch_size", default)
+        default: Any = Rc3TaskTrainingArguments.per_device_eval_batch_size
+        size: int = self.recipe.training.get("per_device_eval_batch_size", default)
         code = {"trust_remote_code": self.trust_remote_code}
         return evaluate_task(self.recipe, sets, self.output, batch_size=size, ranks=ranks, **code)
 
@@ -198,15 +206,15 @@ class Rc3TaskReporting(Reporting):
             for language, scores in results.items()
         ]
 
-    def validation_results(self, trainer: Any) -> list[Result]:
+    def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """The task's measures of the saved model on the recipe's `validation` data."""
-        if self.recipe.validation is None:
+        source, data = self.recipe.validation, self.data.validation
+        if source is None or data is None:
             return []
-        name = f"Validation data ({self.recipe.validation.source})"
-        results = self.report_results(self._evaluate({name: [self.data.validation]}))
+        results = self.report_results(self._evaluate({f"Validation data ({source.source})": [data]}))
         return [replace(result, note=self.validation_note(trainer)) for result in results]
 
-    def card_facts(self, trainer: Any, report: TaskReport | None) -> TaskCardFacts:
+    def card_facts(self, trainer: BabelensTrainer, report: TaskReport | None) -> TaskCardFacts:
         task = self.recipe.rc3_task
         return TaskCardFacts(
             **self.common_facts(trainer),
@@ -225,8 +233,8 @@ class Rc3TaskReporting(Reporting):
             if source.source == EMOJI:
                 sources += emoji_sources(source.options.get("vendors", []))
             else:
-                given = {"license": source.license, "role": self.recipe.task, "attribution": source.attribution}
-                sources.append(CardSource(name=source.source, **given))
+                given = {"license": source.license, "attribution": source.attribution}
+                sources.append(CardSource(name=source.source, role=self.recipe.rc3_task.name, **given))
         return list(dict.fromkeys(sources))
 
     def _card_labels(self, config: PreTrainedConfig) -> list[str]:

@@ -3,8 +3,7 @@ the training, and not after hours of it."""
 
 import dataclasses
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from datasets import IterableDataset
 from transformers import TrainingArguments
@@ -299,7 +298,7 @@ def _check_evaluated_languages(run: RunParts, arguments: Sequence[TrainingArgume
             _check_present(normalize_languages(wanted), languages, f"{where}.eval_languages")
 
 
-def _check_present(wanted: Sequence[str] | None, present: Any, key: str) -> None:
+def _check_present(wanted: Sequence[str] | None, present: Collection[str], key: str) -> None:
     for tag in wanted or ():
         if tag not in present:
             raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(present)}")

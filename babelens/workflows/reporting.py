@@ -42,6 +42,7 @@ from ..model_cards.facts import (
 from ..model_cards.licenses import OTHER, weights_license
 from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
+from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, checkpoints
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe, Stage
@@ -139,8 +140,8 @@ class Reporting:
     def __init__(
         self, recipe: Recipe, data: RecipeData, output: Path, command: str, *, trust_remote_code: bool = False
     ) -> None:
-        self.recipe: Any = recipe
-        self.data: Any = data
+        self.recipe = recipe
+        self.data = data
         self.output, self.command, self.trust_remote_code = output, command, trust_remote_code
         self.examples: list[Example] = []  # the model's own answers about images that may be published
 
@@ -167,7 +168,7 @@ class Reporting:
         """A report as the card shows it."""
         return list(emoji_results(report, command=self.command))
 
-    def validation_results(self, trainer: Any) -> list[Result]:
+    def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """The retrieval recall of the saved model on the recipe's `validation` data, in each language that the model
         reads; also in `evaluation/validation.json`, with the ranks of all queries beside it. Empty for a recipe
         without such data."""
@@ -187,7 +188,7 @@ class Reporting:
             retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
         )
 
-    def validation_note(self, trainer: Any) -> str:
+    def validation_note(self, trainer: BabelensTrainer) -> str:
         """What stands below the results on validation data: how much of them was trained on, and whether the model was
         evaluated on them during training, too."""
         overlaps = [f"{overlap}." for overlap in self.data.overlaps]
@@ -216,11 +217,11 @@ class Reporting:
 
     def base_sources(self) -> dict[str, str | None]:
         """The folder or Hub id of each model whose weights the trained model started from, by what it became."""
-        model: Any = self.recipe.model
+        model = self.recipe.model
         return {
             WHOLE_MODEL: model.from_pretrained,
-            IMAGE_TOWER: getattr(model, "image", None),
-            TEXT_TOWER: getattr(model, "text", None),
+            IMAGE_TOWER: model.image,
+            TEXT_TOWER: model.text,
         }
 
     @cached_property
@@ -228,7 +229,7 @@ class Reporting:
         """The models whose weights the trained model started from, with their licenses."""
         return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
 
-    def card_facts(self, trainer: Any, report: dict[str, Any] | None) -> ModelCardFacts:
+    def card_facts(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> ModelCardFacts:
         """The facts of the card."""
         stages = [stage.name for stage in self.recipe.stages]
         return ModelCardFacts(
@@ -244,7 +245,7 @@ class Reporting:
 
     # ---- The card ----
 
-    def write_card(self, trainer: Any, report: dict[str, Any] | None) -> Path:
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
         """Writes the model card, with this run's facts and results alone; returns its path.
 
         Args:
@@ -258,7 +259,7 @@ class Reporting:
         write_evaluation(self.output, FACTS, run_facts(facts, self.recipe.all_stages, trainer))
         return card
 
-    def common_facts(self, trainer: Any) -> dict[str, Any]:
+    def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
         """The facts that the cards of dual encoders and of task models share."""
         sources = self.card_sources()
         licenses = [each.license for each in sources] + [base.license for base in self.base_models]
@@ -304,7 +305,7 @@ _KEPT = (
 )
 
 
-def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: Any) -> dict[str, Any]:
+def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: BabelensTrainer) -> dict[str, Any]:
     """The facts of a run, as JSON can hold them.
 
     Args:

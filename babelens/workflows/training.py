@@ -2,14 +2,15 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from transformers import PreTrainedModel, ProcessorMixin, TrainerCallback
+from transformers import PreTrainedModel, ProcessorMixin, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
+from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, finish_saving, has_checkpoint, newest_checkpoint, prepare_saving
 from ..trainers.precision import compare_conditions
 from ..trainers.tower_training import check_towers, checked_training
@@ -18,6 +19,7 @@ from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import Recipe, Stage
 
+Trained = TypeVar("Trained", bound=BabelensTrainer)
 CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
 
@@ -38,16 +40,16 @@ class StagedTraining:
     """
 
     def __init__(self, recipe: Recipe, data: RecipeData, builder: ModelBuilder, output: Path) -> None:
-        self.recipe: Any = recipe
-        self.data: Any = data
-        self.builder: Any = builder
+        self.recipe = recipe
+        self.data = data
+        self.builder = builder
         self.output = output
         self.callbacks: list[TrainerCallback] = []  # of the trainer of every stage
 
     # ---- Parts that a method may define ----
 
     @cached_property
-    def trainer_class(self) -> Any:
+    def trainer_class(self) -> type[BabelensTrainer]:
         """The class of the method's trainer."""
         return imported(METHODS[self.recipe.method].trainer)
 
@@ -74,7 +76,7 @@ class StagedTraining:
 
     # ---- Stages ----
 
-    def arguments(self, stage: Stage, output: Path | None = None) -> Any:
+    def arguments(self, stage: Stage, output: Path | None = None) -> TrainingArguments:
         """The trainer's arguments in a stage.
 
         Args:
@@ -90,7 +92,7 @@ class StagedTraining:
 
     def stage_trainer(
         self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin, output: Path | None = None
-    ) -> Any:
+    ) -> BabelensTrainer:
         """The trainer of a stage; `output` as in `arguments`."""
         return self.trainer_class(
             model=model,
@@ -118,7 +120,7 @@ class StagedTraining:
             finish_saving(finished)
         prepare_saving(self.output)
 
-    def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[Any, PreTrainedModel]:
+    def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[BabelensTrainer, PreTrainedModel]:
         """Trains all stages, from the newest checkpoint of each where there is one; returns the trainer of the last
         stage, and the trained model.
 
@@ -146,11 +148,11 @@ class StagedTraining:
             model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
         return self._train_stage(last, model, processor), model
 
-    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> Any:
+    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> BabelensTrainer:
         return train_from_newest_checkpoint(self.stage_trainer(stage, model, processor))
 
 
-def train_from_newest_checkpoint(trainer: Any) -> Any:
+def train_from_newest_checkpoint(trainer: Trained) -> Trained:
     """Trains to the end, from the newest complete checkpoint in the trainer's folder where there is one; returns the
     trainer."""
     newest = newest_checkpoint(trainer.args.output_dir)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
@@ -103,6 +103,8 @@ class WordsRecipe(Recipe):
 class WordsData(RecipeData):
     """The data of a word-level model, whose examples are images with several captions."""
 
+    recipe: WordsRecipe
+
     @cached_property
     def languages(self) -> list[str]:
         """The languages of the model: those of the data, unless `model.overrides` names others."""
@@ -119,6 +121,9 @@ class WordsData(RecipeData):
 
 class WordsBuilder(ModelBuilder):
     """Builds a word-level model on a backbone."""
+
+    recipe: WordsRecipe
+    data: WordsData
 
     @property
     def words(self) -> WordsSource:
@@ -138,13 +143,13 @@ class WordsBuilder(ModelBuilder):
         vision = {"vision_config": self._backbone.config} if self._backbone is not None else self._feature_size
         return load_preset(source.preset or "", **vision | source.overrides | words)
 
-    def with_backbone(self, model: Any) -> PreTrainedModel:
+    def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
         """The model with the weights of the recipe's backbone."""
         if model.vision_model is not None and self._backbone is not None:
             model.take_backbone(self._backbone)
         return model
 
-    def new_image_processor(self) -> Any:
+    def new_image_processor(self) -> BaseImageProcessor:
         """The backbone's own, or, where the recipe states the sizes of images, one with these."""
         source = self.recipe.backbone
         if source is None:
@@ -163,7 +168,7 @@ class WordsBuilder(ModelBuilder):
         return {"image_feature_size": len(corpus[0]["features"])}
 
     @cached_property
-    def _backbone(self) -> Any | None:
+    def _backbone(self) -> PreTrainedModel | None:
         return None if self.recipe.backbone is None else load_backbone(self.recipe.backbone, **self.code)
 
 
@@ -172,6 +177,7 @@ class WordsReporting(Reporting):
     endpoints do not ask for: they are shown as models that embed."""
 
     in_pipelines = False
+    recipe: WordsRecipe
 
     def base_sources(self) -> dict[str, str | None]:
         """The backbone among them, whose weights are part of the model."""
@@ -225,8 +231,7 @@ class SmalrData(WordsData):
 
     def digests(self) -> dict[str, str]:
         """Of the dictionaries as well: they decide which word's embedding a rare word has."""
-        recipe: Any = self.recipe
-        dictionary = recipe.words.dictionary if recipe.words else None
+        dictionary = self.recipe.words.dictionary if self.recipe.words else None
         files = dictionary.files if dictionary else {}
         return super().digests() | {
             f"words.dictionary.files.{language}": file_digest(path) for language, path in files.items()
