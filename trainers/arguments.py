@@ -1,9 +1,10 @@
 """Training arguments of the methods: those of transformers, and the options that babelens adds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from ..configuration.errors import TrainingSetupError
@@ -359,3 +360,25 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     num_train_epochs: float = field(default=30)
     per_device_train_batch_size: int = field(default=128)
     max_grad_norm: float = field(default=2.0)
+
+
+# ---- What the arguments say about batches ----
+
+
+def data_seed(args: TrainingArguments) -> int:
+    """The seed from which batches are sampled: `data_seed`, or else `seed`."""
+    return args.data_seed if args.data_seed is not None else args.seed
+
+
+def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
+    """Returns the number of examples of each task or data set in a batch of one process.
+
+    Args:
+        args: the training arguments.
+        size: the number of those that have no number of their own. Where it is less than `args` say, because larger
+            batches did not fit into memory (`auto_find_batch_size`), the others shrink with it.
+        names: the tasks or data sets.
+        own: the numbers of some of them.
+    """
+    share = size / args.train_batch_size
+    return {name: max(int(own[name] * share), 1) if name in own else size for name in names}

@@ -1,6 +1,6 @@
 """The base class of babelens' trainers: their arguments, data loaders, evaluations, and the check of the loss."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from ..configuration.errors import TrainingSetupError
 from ..configuration.hub_code import card_writers
 from ..data.batching.mixture import TaskBatchSampler
 from ..data.batching.streams import StreamLoader, StreamMixture
+from .arguments import data_seed
 from .precision import PrecisionTrainingArguments
 from .whole_checkpoints import WholeCheckpointTrainer, check_finite
 
@@ -349,25 +350,6 @@ def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 # ---- Data loaders as the training arguments ask for them ----
-
-
-def data_seed(args: TrainingArguments) -> int:
-    """The seed from which batches are sampled: `data_seed`, or else `seed`."""
-    return args.data_seed if args.data_seed is not None else args.seed
-
-
-def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of examples of each task or data set in a batch of one process.
-
-    Args:
-        args: the training arguments.
-        size: the number of those that have no number of their own. Where it is less than `args` say, because larger
-            batches did not fit into memory (`auto_find_batch_size`), the others shrink with it.
-        names: the tasks or data sets.
-        own: the numbers of some of them.
-    """
-    share = size / args.train_batch_size
-    return {name: max(int(own[name] * share), 1) if name in own else size for name in names}
 
 
 def loader_options(args: TrainingArguments) -> dict[str, Any]:

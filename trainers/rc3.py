@@ -30,7 +30,8 @@ from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from .base import BabelensTrainer, batch_sizes_of, data_seed, mixture_loader
+from .arguments import batch_sizes_of, data_seed
+from .base import BabelensTrainer, mixture_loader
 from .frozen_features import frozen_features
 from .processes import gather_rows, row_counts
 from .rc3_arguments import Rc3TrainingArguments

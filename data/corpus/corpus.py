@@ -17,12 +17,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
@@ -33,7 +30,8 @@ from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 from .captions import Caption, CaptionRules, Place, normalize_rows
 from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns
-from .images import ImageRules, SkippedImage, readable, refuse_mostly_bad, warn_of_skipped
+from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped
+from .text_files import refuse_broken_texts
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
@@ -220,7 +218,7 @@ class _Normalizer:
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
             raise CorpusError("there are no rows")
-        _refuse_broken_texts(dataset, self.place)
+        refuse_broken_texts(dataset, self.place, _BATCH)
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
         rows: Sequence[int] = range(len(dataset))
@@ -326,7 +324,7 @@ class _Normalizer:
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
         elif self.names_images:
-            batch["image_id"] = [_digest(cell) for cell in batch["image" if "image" in batch else "features"]]
+            batch["image_id"] = [digest_of(cell) for cell in batch["image" if "image" in batch else "features"]]
         texts = self._texts(batch, rows, places)
         batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
         kept = [index for index, captions in enumerate(batch["captions"]) if captions]
@@ -346,20 +344,7 @@ def _digests(dataset: Dataset) -> list[str]:
     cells = dataset.select_columns(name)
     if name == "image":
         cells = cells.cast_column("image", Image(decode=False))
-    return [_digest(cell) for _, batch in _batches(cells) for cell in batch[name]]
-
-
-def _digest(cell: Any) -> str:
-    """What a row without an image_id is called by its image, as {bytes, path}, or its features."""
-    if not isinstance(cell, dict):
-        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
-    content = cell["bytes"]
-    if content is None:
-        try:
-            content = Path(cell["path"] or "").read_bytes()
-        except (OSError, ValueError):  # an address, or a file that a check of images will name
-            content = (cell["path"] or "").encode()
-    return blake2b(content, digest_size=8).hexdigest()
+    return [digest_of(cell) for _, batch in _batches(cells) for cell in batch[name]]
 
 
 def describe(languages: dict[str, int]) -> str:
@@ -390,29 +375,6 @@ def _refuse_other_types(features: Features | None, place: Place) -> None:
                 cast_array_to_feature(pa.array([], held), wanted)
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}, not {meaning}") from error
-
-
-def _refuse_broken_texts(dataset: Dataset, place: Place) -> None:
-    """Parquet files can hold strings that are not UTF-8, which are an error wherever they are first read."""
-    names = [name for name in dataset.column_names if name not in ("image", "features")]
-    texts = dataset.select_columns(names).with_format("arrow")
-    for rows in _ranges(texts):
-        table = texts[rows.start : rows.stop]
-        try:
-            table.validate(full=True)
-        except pa.ArrowInvalid as error:
-            found = (place(rows[row]) + f": {name!r}" for row in range(len(rows)) for name in names)
-            cells = (table[name].slice(row, 1) for row in range(len(rows)) for name in names)
-            bad = next((where for where, cell in zip(found, cells, strict=True) if not _is_utf8(cell)), place(rows[0]))
-            raise CorpusError(f"{bad} holds a text that is not UTF-8") from error
-
-
-def _is_utf8(cell: pa.ChunkedArray) -> bool:
-    try:
-        cell.to_pylist()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _column_names(dataset: Dataset | IterableDataset) -> list[str]:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import PIL.Image
 
 from ...configuration.errors import BadImageError, CorpusError, ImageError
@@ -195,3 +197,16 @@ def image_source(value: Any) -> str | bytes:
             return file.read()
     except Exception as error:  # what the libraries of file systems raise for an address has no common type
         raise ImageError(f"{value['path']}: {error}") from error
+
+
+def digest_of(cell: Any) -> str:
+    """What a row without an image_id is called by its image, a cell {bytes, path}, or its features."""
+    if not isinstance(cell, dict):
+        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
+    content = cell["bytes"]
+    if content is None:
+        try:
+            content = Path(cell["path"] or "").read_bytes()
+        except (OSError, ValueError):  # an address, or a file that a check of images will name
+            content = (cell["path"] or "").encode()
+    return blake2b(content, digest_size=8).hexdigest()

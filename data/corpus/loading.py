@@ -10,17 +10,14 @@ the file and the line; if the caller asks for skipping, they are left out with a
 
 import errno
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import datasets
-import numpy as np
-import pyarrow as pa
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
@@ -29,22 +26,19 @@ from huggingface_hub.errors import HfHubHTTPError
 from ...configuration.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
 from ...configuration.files import errors_naming
 from ...configuration.languages import normalize_language, normalize_languages
-from .captions import CaptionRules, Place, normalize_rows, shortened
+from .captions import CaptionRules, Place
 from .columns import NO_NAMES, ColumnNames, in_translation_columns
-from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
-from .images import ImageRules, SkippedImage, path_inside
-from .tables import TABLES, TRANSLATION_FILES, is_table, table_of, translation_file
+from .corpus import as_caption_corpus, as_translation_corpus
+from .images import ImageRules, SkippedImage
+from .tables import METADATA, TABLES, TRANSLATION_FILES, image_folder, is_table, table_of, translation_file
 from .tar_shards import IMAGES, tar_shards, tar_stream
-from .text_files import line_of, read_json_lines
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
 
-METADATA = "metadata.jsonl"
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SHARDS = 64  # of a stream that is made from a dataset: enough for the processes and workers of one machine
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def load_captions(
@@ -125,7 +119,7 @@ def load_captions(
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
         if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
-            dataset, place = _image_folder(Path(source), captions, columns)
+            dataset, place = image_folder(Path(source), captions, columns)
             dataset, columns = _streamed(dataset) if streaming else dataset, NO_NAMES
         elif isinstance(source, str | Path) and is_table(source, *TABLES):
             dataset, place = table_of(Path(source), columns)
@@ -328,88 +322,3 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             raise OSError(cause.errno, cause.strerror) from error
         raise CorpusError(f"{source}: {cause or error}") from error
-
-
-# ------------------------------------------------------------------------------------- images with a metadata.jsonl
-
-
-def _image_folder(folder: Path, rules: CaptionRules, named: ColumnNames) -> tuple[Dataset, Place]:
-    """The images named in the metadata.jsonl of a folder, with normalized captions, and the names of rows."""
-    file = folder / METADATA
-    numbered = list(read_json_lines(file))
-    if not numbered:
-        raise CorpusError(f"{file}: there are no rows")
-    records = [record for _, record in numbered]
-    place = partial(line_of, file, [line for line, _ in numbered])
-    if named != NO_NAMES:
-        records = [_renamed(record, named, place(row)) for row, record in enumerate(records)]
-    for row, record in enumerate(records):
-        if not isinstance(name := record.get("file_name"), str) or not name.strip():
-            raise CorpusError(f"{place(row)}: no file_name")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    column = captions_column(names)
-    columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
-    places = [place(row) for row in range(len(records))]
-    columns["image"] = [
-        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
-    ]
-    columns["image_id"] = [
-        image_id_of(record.get("image_id", record["file_name"]), where)
-        for record, where in zip(records, places, strict=True)
-    ]
-    if "features" in columns:
-        columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
-    every_language = replace(rules, languages=None)
-    columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
-    return _in_columns(columns, place), place
-
-
-def _renamed(record: dict[str, Any], named: ColumnNames, place: str) -> dict[str, Any]:
-    """A line of a metadata.jsonl under the names of a corpus."""
-    try:
-        named.check([*record])
-    except CorpusError as error:
-        raise CorpusError(f"{place}: {error}") from error
-    record = dict(record)
-    if named.image is not None:
-        record["file_name"] = record.pop(named.image)
-    if isinstance(named.caption, Mapping):
-        record["captions"] = {tag: record.pop(name) for tag, name in named.caption.items()}
-    elif named.caption is not None or named.language is not None:
-        column = named.caption or captions_column([*record])
-        captions = record.pop(column)
-        record["captions"] = captions if named.language is None else {record.pop(named.language): captions}
-    return record
-
-
-def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
-    try:
-        return Dataset.from_dict(columns)
-    except (pa.ArrowException, OverflowError) as error:
-        for name, cells in columns.items():
-            if not _fit_together(cells):
-                row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
-                raise CorpusError(
-                    f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values "
-                    f"before it: {error}"
-                ) from error
-        raise
-
-
-def _fit_together(cells: list[Any]) -> bool:
-    try:
-        Dataset.from_dict({"cells": cells})
-    except (pa.ArrowException, OverflowError):
-        return False
-    return True
-
-
-def _numbers(value: Any, place: str) -> list[float] | None:
-    """The features of a line."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value or any(type(number) not in (int, float) for number in value):
-        raise CorpusError(f"{place}: 'features' should be a list of numbers, and is {shortened(value)}")
-    if any(not abs(number) <= _FLOAT32_MAX for number in value):  # NaN, too
-        raise CorpusError(f"{place}: 'features' has a number that is not finite in float32: {shortened(value)}")
-    return [float(number) for number in value]

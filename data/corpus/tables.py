@@ -9,21 +9,24 @@ file.
 import csv
 import io
 import logging
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from charset_normalizer import from_bytes
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
-from .captions import CaptionRules, Place, normalize_rows
+from .captions import CaptionRules, Place, normalize_rows, shortened
 from .columns import NO_NAMES, ColumnNames
-from .corpus import CAPTIONS, image_id_of
+from .corpus import CAPTIONS, captions_column, image_id_of
 from .images import path_inside
 from .text_files import line_of, read_json_lines, read_lines
 
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 TABLES = (".csv", ".tsv")
 TRANSLATION_FILES = (".tsv", ".jsonl")
+METADATA = "metadata.jsonl"
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _PART = 10_000  # number of rows that are held as Python objects
 DELIMITERS = ",;\t|"
 _IMAGE_NAMES = ("image", "file_name", "filename", "photo", "path")
@@ -253,3 +258,88 @@ def _check_header(header: list[str], key: str, place: str) -> None:
         if language in spellings:
             raise CorpusError(f"{place}: columns {spellings[language]!r} and {name!r} are both {language!r}")
         spellings[language] = name
+
+
+# ---- Folders of images with a metadata.jsonl ----
+
+
+def image_folder(folder: Path, rules: CaptionRules, named: ColumnNames) -> tuple[Dataset, Place]:
+    """The images named in the metadata.jsonl of a folder, with normalized captions, and the names of rows."""
+    file = folder / METADATA
+    numbered = list(read_json_lines(file))
+    if not numbered:
+        raise CorpusError(f"{file}: there are no rows")
+    records = [record for _, record in numbered]
+    place = partial(line_of, file, [line for line, _ in numbered])
+    if named != NO_NAMES:
+        records = [_renamed(record, named, place(row)) for row, record in enumerate(records)]
+    for row, record in enumerate(records):
+        if not isinstance(name := record.get("file_name"), str) or not name.strip():
+            raise CorpusError(f"{place(row)}: no file_name")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    column = captions_column(names)
+    columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
+    places = [place(row) for row in range(len(records))]
+    columns["image"] = [
+        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
+    ]
+    columns["image_id"] = [
+        image_id_of(record.get("image_id", record["file_name"]), where)
+        for record, where in zip(records, places, strict=True)
+    ]
+    if "features" in columns:
+        columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
+    every_language = replace(rules, languages=None)
+    columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
+    return _in_columns(columns, place), place
+
+
+def _renamed(record: dict[str, Any], named: ColumnNames, place: str) -> dict[str, Any]:
+    """A line of a metadata.jsonl under the names of a corpus."""
+    try:
+        named.check([*record])
+    except CorpusError as error:
+        raise CorpusError(f"{place}: {error}") from error
+    record = dict(record)
+    if named.image is not None:
+        record["file_name"] = record.pop(named.image)
+    if isinstance(named.caption, Mapping):
+        record["captions"] = {tag: record.pop(name) for tag, name in named.caption.items()}
+    elif named.caption is not None or named.language is not None:
+        column = named.caption or captions_column([*record])
+        captions = record.pop(column)
+        record["captions"] = captions if named.language is None else {record.pop(named.language): captions}
+    return record
+
+
+def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
+    try:
+        return Dataset.from_dict(columns)
+    except (pa.ArrowException, OverflowError) as error:
+        for name, cells in columns.items():
+            if not _fit_together(cells):
+                row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
+                raise CorpusError(
+                    f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values "
+                    f"before it: {error}"
+                ) from error
+        raise
+
+
+def _fit_together(cells: list[Any]) -> bool:
+    try:
+        Dataset.from_dict({"cells": cells})
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def _numbers(value: Any, place: str) -> list[float] | None:
+    """The features of a line."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or any(type(number) not in (int, float) for number in value):
+        raise CorpusError(f"{place}: 'features' should be a list of numbers, and is {shortened(value)}")
+    if any(not abs(number) <= _FLOAT32_MAX for number in value):  # NaN, too
+        raise CorpusError(f"{place}: 'features' has a number that is not finite in float32: {shortened(value)}")
+    return [float(number) for number in value]

@@ -14,6 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
+from datasets import Dataset
+
 from ...configuration.errors import BadTextError, CorpusError, wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
@@ -191,3 +194,37 @@ def _depth(value: Any) -> int:
         depth += 1
         level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
     return depth
+
+
+# ---- Texts that are not UTF-8, in columns ----
+
+
+def refuse_broken_texts(dataset: Dataset, place: Callable[[int], str], rows: int) -> None:
+    """Parquet files can hold strings that are not UTF-8, which are an error wherever they are first read.
+
+    Args:
+        dataset: the dataset.
+        place: the name of the row with an index, for the error.
+        rows: number of rows that are read together.
+
+    Raises:
+        CorpusError: for such a text.
+    """
+    names = [name for name in dataset.column_names if name not in ("image", "features")]
+    texts = dataset.select_columns(names).with_format("arrow")
+    for start in range(0, len(texts), rows):
+        table = texts[start : start + rows]
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid as error:
+            cells = ((row, name) for row in range(len(table)) for name in names)
+            broken = (f"{place(start + row)}: {name!r}" for row, name in cells if not _is_utf8(table[name][row]))
+            raise CorpusError(f"{next(broken, place(start))} holds a text that is not UTF-8") from error
+
+
+def _is_utf8(cell: pa.Scalar) -> bool:
+    try:
+        cell.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
