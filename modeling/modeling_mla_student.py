@@ -37,9 +37,9 @@ from .acquirer import (
 from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, in_dtype_of
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
-from .modeling_two_tower import TowerFeatures, keep_frozen_parts_still
+from .modeling_two_tower import TowerFeatures
 from .tower_loading import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
-from .towers import build_tower, pool_text, text_head, text_head_input
+from .towers import build_tower, keep_frozen_parts_still, pool_text, text_head, text_head_input
 
 _EVERY = "every"  # stands for all languages
 

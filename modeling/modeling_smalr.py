@@ -36,7 +36,10 @@ from .modeling_smalr_latent import (
     SentenceEncoder,
     SmalrLatentModel,
     WordRows,
+    fill_pairs,
+    means_of_words,
     row_count,
+    rows_at,
 )
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput, gru_states, pack, pad
 
@@ -247,7 +250,7 @@ class SmalrModel(WordDualEncoderModel):
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
         table, indices = self._distinct_words(rows)
         pooled, states = self._encode(table, indices, lengths, languages.repeat(rows.shape[0] // count))
-        texts, means = normalize(pooled), _means(table, indices, mask)
+        texts, means = normalize(pooled), means_of_words(table, indices, mask)
         hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if output_hidden_states else None
         found = {
             "text_embeds": texts[:count],
@@ -373,8 +376,8 @@ class SmalrModel(WordDualEncoderModel):
             (self.alignment.fill_sentence, output.masked_sentence_embeds, output.sentence_embeds),
             (self.alignment.fill_text, output.masked_text_embeds, output.text_embeds),
         ):
-            filled = _fill(fill, masked, pairs)
-            total = total + masked_reconstruction_loss(_rows(masked, pairs), filled, _rows(whole, pairs))
+            filled = fill_pairs(fill, masked, pairs)
+            total = total + masked_reconstruction_loss(rows_at(masked, pairs), filled, rows_at(whole, pairs))
         return total
 
     def parameter_parts(self) -> dict[str, int]:
@@ -389,25 +392,6 @@ class SmalrModel(WordDualEncoderModel):
             "embeddings": count_parameters(self.word_embedding),
             "alignment": count_parameters(self.alignment),
         }
-
-
-def _means(table: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the words that the mask keeps, or zeros. [n, d], [N, T], [N, T] -> [N, d]"""
-    weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
-    return nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
-
-
-def _rows(x: Tensor, indices: Tensor) -> Tensor:
-    """Returns `x[indices]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
-    return nn.functional.embedding(indices, x)
-
-
-def _fill(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
-    """Applies the layer to two sentences side by side, [N, d], [2, P] -> [2, P, d]. What it computes from each
-    sentence is computed once, and added up for the pairs."""
-    first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
-    filled = _rows(masked @ first.T, pairs[0]) + _rows(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
-    return torch.stack(filled.chunk(2, dim=1))
 
 
 __all__ = ["SmalrModel"]

@@ -292,3 +292,22 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         """
         vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])
+
+
+def means_of_words(table: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean of the words that the mask keeps, or zeros. [n, d], [N, T], [N, T] -> [N, d]"""
+    weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
+    return nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
+
+
+def rows_at(x: Tensor, indices: Tensor) -> Tensor:
+    """Returns `x[indices]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
+    return nn.functional.embedding(indices, x)
+
+
+def fill_pairs(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
+    """Applies the layer to two sentences side by side, [N, d], [2, P] -> [2, P, d]. What it computes from each
+    sentence is computed once, and added up for the pairs."""
+    first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
+    filled = rows_at(masked @ first.T, pairs[0]) + rows_at(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
+    return torch.stack(filled.chunk(2, dim=1))

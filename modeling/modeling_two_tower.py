@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
@@ -31,7 +30,7 @@ from .modeling_dual_encoder import (
     without_states,
 )
 from .tower_loading import Source, chosen_pooling, config_of_towers, image_tower_of, load_tower, text_tower_of
-from .towers import build_tower, pool_image, pool_text, text_head, text_head_input
+from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
 from .vision_text_conversion import VisionTextConversion
 
 
@@ -365,8 +364,7 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         def encode_rows(rows: Tensor, longest: int) -> Tensor:
             return self.embed_text(input_ids[rows, :longest], attention_mask[rows, :longest], head).pooler_output
 
-        pooled = encode_by_length(encode_rows, attention_mask, groups)
-        return BaseModelOutputWithPooling(pooler_output=pooled)
+        return BaseModelOutputWithPooling(pooler_output=encode_by_length(encode_rows, attention_mask, groups))
 
 
 class TowerFeatures(nn.Module):
@@ -385,14 +383,12 @@ class TowerFeatures(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the towers are."""
-        device: torch.device = self.model.device
-        return device
+        return self.model.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of their weights."""
-        dtype: torch.dtype = self.model.dtype
-        return dtype
+        return self.model.dtype
 
     def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
         """Returns the pooled features of texts as `pooler_output` [N, W]; arguments as those of the model."""
@@ -405,16 +401,3 @@ class TowerFeatures(nn.Module):
         pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
         output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
         return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))
-
-
-def keep_frozen_parts_still(module: nn.Module) -> None:
-    """Sets evaluation mode in the parts of a module whose weights are all frozen: they have no dropout, and no new
-    batch statistics. Batch normalization updates its statistics only if all of its weights are trained."""
-    trained = [weight.requires_grad for weight in module.parameters()]
-    if trained and all(trained):
-        return
-    if isinstance(module, _NormBase) or (trained and not any(trained)):
-        module.eval()
-        return
-    for child in module.children():
-        keep_frozen_parts_still(child)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
@@ -154,3 +155,16 @@ def pool_text(
     else:
         last = positions[-1].expand(len(states))
     return states[torch.arange(len(states), device=states.device), last]
+
+
+def keep_frozen_parts_still(module: nn.Module) -> None:
+    """Sets evaluation mode in the parts of a module whose weights are all frozen: they have no dropout, and no new
+    batch statistics. Batch normalization updates its statistics only if all of its weights are trained."""
+    trained = [weight.requires_grad for weight in module.parameters()]
+    if trained and all(trained):
+        return
+    if isinstance(module, _NormBase) or (trained and not any(trained)):
+        module.eval()
+        return
+    for child in module.children():
+        keep_frozen_parts_still(child)

@@ -23,7 +23,7 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..data.batching.text_filter import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
-from ..data.emoji.tasks import weakly_aligned_emoji
+from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji
 from ..data.readers.bitext import load_bitext
 from ..data.readers.bitext_files import is_bitext
 from ..data.readers.published import PUBLISHED
@@ -37,8 +37,7 @@ _NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a rec
 
 # A stage's checkpoints lie in a folder of its name, beside what a run keeps under these.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
-_STAGE_NAME = re.compile(r"\w[\w .+-]*")
-_CHECKPOINT_NAME = re.compile(r"checkpoint-\d+")
+_STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class DataSource:
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
         """The function that reads the corpus, but for `options`."""
         if self.source == WEAK_EMOJI:
-            return _load_weak_emoji
+            return load_weak_emoji
         if self.source == EMOJI:
             return load_emoji
         if self.source in PUBLISHED and (self.options or not Path(self.source).exists()):
@@ -170,10 +169,6 @@ class DataSource:
                 raise RecipeError(f"options.{name}: {self.source} needs it")
         corpus = self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
         return corpus if self.text_filter is None else self.text_filter.apply(corpus)
-
-
-def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
-    return weakly_aligned_emoji(load_emoji(**options), pairs=pairs, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -409,5 +404,4 @@ def check_languages(tags: Collection[str] | None, key: str) -> None:
 
 
 def _is_folder_name(name: str) -> bool:
-    is_plain = _STAGE_NAME.fullmatch(name) is not None and name == name.strip() and len(name) <= 100
-    return is_plain and name not in KEPT_FOLDERS and not _CHECKPOINT_NAME.fullmatch(name)
+    return _STAGE_NAME.fullmatch(name) is not None and name not in KEPT_FOLDERS

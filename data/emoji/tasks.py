@@ -26,6 +26,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.captions import Caption
 from ..readers.task_files import TRUTH
+from .benchmark import load_emoji
 from .build import KEYWORD_SEPARATOR
 
 # Unicode's groups of emoji, but for the five swatches of skin tones (`Component`).
@@ -292,3 +293,8 @@ def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Ca
     for a, b in rng.sample(languages, min(pairs, len(languages))):
         words = rng.sample(keywords[b], min(_KEYWORDS, len(keywords[b])))
         yield [{"language": a, "text": names[a]}, {"language": b, "text": KEYWORD_SEPARATOR.join(words)}]
+
+
+def load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
+    """`weakly_aligned_emoji` of `load_emoji`, whose arguments are `options`."""
+    return weakly_aligned_emoji(load_emoji(**options), pairs=pairs, seed=seed)

@@ -6,7 +6,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel
 
 from babelens import EtclModel, MuralConfig, MuralModel
-from babelens.modeling.modeling_two_tower import keep_frozen_parts_still
+from babelens.modeling.towers import keep_frozen_parts_still
 
 LOCKED = {"freeze": ["image"]}
 _LOAD_WITHOUT_PACKAGE = """

@@ -24,8 +24,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from babelens.modeling.modeling_two_tower import keep_frozen_parts_still
-from babelens.modeling.towers import build_tower
+from babelens.modeling.towers import build_tower, keep_frozen_parts_still
 from babelens.trainers.lower_layers import LowerLayers, TextStates, frozen_lower_layers
 from babelens.trainers.tower_training import TowerTraining, trained_weights
 
