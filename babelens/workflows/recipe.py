@@ -130,10 +130,8 @@ class DataSource:
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
         """The function that reads the corpus, but for `options`."""
-        if self.source == WEAK_EMOJI:
-            return load_weak_emoji
-        if self.source == EMOJI:
-            return load_emoji
+        if self.source in (EMOJI, WEAK_EMOJI):
+            return load_emoji if self.source == EMOJI else load_weak_emoji
         if self.source in PUBLISHED and (self.options or not Path(self.source).exists()):
             return PUBLISHED[self.source]
         if translations and is_bitext(self.source):
