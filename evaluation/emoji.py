@@ -31,8 +31,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.build import read_sources
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from ..inference.gallery import GalleryRow
-from .found_images import found_images
+from .found_images import GalleryRow, found_images
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 

@@ -1,4 +1,5 @@
-"""Queries with what a model finds, images for a text and texts for an image, and their file beside the results.
+"""Galleries: queries with what a model finds, images for a text and texts for an image, and their file beside the
+results. `babelens.reports` shows such rows on a page.
 
 A report `evaluation/validation.json` has its rows in `evaluation/validation.gallery.json`, with small images in WebP.
 """
@@ -18,13 +19,60 @@ from PIL import Image, ImageOps
 from ..configuration.errors import ComparisonError
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import Images
-from ..inference.gallery import GalleryRow, TextsRow
 
 _ENDING = ".gallery.json"
 _SIDE = 128  # pixels, at most, of an image in the file
 _QUALITY = 80
 _KEYS = ("query", "language", "gloss", "heading", "rank", "scores", "right")
 _KEYS_OF_TEXTS = ("language", "texts", "rank", "scores", "right")
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """A query and the images found for it, best first.
+
+    Args:
+        query: the text searched for.
+        language: its BCP-47 tag.
+        images: the best images.
+        scores: their scores.
+        right: for each image, whether it is a right one.
+        rank: the rank of the best right image, shown when it is not among `images`.
+        gloss: the query in English, which is shown beside the query.
+        heading: a line above the first row of a group of rows.
+        label: whose result it is, such as a model, where a gallery has several.
+    """
+
+    query: str
+    language: str
+    images: Sequence[Image.Image]
+    scores: Sequence[float]
+    right: Sequence[bool]
+    rank: int | None = None
+    gloss: str | None = None
+    heading: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class TextsRow:
+    """An image as the query, and the texts found for it, best first.
+
+    Args:
+        image: the image.
+        language: the BCP-47 tag of the texts.
+        texts: the best texts.
+        scores, right, rank, heading, label: as in `GalleryRow`, of texts.
+    """
+
+    image: Image.Image
+    language: str
+    texts: Sequence[str]
+    scores: Sequence[float]
+    right: Sequence[bool]
+    rank: int | None = None
+    heading: str | None = None
+    label: str | None = None
 
 
 def found_images(

@@ -15,8 +15,7 @@ from ..data.batching.views import Images, images_of
 from ..data.corpus.corpus import languages_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from ..inference.gallery import GalleryRow, TextsRow
-from .found_images import found_images, found_texts, some_texts
+from .found_images import GalleryRow, TextsRow, found_images, found_texts, some_texts
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings
 

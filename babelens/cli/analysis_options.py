@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..evaluation.analysis.parallel import ParallelTexts
-    from ..inference.gallery import GalleryRow, TextsRow
+    from ..evaluation.found_images import GalleryRow, TextsRow
 
 # The vendor of the emoji benchmark that is held out of training by default.
 EMOJI_VENDOR = "noto"

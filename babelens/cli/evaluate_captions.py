@@ -29,8 +29,8 @@ from .options import (
 from .starting import begin_work
 
 if TYPE_CHECKING:
+    from ..evaluation.found_images import GalleryRow, TextsRow
     from ..evaluation.query_ranks import QueryRanks
-    from ..inference.gallery import GalleryRow, TextsRow
 
 _TRANSLATION = "Translation before the search"
 

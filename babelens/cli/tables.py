@@ -10,10 +10,9 @@ from rich.console import Console
 
 from ..configuration.files import atomic_file
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.found_images import gallery_file, write_gallery
+from ..evaluation.found_images import GalleryRow, gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
 from ..evaluation.ranking import RECALL_AT
-from ..inference.gallery import GalleryRow
 from ..reports.page import report_file, write_report
 from ..trainers.rc3_tasks import Rc3Task
 from ..workflows.base import EVALUATION, RecipeRun

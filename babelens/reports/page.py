@@ -16,8 +16,7 @@ from PIL import Image
 
 from .. import __version__
 from ..configuration.files import atomic_file
-from ..evaluation.found_images import Gallery, gallery_of, webp_of
-from ..inference.gallery import GalleryRow, TextsRow
+from ..evaluation.found_images import Gallery, GalleryRow, TextsRow, gallery_of, webp_of
 from ..model_cards.base_models import BaseModel
 from ..model_cards.licenses import what_it_forbids
 from . import charts

@@ -20,11 +20,10 @@ from ..configuration.files import atomic_file
 from ..configuration.identity import folder_identity
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
-from ..evaluation.found_images import gallery_file, write_gallery
+from ..evaluation.found_images import GalleryRow, TextsRow, gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
-from ..inference.gallery import GalleryRow, TextsRow
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, without_paths
 from ..model_cards.cards import write_card

@@ -17,10 +17,10 @@ from ...configuration.languages import normalize_language, normalize_languages
 from ...data.batching.retrieval_sets import RetrievalSet, RetrievalSets
 from ...data.batching.views import Images, images_of
 from ...inference.embedder import Embedder
-from ...inference.gallery import GalleryRow, TextsRow
 from ...inference.translation import Translator
 from ...modeling.modeling_consistency import CrossLingualConsistency
 from ..consistency import consistency_scores
+from ..found_images import GalleryRow, TextsRow
 
 Direction = Literal["text_to_image", "image_to_text"]
 # The scores of some queries, by their indices, with all candidates: [Q] -> [Q, N].

@@ -16,11 +16,10 @@ from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.corpus import caption_index
 from babelens.data.corpus.caption_index import CaptionIndex
 from babelens.evaluation.consistency import evaluate_consistent_retrieval
-from babelens.evaluation.found_images import read_gallery, write_gallery
+from babelens.evaluation.found_images import GalleryRow, TextsRow, read_gallery, write_gallery
 from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.inference.gallery import GalleryRow, TextsRow
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}

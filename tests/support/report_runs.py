@@ -6,9 +6,9 @@ import numpy as np
 from PIL import Image
 
 from babelens.data.batching.retrieval_sets import RetrievalSet
+from babelens.evaluation.found_images import GalleryRow, TextsRow
 from babelens.evaluation.query_ranks import QueryRanks, of_captions
 from babelens.evaluation.ranking import RetrievalRanks
-from babelens.inference.gallery import GalleryRow, TextsRow
 from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.facts import DataSource, TrainingRun
 from babelens.workflows.reporting import write_evaluation
