@@ -26,6 +26,10 @@ from ..data.corpus.sampling import evenly_spread
 from ..data.readers.bitext import read_translations
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.modeling_mla_student import MlaStudentModel
+from ..processing.processing_mla import MlaProcessor
+from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.tokenizer_training import unknown_rate
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint, prepare_saving
@@ -65,8 +69,8 @@ class AcquisitionRun(AcquisitionChoices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.model: Any
-        self.processor: Any
+        self.model: MlaModel | MlaStudentModel
+        self.processor: MlaProcessor | MlaStudentProcessor
 
     def load(self) -> None:
         """Loads the models; sets the seed."""

@@ -6,7 +6,7 @@ seed below zero are errors in the middle of a run, or of no effect at all. Here 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, get_args, get_type_hints
@@ -210,7 +210,7 @@ def _check_scheduler(arguments: TrainingArguments, where: str) -> None:
         raise RecipeError(f"{where}.lr_scheduler_kwargs: {arguments.lr_scheduler_type} {error}") from error
 
 
-def _checked(check: Any, value: Any, name: str, *, where: str) -> None:
+def _checked(check: Callable[[Any, str], object], value: Any, name: str, *, where: str) -> None:
     try:
         check(value, name)
     except RecipeError as error:

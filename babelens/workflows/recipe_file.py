@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 import types
+from collections.abc import Collection
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
@@ -234,7 +235,7 @@ def build(cls: type, content: Any, where: str = "") -> Any:
         raise RecipeError(f"{where}: {error}" if where else str(error)) from error
 
 
-def check_known(key: object, known: Any, place: str = "") -> None:
+def check_known(key: object, known: Collection[str], place: str = "") -> None:
     """Raises a `RecipeError`, with the nearest known key, for a key that is not among those known."""
     if key not in known:
         raise RecipeError(

@@ -4,7 +4,6 @@ of any service, or a model of sentence-transformers."""
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,8 +81,9 @@ class SentenceTransformerTeacher:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vectors [n, d] of texts, of unit length."""
-        found: Any = self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
-        return np.asarray(found, dtype=np.float32)
+        return np.asarray(
+            self.model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False), dtype=np.float32
+        )
 
 
 Teacher = VectorTable | SentenceTransformerTeacher

@@ -15,7 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, set_seed
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import (
+    PreTrainedModel,
+    PrinterCallback,
+    ProcessorMixin,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
 from transformers.trainer_utils import SaveStrategy
 
 from ..trainers.base import BabelensTrainer
@@ -149,10 +159,19 @@ class StepTimer(TrainerCallback):
         self.ends: list[float] = []
         self.trained_parameters = 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel,
+        **kwargs: Any,
+    ) -> None:
         self.trained_parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.ends.append(time.perf_counter())
         timed = self.ends[self.untimed - 1 :]
         is_enough = len(timed) > self.fewest and timed[-1] - timed[0] > self.seconds
@@ -207,19 +226,25 @@ class Pace(TrainerCallback):
         self.planned, self.on_slow = planned, on_slow
         self.is_shortened = False
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.plan = self.planned[Path(args.output_dir).name]
         self.last = time.perf_counter()
         self.end = self.last + self.plan.steps * self.plan.step + self.plan.evaluation
         self.recent: deque[float] = deque(maxlen=_RECENT)
         self.position, self.is_slow = state.global_step, False
 
-    def _restart_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def _restart_clock(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.last = time.perf_counter()  # what lies between is no part of a step
 
     on_evaluate = on_save = _restart_clock
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         now = time.perf_counter()
         self.recent.append(now - self.last)
         self.last, self.position = now, self.position + 1
@@ -232,7 +257,14 @@ class Pace(TrainerCallback):
         elif self.is_slow:
             self._keep_time(step, args, state, control, kwargs["lr_scheduler"])
 
-    def _keep_time(self, step: float, args: Any, state: Any, control: Any, scheduler: Any) -> None:
+    def _keep_time(
+        self,
+        step: float,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        scheduler: LRScheduler,
+    ) -> None:
         left, fitting = state.max_steps - self.position, max(int((self.end - self.last) / step), 0)
         if fitting < left:
             self.is_shortened = True

@@ -81,7 +81,9 @@ class TranslatedSource:
         names = ", ".join(dict.fromkeys(self.models.values()))
         return f"translated by machine from {self.source} into {', '.join(self.models)} ({names})"
 
-    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset | IterableDataset:
+    def apply(
+        self, corpus: Dataset | IterableDataset, where: str, *, only: Collection[str] | None = None
+    ) -> Dataset | IterableDataset:
         """The corpus with translations; each text is translated once for all runs. A stream is translated while it is
         read; errors of its models and texts then come at its first rows.
 
@@ -142,7 +144,9 @@ class TranslatedSources:
     def __str__(self) -> str:
         return "; ".join(map(str, self.parts))
 
-    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset | IterableDataset:
+    def apply(
+        self, corpus: Dataset | IterableDataset, where: str, *, only: Collection[str] | None = None
+    ) -> Dataset | IterableDataset:
         """The corpus with the translations of each part; arguments and errors are those of `TranslatedSource`."""
         if len(self.parts) == 1:
             return self.parts[0].apply(corpus, where, only=only)

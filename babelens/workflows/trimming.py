@@ -185,7 +185,7 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
     return _loaded(model_class, source, **code)
 
 
-def _loaded(model_class: Any, source: str, **code: Any) -> PreTrainedModel:
+def _loaded(model_class: type[PreTrainedModel], source: str, **code: Any) -> PreTrainedModel:
     """The model as it was saved: without its pooling layer if the files lack that layer."""
     untrained: set[str] = set()
     model = load_model(model_class, source, part=_necessary, untrained=untrained, dtype="auto", **code)
