@@ -205,6 +205,12 @@ def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPoo
     return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
 
 
+def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooling:
+    """Returns a tower's output with embeddings [N, d] in the place of its pooled features."""
+    states, attentions = output.get("hidden_states"), output.get("attentions")
+    return BaseModelOutputWithPooling(output.last_hidden_state, embeddings, states, attentions)
+
+
 def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
     """Returns a tower's output, or `None` if it has pooled features alone."""
     return None if output is None or output.last_hidden_state is None else output

@@ -35,7 +35,7 @@ from .acquirer import (
     load_plain_state_dict,
 )
 from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
-from .modeling_dual_encoder import count_parameters, in_dtype_of
+from .modeling_dual_encoder import count_parameters, in_dtype_of, with_embeddings
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures
 from .tower_loading import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
@@ -270,12 +270,7 @@ class MlaStudentModel(MlaPreTrainedModel):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        return BaseModelOutputWithPooling(
-            output.last_hidden_state,
-            self._projected(self.pooled_texts(output, input_ids, attention_mask)),
-            output.get("hidden_states"),
-            output.get("attentions"),
-        )
+        return with_embeddings(output, self._projected(self.pooled_texts(output, input_ids, attention_mask)))
 
     def _projected(self, features: Tensor) -> Tensor:
         """Maps pooled features [N, W] to embeddings [N, d]."""

@@ -26,6 +26,7 @@ from .modeling_dual_encoder import (
     LearnedTemperature,
     in_dtype_of,
     normalize,
+    with_embeddings,
     with_states,
     without_states,
 )
@@ -229,9 +230,7 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = head(self.text_head_input(self.pooled_texts(output, input_ids, attention_mask)))
-        return BaseModelOutputWithPooling(
-            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
-        )
+        return with_embeddings(output, pooled)
 
     def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Returns the features [N, W] of texts, read from the output of the text tower."""
@@ -270,9 +269,7 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
         pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))
-        return BaseModelOutputWithPooling(
-            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
-        )
+        return with_embeddings(output, pooled)
 
     @property
     def tower_features(self) -> "TowerFeatures":
