@@ -14,8 +14,9 @@ from peft.utils import CONFIG_NAME
 from . import __version__
 from .configuration.errors import PublishError
 from .configuration.pretrained import load_config
-from .publishing import Published, committed, files_to_publish, upload_errors_explained
+from .publishing import files_to_publish
 from .registry import dual_encoder_of
+from .uploads import Published, committed, upload_errors_explained
 
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"
