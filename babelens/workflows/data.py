@@ -311,7 +311,7 @@ class _Digest:
     """The digest of Arrow arrays by their values: chunks and slices make no difference."""
 
     def __init__(self) -> None:
-        self.parts: dict[str, hashlib._Hash] = {}
+        self.parts: dict[str, Any] = {}
 
     def add(self, part: str, content: bytes | memoryview) -> None:
         self.parts.setdefault(part, hashlib.sha256()).update(content)
