@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,10 +152,12 @@ def is_one_of(ids: Sequence[str]) -> str:
     return f"({ID} IN ({texts}))"
 
 
-# In a plan of LanceDB: texts, an infinite number, and a column that is read as another type; in a filter, infinity.
+# In a plan of LanceDB: texts and an infinite number; in a filter, infinity, and what is cast to floating-point numbers.
 _TEXT = re.compile(r'Utf8\("[^"]*"\)')
-_INFINITY, _ROUNDED = re.compile(r"Float\d\d\(-?inf\)"), re.compile(r"CAST\((\w+) AS Float\d\d\)")
+_INFINITY, _FLOATING = re.compile(r"Float\d\d\(-?inf\)"), re.compile(r" AS Float\d\d$")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 _NAMED_INFINITY = re.compile(r"'[+-]?inf(inity)?'", re.IGNORECASE)
+_CASTS = re.compile(r"\bAS\s+(DOUBLE|FLOAT)\s*\)|::\s*(DOUBLE|FLOAT)\b", re.IGNORECASE)
 
 
 def checked_filter(table: Any, where: str) -> str:
@@ -167,7 +170,7 @@ def checked_filter(table: Any, where: str) -> str:
     """
     sql = f"({where})"
     try:
-        plan = table.search().where(sql).explain_plan()
+        plan = _plan(table, sql)
     except (RuntimeError, ValueError) as error:
         reason = str(error).partition(", /")[0].partition("SELECT 1 FROM")[0]  # without places in LanceDB's source
         known = str(error).partition("(sql parser error: ")[2].rstrip(")")
@@ -176,18 +179,44 @@ def checked_filter(table: Any, where: str) -> str:
             f"{where!r} is not a filter in SQL, such as `width > 500 AND license IN ('cc0', 'cc-by')`: "
             f"{reason}{known}{hint}"
         ) from error
-    plan = _TEXT.sub("", plan)
+    depths = accumulate({"(": 1, ")": -1}.get(each, 0) for each in _QUOTED.sub("", where))
+    if min(depths, default=0) < 0:
+        raise FilterError(f"{where!r} is not a filter in SQL: a parenthesis is closed that was not opened")
     if _INFINITY.search(plan) and not _NAMED_INFINITY.search(where):
         raise FilterError(f"{where!r} has a number that is larger than the numbers of its column")
-    types = dict(zip(table.schema.names, table.schema.types, strict=True))
-    for name in _ROUNDED.findall(plan):
-        is_cast = re.search(rf"cast\s*\(\s*{name}\b|\b{name}\s*::", where, re.IGNORECASE)
-        if name in types and pa.types.is_integer(types[name]) and not is_cast:
-            raise FilterError(
-                f"{where!r} compares whole numbers ({name}) with floating-point numbers, which would round them: "
-                f"write CAST({name} AS DOUBLE) if that is what you want"
-            )
+    if _CASTS.search(sql):  # what the filter casts itself is cast by way of a text here, which tells it from the rest
+        plan = _plan(table, _CASTS.sub(lambda it: f"AS STRING)::{it[1]}" if it[1] else f"::STRING::{it[2]}", sql))
+    whole = [field.name for field in table.schema if _holds_whole_numbers(field.type)]
+    for read in _read_as_floating(plan):
+        for name in whole:
+            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", read):
+                shown = name if name.isidentifier() else f"`{name}`"
+                raise FilterError(
+                    f"{where!r} compares whole numbers ({name}) with floating-point numbers, which would round them: "
+                    f"write CAST({shown} AS DOUBLE) if that is what you want"
+                )
     return sql
+
+
+def _plan(table: Any, sql: str) -> str:
+    """How LanceDB reads a filter, without the texts in it."""
+    return _TEXT.sub("", table.search().where(sql).explain_plan())
+
+
+def _read_as_floating(plan: str) -> Iterator[str]:
+    """What a plan casts to floating-point numbers, other than texts."""
+    for start in re.finditer(r"\bCAST\(", plan):
+        depth, end = 1, start.end()
+        while depth and end < len(plan):
+            depth += {"(": 1, ")": -1}.get(plan[end], 0)
+            end += 1
+        inner = plan[start.end() : end - 1]
+        if (kind := _FLOATING.search(inner)) and not inner[: kind.start()].endswith(" AS Utf8)"):
+            yield inner[: kind.start()]
+
+
+def _holds_whole_numbers(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or (pa.types.is_struct(kind) and any(_holds_whole_numbers(f.type) for f in kind))
 
 
 def _with_plain_zeros(rows: pa.Table) -> pa.Table:

@@ -31,6 +31,9 @@ VALUES = {
 COLUMNS = {name: pa.array(values, kind) for name, (kind, values) in VALUES.items()}
 HELD = {name: column.to_pylist() for name, column in COLUMNS.items()}
 ROWS = 12
+# Columns that are not drawn, with the values of `large`.
+COLUMNS["of two words"] = COLUMNS["large"]
+COLUMNS["parts"] = pa.StructArray.from_arrays([COLUMNS["large"]], ["count"])
 OPERATORS = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -182,6 +185,11 @@ REFUSED = {
     "single > large": "write CAST.large AS DOUBLE",
     "CAST(small AS DOUBLE) < double AND single > large": "write CAST.large AS DOUBLE",
     "double = unsigned": "write CAST.unsigned AS DOUBLE",
+    "CAST(large AS DOUBLE) > 5 AND large = double": "write CAST.large AS DOUBLE",
+    "coalesce(large, 0) = double": "write CAST.large AS DOUBLE",
+    '"of two words" = double': "write CAST.`of two words` AS DOUBLE",
+    "parts.count = double": "whole numbers .parts. with",
+    "large = 3) OR (true": "is not a filter",
     "small = 256": "is not a filter",
     "large = 9007199254740993.0": "is not a filter",
     "text = 3": "is not a filter",
@@ -202,6 +210,8 @@ def test_what_was_meant_is_right(index):
     assert found(index, "single = CAST('inf' AS FLOAT)") == [3]
     assert found(index, "CAST(small AS DOUBLE) < double") == [0, 4, 5, 8, 9]
     assert found(index, "large::double < double AND double < 1e301") == [2, 8]
+    assert found(index, "CAST(coalesce(large, 0) AS DOUBLE) BETWEEN 0 AND 3") == [5, 6, 7, 11]
+    assert found(index, '"of two words" = large AND parts.count = 3') == [11]
     assert found(index, "text = 'CAST(nothing AS Float64)' OR text = 'Float64(inf)' OR small = 255") == [1]
     assert found(index, "single = 0.1 AND double = 0.1") == [0]
     assert found(index, " OR ".join(["large = 0"] * 1000)) == [5]
