@@ -152,7 +152,7 @@ def is_one_of(ids: Sequence[str]) -> str:
     return f"({ID} IN ({texts}))"
 
 
-# In a plan of LanceDB: texts and an infinite number; in a filter, infinity, and what is cast to floating-point numbers.
+# In a plan of LanceDB: texts and an infinite number; in a filter, infinity and casts to floating-point numbers.
 _TEXT = re.compile(r'Utf8\("[^"]*"\)')
 _INFINITY, _FLOATING = re.compile(r"Float\d\d\(-?inf\)"), re.compile(r" AS Float\d\d$")
 _QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
