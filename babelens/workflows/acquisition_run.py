@@ -3,6 +3,7 @@ evaluation on held-out translations. `acquiring` makes an adapter, and `student_
 
 import copy
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,6 +23,7 @@ from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.loading import load_captions
+from ..data.corpus.overlap import distinct_rows, shared_texts
 from ..data.corpus.sampling import evenly_spread
 from ..data.readers.bitext import read_translations
 from ..evaluation.retrieval import translation_retrieval
@@ -39,6 +41,8 @@ from .argument_checks import made_arguments
 from .data import RECORD, RunRecord, corpus_digest
 from .time_budget import QUIET, StepTimer, timed_training, without_log
 from .training import CHECKPOINTS, train_from_newest_checkpoint
+
+logger = logging.getLogger(__name__)
 
 _LEAST_HELD_OUT, _HELD_OUT = 100, 1000  # translations
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
@@ -96,7 +100,7 @@ class AcquisitionRun(AcquisitionChoices):
 
     @cached_property
     def pairs(self) -> Dataset:
-        """The translations between the languages and the native one.
+        """The translations between the languages and the native one, each once.
 
         Raises:
             CorpusError: when one of them has no text.
@@ -106,7 +110,8 @@ class AcquisitionRun(AcquisitionChoices):
         for tag in (*self.languages, native):
             if tag not in present:
                 raise self.absent(tag, present)
-        return read_translations(self.translations, languages=[*self.languages, native], on_incomplete="skip")
+        languages = [*self.languages, native]
+        return distinct_rows(read_translations(self.translations, languages=languages, on_incomplete="skip"))
 
     @cached_property
     def split(self) -> tuple[Dataset, Dataset]:
@@ -245,14 +250,20 @@ class AcquisitionRun(AcquisitionChoices):
 
     def retrieval_in(self, language: str, held_out: Dataset) -> dict[str, float]:
         """The share of held-out texts, in percent, that find their native translation first among the native texts of
-        all translations (`r1`) and among the first ten (`r10`), with the number of `pairs`; empty without pairs."""
+        all translations (`r1`) and among the first ten (`r10`), with the number of `pairs`, and where it matters of
+        those whose text has been trained on with another translation (`shared`); empty without pairs."""
         texts, natives = self.sides(language, held_out)
         if not texts:
             return {}
         languages = (language, self.model.config.native_language)
         embedder = Embedder(self.model, self.processor)
         recalls = translation_retrieval(embedder, texts, natives, languages=languages, others=self.others(language))
-        return {"pairs": len(texts)} | recalls
+        found = {"pairs": len(texts)} | recalls
+        overlap = shared_texts(texts, self.sides(language, self.split[0])[0])
+        if overlap.is_notable:
+            logger.warning("%s: %s", language, overlap)
+            found["shared"] = overlap.same + (overlap.alike or 0)
+        return found
 
 
 # ---- What it costs to train an adapter or a student, measured before the training ----

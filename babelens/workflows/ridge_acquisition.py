@@ -108,7 +108,7 @@ class RidgeAcquisition(AcquisitionChoices):
 
     @cached_property
     def pairs(self) -> dict[str, Pairs]:
-        """By language, its texts with their native translations.
+        """By language, its texts with their native translations, each pair once.
 
         Raises:
             CorpusError: when a language has no text, or no translation of one.
@@ -123,7 +123,8 @@ class RidgeAcquisition(AcquisitionChoices):
             if not len(view):
                 raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
             examples = view.__getitems__(list(range(len(view))))
-            pairs[tag] = self._taught([(each["text_a"], each["text_b"]) for each in examples], tag)
+            different = dict.fromkeys((each["text_a"], each["text_b"]) for each in examples)
+            pairs[tag] = self._taught(list(different), tag)
         return pairs
 
     def _taught(self, examples: list[tuple[str, str]], tag: str) -> Pairs:

@@ -116,6 +116,16 @@ def shared_texts(held_out: Iterable[str], training: Iterable[str], *, unchecked:
     return Overlap("texts", len(texts), len(same), others, tuple(unchecked))
 
 
+def distinct_rows(corpus: Dataset) -> Dataset:
+    """The corpus without rows whose captions are those of an earlier row: what is held out of it is not trained on in
+    another row."""
+    first: dict[tuple[tuple[str, str], ...], int] = {}
+    rows = chain.from_iterable(chunk.to_pylist() for chunk in captions_of(corpus).chunks)
+    for row, captions in enumerate(rows):
+        first.setdefault(tuple((each["language"], each["text"]) for each in captions), row)
+    return corpus if len(first) == len(corpus) else corpus.select(list(first.values()))
+
+
 def _as_written(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
