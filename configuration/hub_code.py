@@ -133,6 +133,7 @@ class HubCodeMixin(PushToHubMixin):
             for write in card_writers:
                 if text := write(self, repo_id, working_dir):
                     path.write_text(text, encoding="utf-8")
+        _keep_code_of(repo_id, Path(working_dir), kwargs)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
@@ -301,6 +302,24 @@ def _sections(file: Path, package: str) -> list[ModuleType]:
     return [importlib.import_module(name) for name in own if importlib.util.find_spec(name) is not None]
 
 
+def _keep_code_of(repo_id: str, folder: Path, loading: Mapping[str, Any]) -> None:
+    """Adds the modules that a repository has to a folder that is to be uploaded there. A model and its processor are
+    pushed one after the other, and the second would leave its own modules alone."""
+    for file in folder.glob("*_modules.py"):
+        package = file.stem.removesuffix("_modules")
+        if importlib.util.find_spec(package) is None:  # what was loaded without it has all modules
+            continue
+        modules = []
+        for name in (file.name, f"{package}_code.py"):
+            try:
+                there = optional_file(repo_id, name, loading, _raise_exceptions_for_connection_errors=False)
+            except OSError:  # such as a branch that the upload makes
+                continue
+            modules += [] if there is None else _sections(there, package)
+        if modules:
+            file.write_text(_in_one_file(modules, file), encoding="utf-8")
+
+
 def _in_order(members: dict[str, ModuleType]) -> list[str]:
     """Returns the names of modules so that each comes after those that it imports at its top."""
     graph = {
@@ -378,15 +397,15 @@ def _refusal(module: ModuleType, line: int, rule: str) -> PublishError:
 _OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 
 
-def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any]) -> Path | None:
+def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
     """Returns the path of a file of a folder or a repository, or `None` if it has none; `loading` may hold other
-    arguments of `from_pretrained` too.
+    arguments of `from_pretrained` too, and `raising` some of `cached_file`.
 
     Raises:
         OSError: if there is no such folder or repository.
     """
     where = {key: value for key, value in loading.items() if key in _OF_FILES}
-    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **where)
+    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
     return None if found is None else Path(found)
 
 

@@ -5,6 +5,7 @@ import filecmp
 import importlib
 import json
 import pkgutil
+import shutil
 
 import numpy as np
 import pytest
@@ -160,25 +161,34 @@ def test_only_the_main_process_writes(make_mural, tmp_path):
 
 @pytest.mark.parametrize("way", ["push_to_hub", "save_pretrained"])
 def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, way):
-    uploaded = set()
+    """The code of both, whichever is pushed last."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
 
     def create_commit(self, repo_id, operations, **kwargs):
-        uploaded.update(operation.path_in_repo for operation in operations)
+        for operation in operations:
+            shutil.copy(operation.path_or_fileobj, repository / operation.path_in_repo)
+
+    def cached_file(source, name, **kwargs):
+        assert source == "owner/mural-tiny"
+        return str(repository / name) if (repository / name).is_file() else None
 
     monkeypatch.setattr(
         HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
     )
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    monkeypatch.setattr("babelens.configuration.hub_code.cached_file", cached_file)
     for module in ("modeling_utils", "utils.hub"):
         monkeypatch.setattr(
             f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
         )
-    for part in make_mural():
+    for part in (*make_mural(), make_mural()[0].config):
         if way == "push_to_hub":
             part.push_to_hub("owner/mural-tiny")
         else:
-            part.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/mural-tiny")
-    assert {path.name for path in published.iterdir()} <= uploaded
+            part.save_pretrained(str(tmp_path / "saved"), push_to_hub=True, repo_id="owner/mural-tiny")
+    assert {path.name for path in published.iterdir()} <= {path.name for path in repository.iterdir()}
+    assert filecmp.cmp(published / "babelens_modules.py", repository / "babelens_modules.py", shallow=False)
 
 
 def exportable_classes() -> list[type]:
