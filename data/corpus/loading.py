@@ -244,7 +244,10 @@ def _read(
     """The dataset that `datasets` loads from a path or Hub id, and the split that is still to be selected."""
     path = Path(source)
     if any((path / written).is_file() for written in ("state.json", "dataset_dict.json")):
-        return datasets.load_from_disk(source), split
+        saved = datasets.load_from_disk(source)
+        for part in saved.values() if isinstance(saved, dict) else [saved]:
+            part.data.validate(full=True)  # Arrow trusts offsets, which may lead out of its memory
+        return saved, split
     if path.suffix == ".parquet":  # a pattern, too
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
     if path.exists() and not path.is_dir():

@@ -87,6 +87,25 @@ def spoiled(value):
     return change_weights(change)
 
 
+def with_header(change):
+    """Changes the header of the weights, a JSON object."""
+
+    def damage(folder):
+        data = (folder / WEIGHTS).read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        written = change(header, [name for name in header if name != "__metadata__"])
+        text = json.dumps(written).encode()
+        (folder / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+    return damage
+
+
+def entry(**changes):
+    """A header in which the entry of a tensor is changed."""
+    return with_header(lambda header, names: header | {names[0]: header[names[0]] | changes})
+
+
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
 FAULTS = {
     "a tensor missing": (
@@ -105,6 +124,17 @@ FAULTS = {
     ),
     "truncated weights": (truncate(WEIGHTS), f"{WEIGHTS} is truncated or damaged"),
     "empty weights": (write(WEIGHTS, b""), f"{WEIGHTS} is empty"),
+    "a header of exabytes": (write(WEIGHTS, (2**62).to_bytes(8, "little") + b"{}"), "header too large"),
+    "a header in a list": (with_header(lambda header, names: [header]), f"{WEIGHTS} is truncated or damaged"),
+    "a header of brackets": (write(WEIGHTS, (9**5).to_bytes(8, "little") + b"[" * 9**5), f"{WEIGHTS} is truncated"),
+    "weights beyond the file": (entry(data_offsets=[0, 2**50]), f"{WEIGHTS} is truncated or damaged"),
+    "weights before the file": (entry(data_offsets=[-4, 8]), f"{WEIGHTS} is truncated or damaged"),
+    "weights in one place": (
+        with_header(lambda header, names: header | {names[1]: header[names[0]]}),
+        f"{WEIGHTS} is truncated or damaged",
+    ),
+    "a shape that overflows": (entry(shape=[2**40, 2**40]), f"{WEIGHTS} is truncated or damaged"),
+    "numbers of no type": (entry(dtype="F1024"), f"{WEIGHTS} is truncated or damaged"),
     "a page for weights": (write(WEIGHTS, b"<!doctype html><html>"), f"{WEIGHTS} is a web page"),
     "a pointer for weights": (write(WEIGHTS, LFS), f"{WEIGHTS} is a pointer of git-lfs"),
     "no weights": (remove(WEIGHTS), "has no weights"),

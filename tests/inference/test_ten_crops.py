@@ -1,5 +1,6 @@
 """Features of ten crops: equal to those of crops cut by hand, written whole or continued, and trained on."""
 
+import json
 import random
 import shutil
 
@@ -10,6 +11,7 @@ import yaml
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from full_disk import full_disk
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from tiny_training import shapes_corpus, write_shapes
 from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 from typer.testing import CliRunner
@@ -175,6 +177,24 @@ def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp
     other = Breaking.from_pretrained(resnet, resize=40, crop=CROP)
     write_features(corpus.select(range(8)), other, tmp_path / "other", **options)
     assert other.seen == len(load_captions(str(tmp_path / "other"))) == 8
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [("config.json", "hidden_act", "gelu"), ("preprocessor_config.json", "image_mean", [0.1] * 3), (None, None, None)],
+)
+def test_features_of_a_changed_backbone_are_others(resnet, tmp_path, file, key, value):
+    """What a broken-off run left is taken for that of the same backbone alone: weights, configuration, processor."""
+    folder = shutil.copytree(resnet, tmp_path / "resnet")
+    before = TenCropFeatures.from_pretrained(folder).fingerprint
+    if file is None:
+        weights = load_file(folder / "model.safetensors")
+        save_file({name: -weight for name, weight in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    else:
+        content = json.loads((folder / file).read_text())
+        assert content[key] != value
+        (folder / file).write_text(json.dumps(content | {key: value}))
+    assert TenCropFeatures.from_pretrained(folder).fingerprint != before
 
 
 def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, tmp_path):

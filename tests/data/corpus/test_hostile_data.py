@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -171,6 +172,22 @@ class TestParquet:
         (tmp_path / "x.parquet").write_bytes(data)
         with pytest.raises(CorpusError, match=r"x\.parquet: .*deserialize"):
             load_captions(tmp_path / "x.parquet", language="en", streaming=streaming)
+
+    @pytest.mark.parametrize("damage", ["cut", "offset", "empty"])
+    def test_a_damaged_file_of_a_saved_corpus_is_refused(self, tmp_path: Path, damage: str) -> None:
+        """Arrow itself would read texts from outside of the file, and end the process."""
+        pq.write_table(pa.table({"caption": ["a cat", "a dog"], "features": [[1.0], [2.0]]}), tmp_path / "x.parquet")
+        load_captions(tmp_path / "x.parquet", language="en").save_to_disk(tmp_path / "saved")
+        (file,) = (tmp_path / "saved").glob("*.arrow")
+        data = bytearray(file.read_bytes())
+        offsets = np.array([0, 5, 10], np.int32).tobytes()
+        assert data.count(offsets) == 1
+        if damage == "offset":
+            place = data.index(offsets) + 8
+            data[place : place + 4] = np.int32(2**31 - 1).tobytes()
+        file.write_bytes({"cut": data[:-100], "offset": data, "empty": b""}[damage])
+        with pytest.raises(CorpusError, match="saved: "):
+            load_captions(tmp_path / "saved")
 
     @pytest.mark.parametrize("bad", [None, [], [1.0, float("inf")], [1e300, 1.0]])
     def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
