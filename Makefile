@@ -11,6 +11,8 @@ SPACE_VENV ?= .venv-space
 CLIENTS_VENV ?= .venv-clients
 NEWEST_VENV ?= .venv-newest
 PEERS ?= .peers
+# The last four minor versions of transformers that babelens' own bound allows; saved folders load in each.
+TRANSFORMERS ?= 5.20 5.21 5.22 5.23
 TRANSFORMERS_JS ?= .transformers-js
 METHOD ?=
 MINUTES ?=
@@ -33,7 +35,7 @@ NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-live test-peers test-space test-clients test-newest test-data test-exports fuzz check format docs docs-serve tutorial build bench-env bench-gpu bench-gpu-tiny clean
+.PHONY: help demo serve test test-live test-peers test-space test-clients test-newest test-transformers test-data test-exports fuzz check format docs docs-serve tutorial build bench-env bench-gpu bench-gpu-tiny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +64,15 @@ test-clients: $(CLIENTS_INSTALLED) ## Run programs of others on saved folders: L
 test-newest: $(NEWEST_INSTALLED) ## Run the tests of models, processors, trainers and the Hub with the newest transformers, peft and datasets; may fail
 	$(NEWEST_VENV)/bin/python -m pip list | grep -iE "^($$(echo $(NEWEST) | tr ' ' '|' | tr '_-' '..')) "
 	OMP_NUM_THREADS=1 $(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(TESTS),tests/modeling tests/processing tests/trainers tests/inference tests/hub tests/saved)
+
+test-transformers: $(INSTALLED) ## Load saved folders in the last minor versions of transformers, without babelens (TRANSFORMERS="5.22 5.23")
+	rm -rf .transformers && mkdir -p .transformers/folders
+	$(BIN)/python tests/clients/make_folders.py .transformers/folders
+	for version in $(TRANSFORMERS); do \
+		$(BIN)/python -m pip install --quiet --no-deps --target .transformers/$$version "transformers==$$version.*" && \
+		PYTHONPATH=.transformers/$$version:tests/support HF_HOME=.transformers/hf HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+			$(BIN)/python tests/saved/with_transformers.py .transformers/folders || exit; \
+	done
 
 test-live: $(INSTALLED) ## Run what takes longer: servers, browsers (Chromium), a Ray cluster, runs that are killed, installs, the examples
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m live tests
@@ -108,7 +119,7 @@ bench-gpu-tiny: $(INSTALLED) ## Try the code of that table in small, on the proc
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gpu.py --device cpu --tiny
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(SPACE_VENV) $(CLIENTS_VENV) $(NEWEST_VENV) $(PEERS) $(TRANSFORMERS_JS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(SPACE_VENV) $(CLIENTS_VENV) $(NEWEST_VENV) $(PEERS) .transformers $(TRANSFORMERS_JS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version

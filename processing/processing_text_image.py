@@ -1,5 +1,6 @@
 """What all processors share: how they are called, and which inputs they refuse."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,9 +186,10 @@ def call_settings(
         ArgumentError: for an unknown keyword, in any of these places.
         InputError: if a keyword has a wrong value, or is given twice.
     """
+    of_images = getattr(processor.image_processor, "valid_kwargs", ImagesKwargs)
     known: dict[str, set[str]] = {
         "text_kwargs": {*processor.text_names, "return_tensors"},
-        "images_kwargs": set(getattr(processor.image_processor, "valid_kwargs", ImagesKwargs).__annotations__),
+        "images_kwargs": set(of_images.__annotations__),
         "audio_kwargs": set(AudioKwargs.__annotations__),
         "videos_kwargs": set(VideosKwargs.__annotations__),
     }
@@ -202,16 +204,19 @@ def call_settings(
     for name, group in groups.items():
         _refuse_unknown(group, known[name], f"{called}'s {name}")
     flat = _without_none(flat)
-    ours = {}
-    for name in ("text_kwargs", "images_kwargs"):  # direct keywords take precedence over `common_kwargs`
-        shared = {key: value for key, value in common.items() if key in known[name] and key not in flat}
-        ours[name] = _without_none(shared | groups[name])
-    try:
-        merged = processor._merge_kwargs(**flat, **ours)
-        validate_typed_dict(TextKwargs, merged["text_kwargs"])
-    except (StrictDataclassError, ValueError) as error:
-        raise InputError(f"{called}: {error}") from error
-    return language, merged["text_kwargs"], merged["images_kwargs"]
+    merged = []
+    for name, kind in (("text_kwargs", TextKwargs), ("images_kwargs", of_images)):
+        own = _without_none(groups[name])
+        if twice := [key for key in own if key in flat]:
+            raise InputError(f"{called}: {twice[0]} was given twice: as {twice[0]}= and in {name}")
+        given_here = {key: value for key, value in (_without_none(common) | own | flat).items() if key in known[name]}
+        settings = {**getattr(processor, name, {}), **copy.deepcopy(given_here)}
+        try:
+            validate_typed_dict(kind, settings)
+        except (StrictDataclassError, ValueError) as error:
+            raise InputError(f"{called}: {error}") from error
+        merged.append(settings)
+    return language, merged[0], merged[1]
 
 
 def _group(name: str, given: Any) -> dict[str, Any]:

@@ -67,6 +67,14 @@ def export(
             "times, for several graphs in one folder."
         ),
     ] = None,
+    joint: Annotated[
+        bool,
+        typer.Option(
+            "--joint",
+            help="Write both towers as one graph, too, as large as both: zero-shot classification by a pipeline of "
+            "transformers.js needs it.",
+        ),
+    ] = False,
     images: Annotated[
         Path | None,
         typer.Option(
@@ -128,6 +136,8 @@ def export(
     A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
     for its native language.
     """
+    if joint and (layout is not None or format_ != "onnx"):
+        raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
     of_page: dict[str, Any] = {"--images": images, "--languages": languages, "--texts": texts, "--title": title}
     of_page["--skip-bad-images"] = skip_bad_images or None
     if layout == "browser":
@@ -187,7 +197,12 @@ def export(
         None if data is None else read_source(data, options, split=split)
     )  # before the export, which takes minutes
     exported = export_onnx(
-        model, output, precisions=precisions, truncate_dim=truncate_dim, trust_remote_code=trust_remote_code
+        model,
+        output,
+        precisions=precisions,
+        joint=joint,
+        truncate_dim=truncate_dim,
+        trust_remote_code=trust_remote_code,
     )
     recalls = {}
     if corpus is not None:
@@ -281,9 +296,9 @@ def _show(exported: "Exported") -> None:
     console, settings = plain_console(), exported.settings
     table = results_table("graph", "megabytes", "largest difference")
     for precision, differences in settings.precisions.items():
-        for tower, difference in differences.items():
-            size = exported.sizes[precision][tower] / 1e6
-            table.add_row(graph_file(tower, precision), f"{size:,.1f}", f"{difference:.1e}")
+        for tower, size in exported.sizes[precision].items():
+            difference = f"{differences[tower]:.1e}" if tower in differences else ""
+            table.add_row(graph_file(tower, precision), f"{size / 1e6:,.1f}", difference)
     console.print(table)
     if settings.text_length:
         console.print(f"Every text has {settings.text_length} tokens or words in the graph: shorter ones are padded.")

@@ -29,6 +29,8 @@ from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSetting
 # Batches on which graphs are compared: ranges of `TEXTS`, and numbers of images.
 _TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
 _IMAGE_BATCHES = (1, 2, 5)
+_OF_TOKENIZERS = ("input_ids", "attention_mask", "token_type_ids")
+_LOGIT_DIFFERENCE = 1e-2  # of a logit of some tens
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,12 @@ class Exported:
 
 
 def export_onnx(
-    source: str | Path, output: str | Path, *, precisions: Sequence[str] = ("fp32",), **loading: Any
+    source: str | Path,
+    output: str | Path,
+    *,
+    precisions: Sequence[str] = ("fp32",),
+    joint: bool = False,
+    **loading: Any,
 ) -> Exported:
     """Writes a dual encoder as ONNX graphs, and compares them with it.
 
@@ -55,6 +62,8 @@ def export_onnx(
         source: the model or an adapter: a folder, or a repository on the Hub.
         output: a new folder; or the folder of the model itself, which gets graphs beside its weights.
         precisions: of `fp32`, `fp16` and `int8`.
+        joint: whether both towers are written as one graph, too, `model.onnx`, which is as large as both: pipelines of
+            transformers.js read it.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
             compute the first dimensions of the embeddings alone.
 
@@ -79,10 +88,12 @@ def export_onnx(
         graphs = folder / GRAPH_FOLDER
         graphs.mkdir()
         settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
+        if joint:
+            _write_joint(embedder, settings, graphs)
         settings = replace(settings, model=identity)
         _write_settings(settings, graphs)
         sizes = {
-            name: {tower: _size(graphs / graph_file(tower, name)) for tower in settings.inputs}
+            name: {tower: _size(graphs / graph_file(tower, name)) for tower in (*settings.inputs, *["both"] * joint)}
             for name in settings.precisions
         }
     return Exported(Path(output), settings, sizes)
@@ -175,6 +186,37 @@ def _write_tower(
             for file in Path(scratch).glob(f"{first.name}*"):  # with a file of weights, if they are large
                 file.rename(graphs / file.name)
     return shapes, differences
+
+
+def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> None:
+    """Writes both towers as one graph at all precisions.
+
+    Raises:
+        ModelKindError: for a model whose texts or images need more than a pipeline gives.
+        ModelMismatchError: if the graph in float32 computes other logits than the model.
+    """
+    if set(settings.inputs["text"]) - set(_OF_TOKENIZERS) or "pixel_values" not in settings.inputs["image"]:
+        raise ModelKindError(
+            f"pipelines of transformers.js give a model tokens and pixels, and this {type(embedder.model).__name__} "
+            "needs the language of texts, or words, or features: leave out the joint graph"
+        )
+    inputs = _text_batches(embedder)[1] | _image_batches(embedder)[2]
+    free = free_dimensions("both", inputs, fixed_length=settings.text_length is not None)
+    with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch, torch.no_grad():
+        first = Path(scratch, graph_file("both", "fp32"))
+        write_graph(embedder.model, "both", inputs, free, first)
+        (found, *_) = open_graph(first, torch.get_num_threads()).run(None, {k: v.numpy() for k, v in inputs.items()})
+        difference = float(np.abs(found - embedder.model(**inputs).logits_per_image.numpy()).max())
+        if not difference <= _LOGIT_DIFFERENCE:
+            raise ModelMismatchError(
+                f"the graph of both towers computes other logits: one differs by {difference:.1g}"
+            )
+        for name in settings.precisions:
+            if name != "fp32":
+                convert(first, graphs / graph_file("both", name), name)
+        if "fp32" in settings.precisions:
+            for file in Path(scratch).glob(f"{first.name}*"):
+                file.rename(graphs / file.name)
 
 
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:

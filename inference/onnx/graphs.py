@@ -19,7 +19,7 @@ from torch.export import Dim
 
 from ...configuration.errors import MissingExtraError, ModelKindError
 from ...modeling.modeling_dual_encoder import as_output
-from .model import TOWERS
+from .model import JOINT, TOWERS
 
 Shapes = dict[str, list[str | int]]
 # Which operations get weights of 8 bits. Convolutions do not: onnxruntime has no fast one of 8 bits on processors, and
@@ -34,15 +34,18 @@ class Tower(nn.Module):
 
     Args:
         model: the dual encoder.
-        tower: `text` or `image`.
+        tower: `text` or `image`; or `both`, whose outputs are those of `JOINT`.
     """
 
     def __init__(self, model: nn.Module, tower: str) -> None:
         super().__init__()
         self.model, self.tower = model, tower
 
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+    def forward(self, inputs: dict[str, Tensor]) -> Any:
         """Returns the features of texts or images, [N, d]."""
+        if self.tower == "both":
+            output = self.model(**inputs)
+            return tuple(output[name] for name in JOINT)
         features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
         width = getattr(self.model.config, "truncate_dim", None)
         return features if width is None else features[:, :width]
@@ -50,10 +53,13 @@ class Tower(nn.Module):
 
 def free_dimensions(tower: str, inputs: Mapping[str, Tensor], *, fixed_length: bool) -> dict[str, list[str | None]]:
     """Returns the names of the dimensions of each input that may differ from batch to batch; `None` is fixed."""
-    second = "length" if tower == "text" and not fixed_length else None
-    return {
-        name: [("batch", second)[d] if d < 2 else None for d in range(value.dim())] for name, value in inputs.items()
-    }
+    free: dict[str, list[str | None]] = {}
+    for name, value in inputs.items():
+        kind = "image" if name == "pixel_values" else "text"
+        first = f"{kind}s" if tower == "both" else "batch"
+        second = "length" if tower != "image" and kind == "text" and not fixed_length else None
+        free[name] = [(first, second)[d] if d < 2 else None for d in range(value.dim())]
+    return free
 
 
 def write_graph(
@@ -63,8 +69,8 @@ def write_graph(
 
     Args:
         model: the dual encoder, in eval mode and float32.
-        tower: `text` or `image`.
-        inputs: inputs to trace it with, of at least two rows.
+        tower: `text`, `image` or `both`.
+        inputs: inputs to trace it with, of at least two rows; for `both`, of other numbers of texts than of images.
         free: names of the free dimensions (`free_dimensions`).
         path: where to write the graph.
 
@@ -81,12 +87,13 @@ def write_graph(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install 'babelens[onnx]'") from error
+    outputs = JOINT if tower == "both" else {TOWERS[tower][1]: ("batch", None)}
     dynamic = {name: {d: Dim.DYNAMIC for d, each in enumerate(names) if each} for name, names in free.items()}
     with torch.no_grad(), _quietly():
         try:
             program = torch.export.export(Tower(model, tower), (inputs,), dynamic_shapes=(dynamic,))
             graph: Any = torch.onnx.export(
-                program, dynamo=True, verbose=False, input_names=list(inputs), output_names=[TOWERS[tower][1]]
+                program, dynamo=True, verbose=False, input_names=list(inputs), output_names=list(outputs)
             )
         except Exception as error:
             # torch.export raises classes of its private modules, of no common base, where a model computes what
@@ -99,8 +106,8 @@ def write_graph(
         names = free[value.name]
         shapes[value.name] = [name or int(size) for name, size in zip(names, inputs[value.name].shape, strict=True)]
         value.shape = onnx_ir.Shape(shapes[value.name])
-    (output,) = graph.model.graph.outputs
-    output.shape = onnx_ir.Shape(["batch", output.shape[1]])
+    for output, names in zip(graph.model.graph.outputs, outputs.values(), strict=True):
+        output.shape = onnx_ir.Shape([names[0], names[1] or output.shape[1]])
     for node in graph.model.graph.all_nodes():  # which hold the paths of the modules that computed them
         node.metadata_props.clear()
         for value in node.outputs:

@@ -4,7 +4,6 @@
 babelens: what is tested is what its folders are to others.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_texts import TEXTS
 
 HERE = Path(__file__).parent
 
@@ -38,7 +36,7 @@ class Made:
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("clients")
-    given = [sys.executable, str(HERE / "make_folders.py"), str(root), json.dumps(TEXTS)]
+    given = [sys.executable, str(HERE / "make_folders.py"), str(root)]
     done = subprocess.run(given, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return root

@@ -1,6 +1,5 @@
-"""Makes the folders that the tests of clients read: `python make_folders.py ROOT TEXTS`, texts as JSON."""
+"""Makes the folders that the tests of clients read: `python make_folders.py ROOT`."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import numpy as np  # noqa: E402
+from client_texts import TEXTS  # noqa: E402
 from contracts import drawn_images  # noqa: E402
 from tiny_dual_encoders import BERT, KINDS, bert_tokenizer  # noqa: E402, F401
 from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor  # noqa: E402, F401
@@ -17,7 +17,7 @@ from babelens.inference.onnx import export_onnx  # noqa: E402
 from babelens.stock_folders import export_stock  # noqa: E402
 
 
-def main(root: Path, texts: list[str]) -> None:
+def main(root: Path) -> None:
     images = drawn_images(4)
     (root / "images").mkdir()
     for index, image in enumerate(images):
@@ -34,7 +34,7 @@ def main(root: Path, texts: list[str]) -> None:
     facts = {}
     for name in ("mural", "mla"):
         embedder = Embedder.from_pretrained(root / name, device="cpu")
-        facts[f"{name}.texts"] = embedder.encode_text(texts, language="de")
+        facts[f"{name}.texts"] = embedder.encode_text(TEXTS, language="de")
         facts[f"{name}.images"] = embedder.encode_image(images)
     for name in ("stock", "graphs"):
         facts |= {f"{name}.texts": facts["mural.texts"], f"{name}.images": facts["mural.images"]}
@@ -42,4 +42,4 @@ def main(root: Path, texts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -126,7 +126,7 @@ class ProcessorContract(Contract):
                 processor(images=drawn, **wrong)
         with pytest.raises(ArgumentError, match="takes no 'videos'"):
             processor(images=drawn, videos=[drawn])
-        with pytest.raises(InputError, match="max_length was passed two times"):
+        with pytest.raises(InputError, match="max_length was given twice"):
             processor(**texts, max_length=9, text_kwargs={"max_length": 9})
         with pytest.raises(InputError, match="language was given twice"):
             processor(**texts, text_kwargs={"language": "de"})
