@@ -106,8 +106,8 @@ def write_graph(
         names = free[value.name]
         shapes[value.name] = [name or int(size) for name, size in zip(names, inputs[value.name].shape, strict=True)]
         value.shape = onnx_ir.Shape(shapes[value.name])
-    for output, names in zip(graph.model.graph.outputs, outputs.values(), strict=True):
-        output.shape = onnx_ir.Shape([names[0], names[1] or output.shape[1]])
+    for output, (first, second) in zip(graph.model.graph.outputs, outputs.values(), strict=True):
+        output.shape = onnx_ir.Shape([first, second or output.shape[1]])
     for node in graph.model.graph.all_nodes():  # which hold the paths of the modules that computed them
         node.metadata_props.clear()
         for value in node.outputs:
