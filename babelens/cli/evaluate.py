@@ -66,6 +66,7 @@ def task(
         output,
         as_json,
         lambda: print_task_report(results, loaded.rc3_task),
+        model=model,
         ranks=ranks,
         report=report,
     )

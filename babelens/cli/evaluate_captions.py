@@ -162,11 +162,11 @@ def captions(
         def show_translated() -> None:
             print_translate_test(data, compared, translate_to)
 
-        show_results(found, output, as_json, show_translated, ranks=of_captions(ranks), report=report)
+        show_results(found, output, as_json, show_translated, model=model, ranks=of_captions(ranks), report=report)
         return
     gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
     results = evaluate_retrieval(embedder, corpus, tags, reranker=reranker, gallery=gallery, **measured)
-    beside: dict[str, Any] = {"ranks": of_captions(ranks), "gallery": gallery or (), "report": report}
+    beside: dict[str, Any] = {"model": model, "ranks": of_captions(ranks), "gallery": gallery or (), "report": report}
     if not consistency:
         show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
         return

@@ -143,7 +143,7 @@ def classes(
         ranks |= {
             f"{part}/{OF_IMAGES}": tested.query_ranks(np.array(each)) for part, each in of_images.items() if each
         }
-    show_results(report, output, as_json, lambda: _print(str(data), report), ranks=ranks)
+    show_results(report, output, as_json, lambda: _print(str(data), report), model=model, ranks=ranks)
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:

@@ -112,6 +112,7 @@ def emoji(
         output,
         as_json,
         show,
+        model=model,
         ranks=benchmark.ranks(),
         gallery=rows,
         credits=benchmark.credits(),

@@ -81,7 +81,7 @@ def texts(
         corpus = load(source, languages=tags)
         title = f"{source}, translations, recall in %"
         results = evaluate_bitext(embedder, corpus, task=task, ranks=ranks)
-    show_results(results, output, as_json, lambda: _print(title, results), ranks=of_captions(ranks))
+    show_results(results, output, as_json, lambda: _print(title, results), model=model, ranks=of_captions(ranks))
 
 
 def _print(title: str, results: Mapping[str, Mapping[str, float]]) -> None:

@@ -17,7 +17,7 @@ from ..reports.page import report_file, write_report
 from ..trainers.rc3_tasks import Rc3Task
 from ..workflows.base import EVALUATION, RecipeRun
 from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
-from ..workflows.reporting import forget_model
+from ..workflows.reporting import note_model
 from .console import plain_console, results_table
 
 
@@ -173,6 +173,7 @@ def show_results(
     as_json: bool,
     print_table: Callable[[], None],
     *,
+    model: str = "",
     ranks: Mapping[str, QueryRanks] | None = None,
     gallery: Sequence[GalleryRow] = (),
     credits: Sequence[str] = (),
@@ -185,6 +186,7 @@ def show_results(
         output: the file.
         as_json: whether to print JSON.
         print_table: prints a table.
+        model: the folder or the repository of the model that they are of.
         ranks: the ranks of the queries, which are kept beside the file.
         gallery, credits: some queries with their images, and the owners of these, which are kept there, too.
         report: whether to write the page about the results beside the file.
@@ -193,7 +195,7 @@ def show_results(
     if output:
         with atomic_file(output) as path:
             path.write_text(text, "utf-8")
-        forget_model(output)
+        note_model(output, model)
         if ranks:
             with atomic_file(ranks_file(output)) as path:
                 write_ranks(path, ranks)

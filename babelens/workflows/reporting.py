@@ -17,7 +17,8 @@ from transformers import ProcessorMixin, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.files import atomic_file
-from ..configuration.identity import folder_identity
+from ..configuration.identity import folder_identity, holds_weights
+from ..configuration.locks import in_turn
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.found_images import GalleryRow, TextsRow, gallery_file, write_gallery
@@ -78,8 +79,8 @@ def write_evaluation(
 
 
 def evaluated_models(run: Path) -> dict[str, str]:
-    """The identity of the model that each file of results in a run's folder is of; those of earlier versions, and of
-    `babelens evaluate --output`, are not among them."""
+    """The identity of the model that each file of results in a run's folder is of; those of earlier versions are not
+    among them."""
     try:
         models = json.loads((run / EVALUATION / MODELS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -87,13 +88,20 @@ def evaluated_models(run: Path) -> dict[str, str]:
     return models if isinstance(models, dict) else {}
 
 
-def forget_model(results: Path) -> None:
-    """Removes the model that a file of results was of, if it lies in a run's folder: it was written anew."""
+def note_model(results: Path, model: str) -> None:
+    """Keeps beside a file of results that was written into a run's folder of which model it is: of one in a folder;
+    of a repository on the Hub nothing is kept."""
     folder = results.resolve().parent
-    models = evaluated_models(folder.parent) if folder.name == EVALUATION else {}
-    if models.pop(results.name, None):
-        with atomic_file(folder / MODELS) as path:
-            path.write_text(json.dumps(models, indent=1), encoding="utf-8")
+    if folder.name != EVALUATION or not holds_weights(folder.parent):
+        return
+    identity = folder_identity(model) if Path(model).is_dir() else None
+    with in_turn(folder / MODELS):  # others may be evaluating for the same run
+        before = evaluated_models(folder.parent)
+        models = {name: each for name, each in before.items() if name != results.name}
+        models |= {} if identity is None else {results.name: identity}
+        if models != before:
+            with atomic_file(folder / MODELS) as path:
+                path.write_text(json.dumps(models, indent=1), encoding="utf-8")
 
 
 def outdated_results(run: Path) -> list[str]:

@@ -291,8 +291,12 @@ def test_results_that_were_measured_again_stay(run, finished, trained):
     other_weights(trained)
     file = trained / "evaluation" / "validation.json"
     assert file not in result_files(trained)
-    run("evaluate", "captions", trained, "--data", finished / "shapes", "--output", file, "--no-report")
-    assert file in result_files(trained)
+    measured = ["evaluate", "captions", trained, "--data", finished / "shapes", "--no-report", "--output"]
+    run(*measured, file)
+    run(*measured, file.with_name("again.json"))
+    assert {file, file.with_name("again.json")} <= {*result_files(trained)}
+    rewrite(trained / "config.json", lambda content: content.update(text_pooling="mean"))
+    assert not {file, file.with_name("again.json")} & {*result_files(trained)}
 
 
 def test_results_of_an_earlier_version_stay(trained):
