@@ -15,6 +15,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_
 
 from ..configuration.errors import ModelFolderError, ModelMismatchError
 from ..configuration.files import atomic_file
+from ..configuration.locks import in_turn
 from .card_text import CompactCard, is_of_another_model
 from .facts import ModelCardFacts, Result
 
@@ -191,18 +192,25 @@ def add_results(
         ModelFolderError: when there is no card, or a file of earlier results is damaged.
         ModelMismatchError: when the card has results of another model (`card_text.IDENTITY`).
     """
+    with in_turn(check_card(folder)):  # others may be evaluating the same model
+        _add_results(Path(folder), results, entries)
+
+
+def _add_results(
+    folder: Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
+) -> None:
     path = check_card(folder)
     card = CompactCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):
         raise ModelMismatchError(f"{path} has results of another model than the one beside it: write it anew")
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
-    card.data.model_name = card.data.model_name or Path(folder).resolve().name
+    card.data.model_name = card.data.model_name or folder.resolve().name
     card.data.eval_results = _few([*kept, *results])
     with atomic_file(path) as scratch:
         card.save(scratch)
     for name, of_name in entries.items():
-        _add_entries(Path(folder) / EVAL_RESULTS / f"{name}.yaml", of_name)
+        _add_entries(folder / EVAL_RESULTS / f"{name}.yaml", of_name)
 
 
 def _few(results: list[EvalResult]) -> list[EvalResult]:

@@ -111,7 +111,7 @@ def native_kinds(
     found = frozen_tensor(
         lambda: _mean_states(reader, sample),
         weights={},
-        settings=f"kinds of tokens {reader.identity}",
+        settings=f"kinds of tokens, each {_LEAST_OF_A_KIND} times {reader.identity}",
         items=(text.encode() for text in sample),
         cache_dir=reader.cache_dir,
     )

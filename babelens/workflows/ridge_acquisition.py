@@ -153,7 +153,7 @@ class RidgeAcquisition(AcquisitionChoices):
         source = Path(str(self.texts))
         if source.suffix == ".txt" and source.is_file():
             try:
-                lines = source.read_text(encoding="utf-8-sig").splitlines()
+                lines = source.read_text(encoding="utf-8-sig").split("\n")
             except UnicodeDecodeError as error:
                 raise CorpusError(f"{source} is not UTF-8: save it as UTF-8 ({error})") from error
         else:

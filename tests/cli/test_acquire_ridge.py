@@ -135,7 +135,8 @@ def encoder(tmp_path_factory):
 
 
 def test_texts_alone_teach_the_languages_of_the_encoder(base, encoder, tmp_path, capsys):
-    (tmp_path / "texts.txt").write_text("\n".join([*ROWS, "", ROWS[0]]), encoding="utf-8")
+    texts = [ROWS[0].replace(" ", "\u2028", 1), *ROWS[1:]]  # a line ends at a line feed alone
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, "", texts[0]]), encoding="utf-8")
     given = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out", "json": True}
     assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "names": False})) == 0
     assert json.loads(capsys.readouterr().out)["held_out"]["und"]["pairs"] == len(ROWS)

@@ -1,10 +1,14 @@
 """Results in a card are read back by huggingface_hub, and everything else in the card stays as it was."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_result_entries
 
 from babelens.configuration.errors import ModelFolderError
+from babelens.model_cards import result_tables
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import files_to_publish
 
@@ -50,6 +54,26 @@ def scores_of(folder):
 
 def entries_of(folder):
     return parse_eval_result_entries(yaml.safe_load((folder / ".eval_results" / "XM3600.yaml").read_text("utf-8")))
+
+
+def test_two_that_add_results_at_once_keep_each_others(folder, monkeypatch):
+    load = result_tables.CompactCard.load
+
+    def slowly(path):
+        card = load(path)
+        time.sleep(0.1)
+        return card
+
+    monkeypatch.setattr(result_tables.CompactCard, "load", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        subsets = ["uk", "sw", "mi", "de"]
+        added = [
+            threads.submit(add_results, folder, [result(each, 1.0)], {"XM3600": [entry(each, 1)]}) for each in subsets
+        ]
+        assert [each.result() for each in added] == [None] * 4
+    assert {f"XM3600 ({each})" for each in subsets} <= {name for name, _ in scores_of(folder)}
+    assert len(entries_of(folder)) == 4
+    assert {path.name for path in folder.iterdir()} == {"README.md", ".eval_results"}
 
 
 def test_results_are_added_and_replaced(folder):
