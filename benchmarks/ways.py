@@ -186,9 +186,10 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
         if way != first and runs[0]["ranks"] and found[first][0]["ranks"]
     }
     corrected = _corrected(differences)
+    shared = set.intersection(*(set(runs[0]["texts"]) for runs in found.values()))
     for way, runs in found.items():
         photos = spread([statistics.fmean(run["photos"].values()) for run in runs]) if runs[0]["photos"] else "–"
-        texts = spread([statistics.fmean(run["texts"].values()) for run in runs])
+        texts = spread([statistics.fmean(run["texts"][each] for each in shared) for run in runs])
         seconds, size = (statistics.fmean(run[name] for run in runs) for name in ("seconds", "bytes"))
         compared = "| |"
         if way in differences:
