@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _LEAST_HELD_OUT, _HELD_OUT = 100, 1000  # translations
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
+_SMALLEST_BATCH = 32  # unless another was chosen
 # The settings with which a resumed run goes on when they have changed: its weights are in the checkpoint.
 _MAY_CHANGE = ("base", "steps", "exposure_steps", *(f"training.{f.name}" for f in fields(MlaTrainingArguments)))
 _OTHERS = 5000  # native texts beside those of held-out translations, among which these are to be found
@@ -124,11 +125,18 @@ class AcquisitionRun(AcquisitionChoices):
 
     @cached_property
     def batch_size(self) -> int:
-        """As chosen; by default as the trainer has it, or smaller where a language has fewer translations."""
+        """As chosen; by default as the trainer has it, or smaller where a language has fewer translations, but not so
+        small that a few rows of one language would decide about all."""
+        chosen: int | None = self.training.get("per_device_train_batch_size")
+        if chosen is not None:
+            return chosen
         counts = languages_of(self.split[0])
         fewest = min((counts[each] for each in self.languages if each in counts), default=0)
-        chosen: int | None = self.training.get("per_device_train_batch_size")
-        return chosen or max(min(MlaTrainingArguments.per_device_train_batch_size, fewest), 1)
+        usual = MlaTrainingArguments.per_device_train_batch_size
+        size = min(max(fewest, _SMALLEST_BATCH), usual)
+        if size < usual:
+            logger.info("batches of %s texts, since one language has no more (usually %s)", size, usual)
+        return size
 
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Pairs to show before training, (text, native text), which tell a reader whether the columns are swapped."""

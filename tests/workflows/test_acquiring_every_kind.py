@@ -102,6 +102,10 @@ def test_the_translations_of_few_are_one_batch(brought, tmp_path):
         run.load()
         assert len(run.split[0]) == 94 < MlaTrainingArguments.per_device_train_batch_size
         assert run.arguments("text_text").per_device_train_batch_size == size
+    few = german(brought, tmp_path / "clip", tmp_path / "few", training={"seed": 1})
+    few.load()
+    few.split = few.split[0].select(range(5)), few.split[1]
+    assert few.batch_size == 32  # and the run is refused, as it has fewer
 
 
 def test_the_models_load_without_the_package(models, run_without_babelens, tmp_path):
