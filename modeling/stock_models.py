@@ -4,6 +4,9 @@ A MURAL or ETCL with BERT and EfficientNet computes what transformers' `AlignMod
 own and linear layers without bias, what `VisionTextDualEncoderModel` does. A student of CLIP that reads BERT at [CLS]
 is a `ChineseCLIPModel`. An MLA reads its native language with a stock model that its acquirers leave as it was. Where
 a stock class has no bias in its linear layer, the bias moves into the normalization that the layer reads.
+
+A text tower alone is a stock encoder, a way to pool its states, and linear layers: what sentence-transformers calls
+Transformer, Pooling and Dense (`stock_text_encoder`).
 """
 
 import math
@@ -17,6 +20,8 @@ from transformers import (
     AlignConfig,
     AlignModel,
     AlignTextConfig,
+    AutoModel,
+    BertConfig,
     ChineseCLIPConfig,
     ChineseCLIPModel,
     ChineseCLIPTextConfig,
@@ -52,6 +57,23 @@ class StockModel:
 
     model: PreTrainedModel
     lost: tuple[str, ...] = ()
+    language: str | None = None
+
+
+@dataclass(frozen=True)
+class StockTextEncoder:
+    """The text tower of a dual encoder, in parts that come with transformers.
+
+    Args:
+        encoder: the text encoder, whose own pooling layer is not read, and has zeros.
+        pooling: `cls` or `mean`, how its states become one vector.
+        layers: linear layers behind it, each with whether the hyperbolic tangent follows; at least one.
+        language: the only language that it reads as the dual encoder does; None if it reads all of them.
+    """
+
+    encoder: PreTrainedModel
+    pooling: str
+    layers: tuple[tuple[nn.Linear, bool], ...]
     language: str | None = None
 
 
@@ -156,10 +178,14 @@ def _of_two_towers(model: Any) -> _Parts:
     return _Parts(text, image, config.projection_dim, model.similarity().item())
 
 
-def _of_student(model: Any) -> _Parts:
-    if model.config.strategy == "acquisition":
+def _without_acquirers(student: Any) -> Any:
+    if student.config.strategy == "acquisition":
         raise ModelKindError("no class of transformers has the acquirers of a student with strategy='acquisition'")
-    native = model.native_model
+    return student
+
+
+def _of_student(model: Any) -> _Parts:
+    native = _without_acquirers(model).native_model
     if isinstance(native, TwoTowerModel):
         image = _of_two_towers(native).image
     else:
@@ -189,6 +215,79 @@ def _linear(layer: Any) -> tuple[Tensor, Tensor | None]:
 
 def _copied(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+# ---- The text tower alone ----
+
+# Architectures that inference servers know, and those that are one of them by another name.
+TEXT_KINDS = ("bert", "camembert", "roberta", "xlm-roberta")
+_OTHER_BERTS = ("align_text_model", "chinese_clip_text_model")
+
+
+def stock_text_encoder(model: PreTrainedModel) -> StockTextEncoder:
+    """Takes the text tower out of a dual encoder, as parts that every program has which runs text encoders.
+
+    Args:
+        model: a dual encoder of babelens, or one of transformers.
+
+    Returns:
+        The encoder in the model's own type, with copies of the weights, how it is pooled, and the layers behind it.
+
+    Raises:
+        ModelKindError: for a text tower that is neither a BERT nor a RoBERTa, that is pooled otherwise than at its
+            first token, by the mean, or by its pooling layer, or that has other layers behind it than linear ones.
+
+    Examples:
+        >>> stock_text_encoder(MlaStudentModel.from_pretrained("runs/student")).pooling
+        'mean'
+    """
+    language = None
+    if isinstance(model, MlaModel):
+        language = model.config.native_language
+        model = model.unload()
+    text = _texts_of(model)
+    if text.kind in _OTHER_BERTS:
+        text.config = _as(BertConfig, text.config)
+    if text.kind not in TEXT_KINDS:
+        raise ModelKindError(
+            f"this model reads texts with {text.kind!r}, and servers of text encoders know {', '.join(TEXT_KINDS)}"
+        )
+    layers, pooling = [], text.pooling
+    if pooling == POOLER and "pooler.dense.weight" in text.states:
+        pooled = [text.states[f"pooler.dense.{name}"] for name in ("weight", "bias")]
+        layers.append((_as_layer(*pooled), True))
+        pooling = "cls"
+    if pooling not in ("cls", "mean"):
+        raise ModelKindError(
+            f"servers of text encoders read a text at its first token or by the mean, and this model by {pooling!r}"
+        )
+    if text.weight is None:
+        raise ModelKindError("this model has no linear layer behind its text tower")
+    layers.append((_as_layer(text.weight, text.bias), False))
+    encoder = AutoModel.from_config(text.config)
+    _load(encoder, text.states, unread=("pooler.",))
+    made = encoder.to(model.dtype).eval()
+    return StockTextEncoder(made, pooling, tuple((layer.to(model.dtype), bent) for layer, bent in layers), language)
+
+
+def _texts_of(model: Any) -> _Tower:
+    """The text tower of a model, with the linear layer behind it."""
+    if isinstance(model, MlaStudentModel):
+        return _text_tower(model, _without_acquirers(model).projection)
+    if isinstance(model, TwoTowerModel):
+        return _text_tower(model, model.training_head(True, False))
+    pooling = {AlignModel: "cls", ChineseCLIPModel: "cls", VisionTextDualEncoderModel: POOLER}.get(type(model))
+    if pooling is None:
+        raise ModelKindError(f"a {type(model).__name__} has no text tower that servers of text encoders know")
+    return _Tower(model.text_model.config, _copied(model.text_model), pooling, *_linear(model.text_projection))
+
+
+def _as_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    _set(layer.weight, weight)
+    if bias is not None:
+        _set(layer.bias, bias)
+    return layer
 
 
 # ---- The stock classes ----
@@ -337,4 +436,4 @@ def _load(module: nn.Module, states: Mapping[str, Tensor], *, unread: tuple[str,
     module.load_state_dict(found | {name: torch.zeros_like(own[name]) for name in absent})
 
 
-__all__ = ["StockModel", "stock_model"]
+__all__ = ["TEXT_KINDS", "StockModel", "StockTextEncoder", "stock_model", "stock_text_encoder"]

@@ -1,4 +1,5 @@
-"""`babelens export`: a dual encoder as ONNX graphs, as a stock model, or as a page that searches images by itself."""
+"""`babelens export`: a dual encoder as ONNX graphs, as a stock model, as its text tower alone, or as a page that
+searches images by itself."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -40,11 +41,12 @@ def export(
         ),
     ],
     format_: Annotated[
-        Literal["onnx", "transformers"],
+        Literal["onnx", "transformers", "sentence-transformers"],
         typer.Option(
             "--format",
             help="`onnx`: graphs. `transformers`: a folder with a class that comes with transformers, where one "
-            "computes the same; it loads without babelens, without `trust_remote_code` and without a language.",
+            "computes the same; it loads without babelens, without `trust_remote_code` and without a language. "
+            "`sentence-transformers`: the text tower alone, for servers of text embeddings.",
         ),
     ] = "onnx",
     layout: Annotated[
@@ -134,7 +136,7 @@ def export(
     --truncate-dim values, 128 by default.
 
     A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
-    for its native language.
+    for its native language. So is a text tower (`--format sentence-transformers`), which is a BERT or a RoBERTa.
     """
     if joint and (layout is not None or format_ != "onnx"):
         raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
@@ -176,10 +178,13 @@ def export(
         name = precision[0].value if precision else Precision.fp32.value
         _export_immich(model, output, language, name, trust_remote_code, as_json)
         return
-    if format_ == "transformers":
+    if format_ != "onnx":
         if given := [name for name, value in (("--precision", precision), ("--data", data)) if value]:
             raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
-        _export_stock(model, output, trust_remote_code, as_json)
+        if format_ == "transformers":
+            _export_stock(model, output, trust_remote_code, as_json)
+        else:
+            _export_texts(model, output, truncate_dim, trust_remote_code, as_json)
         return
     for hint, value in {"--split": split, "--option": options}.items():
         if value and data is None:
@@ -276,6 +281,29 @@ def show_stock(made: "StockFolder") -> None:
     )
     for each in made.lost:
         console.print(f"It lacks {each}.", highlight=False)
+    if made.language is not None:
+        console.print(f"It reads {made.language} as the model does, and no other language.", highlight=False)
+
+
+def _export_texts(model: str, output: Path, truncate_dim: int | None, trust_remote_code: bool, as_json: bool) -> None:
+    begin_work()
+
+    from ..text_encoder_folders import export_text_encoder
+
+    made = export_text_encoder(model, output, truncate_dim=truncate_dim, trust_remote_code=trust_remote_code)
+    if as_json:
+        print_json(asdict(made))
+        return
+    console = plain_console()
+    console.print(
+        f"{made.folder}: {made.kind}, {made.width} dimensions; lowest cosine with the model {made.cosine:.5f}",
+        highlight=False,
+    )
+    if made.prompt:
+        console.print(
+            f"Every text is read after {made.prompt!r}: text-embeddings-router needs --default-prompt-name query.",
+            highlight=False,
+        )
     if made.language is not None:
         console.print(f"It reads {made.language} as the model does, and no other language.", highlight=False)
 
