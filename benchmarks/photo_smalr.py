@@ -2,9 +2,9 @@
 people wrote; and with them the paper's translations of them (section 7.1, table 4). And a search by translations.
 
     python benchmarks/photo_translations.py --train TRAIN --others TEST VALIDATION --translations TRANSLATIONS \
-        --output translations.tsv
+        --output translations.jsonl
     python benchmarks/photo_smalr.py --train TRAIN --test TEST --validation VALIDATION \
-        --translations translations.tsv --feature-size 1280 --output runs/photo-smalr
+        --translations translations.jsonl --feature-size 1280 --output runs/photo-smalr
 
 TRAIN, TEST and VALIDATION are folders of features with captions, such as `babelens features` writes; with
 `--backbone`, of photographs. Numbers are mean recall in percent on TEST (R@1, 5 and 10 in both directions); mean ±

@@ -3,18 +3,18 @@ what stands in for the paper's, by Google, in the experiment of SMALR on photogr
 
     pip install eflomal
     python benchmarks/photo_translations.py --train TRAIN --others TEST VALIDATION --translations TRANSLATIONS \
-        --output translations.tsv
+        --output translations.jsonl
 
 TRAIN, TEST and VALIDATION are folders of photographs with captions, and TRANSLATIONS is a JSON file of
 {image_id: {language: sentence}}, whose sentences translate each other. A translator knows phrases and their
 frequencies (Koehn et al. 2003, without reordering) and which word follows which. Photographs of TRAIN are divided into
 two halves; what one half teaches translates the captions of the other, so that no caption is translated by what has
-seen a translation for its photograph. The first half also translates those of the other folders, between any two
-languages; how alike its translations are to those by people is printed (chrF and BLEU).
+seen a translation for its photograph. A text of which no word is known stays as it is. The first half also translates
+those of the other folders, between any two languages; how alike its translations are to those by people is printed
+(chrF and BLEU).
 """
 
 import argparse
-import csv
 import json
 import math
 import tempfile
@@ -185,7 +185,7 @@ class Half:
         if (pair := (source, target)) not in self._translators:
             sentences = self.sentences[source], self.sentences[target]
             self._translators[pair] = PhraseTranslator(*sentences, self.models[target])
-        return self._translators[pair].translate(words_of(text, source))
+        return self._translators[pair].translate(words_of(text, source)) or text
 
 
 def words_of(text: str, language: str) -> Phrase:
@@ -233,14 +233,11 @@ def main() -> None:
     pairs = [(source, target) for source in languages for target in languages if source != target]
     texts = [(halves[1 - row % 2], TRAINED, train[each]) for row, each in enumerate(train)]
     texts += [(halves[0], pairs, captions) for found in others.values() for captions in found.values()]
-    with Path(given.output).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None)
-        writer.writerow(languages)
+    with Path(given.output).open("w", encoding="utf-8") as file:
         for half, wanted, captions in texts:
             for source, text in captions:
                 row = {target: half.translate(text, source, target) for first, target in wanted if first == source}
-                cells = {source: " ".join(text.split())} | row
-                writer.writerow([cells.get(tag, "") for tag in languages])
+                file.write(json.dumps({source: text, **row}, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
