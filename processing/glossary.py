@@ -18,7 +18,7 @@ _JOINED = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x1B00, 0x1B7F)),
     *((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xA980, 0xA9FF), (0xAA60, 0xAADF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF)),
 )
-_A_JOINED = "一"
+_FIRST_JOINED, _A_JOINED = "\u0e00", "一"
 _ALIKE = 0.5  # Dice coefficient of the n-grams of two words
 _UNKNOWN = 8  # what a character outside of all pieces costs in a segmentation, where a piece costs 1
 LONGEST_PIECE = 12  # characters
@@ -43,17 +43,21 @@ def words_of(text: str) -> list[str]:
         ["l'homme", "au-dessus", "2", "chiens"]
     """
     words: list[str] = []
-    word = ""
-    for character in unicodedata.normalize("NFKC", text).lower() + " ":
-        is_letter = unicodedata.category(character)[0] in "LMN"
-        if is_letter or (character in _APOSTROPHES and word):
-            if is_letter and word and is_joined(character) != is_joined(word[0]):
+    for run in unicodedata.normalize("NFKC", text).lower().split():
+        if run.isalpha() and max(run) < _FIRST_JOINED:  # most words, quickly
+            words.append(run)
+            continue
+        word = ""
+        for character in run + " ":
+            is_letter = unicodedata.category(character)[0] in "LMN"
+            if is_letter or (character in _APOSTROPHES and word):
+                if is_letter and word and is_joined(character) != is_joined(word[0]):
+                    words.append(word)
+                    word = ""
+                word += character
+            elif word:
                 words.append(word)
                 word = ""
-            word += character
-        elif word:
-            words.append(word)
-            word = ""
     return [found for word in words if (found := word.rstrip(_APOSTROPHES))]
 
 

@@ -35,7 +35,7 @@ def as_characters(text: str) -> list[int]:
     """Returns the code points of a text in lower case and in Unicode's compatible form, with a space at both ends and
     between words."""
     words = unicodedata.normalize("NFKC", text).lower().split()
-    return [ord(character) for character in f" {' '.join(words)} "]
+    return list(map(ord, f" {' '.join(words)} "))
 
 
 def characters_of(texts: list[str]) -> Tensor:

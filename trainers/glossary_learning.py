@@ -91,6 +91,11 @@ def _pieces(words: Iterable[str]) -> set[str]:
     return set(model.get_vocab())
 
 
+def _positions(counts: np.ndarray) -> np.ndarray:
+    """0, 1, … up to each of some counts [n], one after the other [sum of counts]."""
+    return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+
+
 def align(
     sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
 ) -> dict[str, str]:
@@ -103,30 +108,31 @@ def align(
     Returns:
         By word, the native word that it stands for most often; "" where none stands out.
     """
+    kept = [row for row, (sentence, native) in enumerate(zip(sentences, natives, strict=True)) if sentence and native]
+    if not kept:
+        return {}
     places: dict[str, int] = {}  # 0 is for nothing
     native_places: dict[str, int] = {}
-    word, native, target, prior = [], [], [], []
-    targets = 0
-    for sentence, translation, strength in zip(sentences, natives, place, strict=True):
-        if not sentence or not translation:
-            continue
-        mine = np.array([0, *(places.setdefault(each, len(places) + 1) for each in sentence)])
-        theirs = np.array([native_places.setdefault(each, len(native_places)) for each in translation])
-        distance = np.abs(
-            (np.arange(len(sentence)) + 1)[:, None] / len(sentence)
-            - (np.arange(len(translation)) + 1)[None] / len(translation)
-        )
-        near = np.exp(-strength * distance)
-        near = (1 - _NOTHING) * near / near.sum(0)
-        prior.append(np.vstack([np.full(len(theirs), _NOTHING), near]).ravel())
-        word.append(np.repeat(mine, len(theirs)))
-        native.append(np.tile(theirs, len(mine)))
-        target.append(np.tile(np.arange(targets, targets + len(theirs)), len(mine)))
-        targets += len(theirs)
-    if not word:
-        return {}
-    words, positions, weights = np.concatenate(word), np.concatenate(target), np.concatenate(prior)
-    pairs, pair = np.unique(words * len(native_places) + np.concatenate(native), return_inverse=True)
+    mine = np.array([places.setdefault(each, len(places) + 1) for row in kept for each in sentences[row]])
+    theirs = np.array([native_places.setdefault(each, len(native_places)) for row in kept for each in natives[row]])
+    counts = np.array([len(sentences[row]) for row in kept])
+    native_counts = np.array([len(natives[row]) for row in kept])
+    sentence = np.repeat(np.arange(len(kept)), native_counts)  # of each native word
+    # Each native word beside each word of its sentence, and beside nothing at last.
+    beside = counts[sentence]
+    position = np.repeat(np.arange(len(theirs)), beside)
+    nth = _positions(beside)
+    words = mine[np.repeat((counts.cumsum() - counts)[sentence], beside) + nth]
+    distance = np.abs(
+        (nth + 1) / np.repeat(beside, beside)
+        - np.repeat((_positions(native_counts) + 1) / native_counts[sentence], beside)
+    )
+    near = np.exp(-np.repeat(np.array([place[row] for row in kept])[sentence], beside) * distance)
+    near *= (1 - _NOTHING) / np.bincount(position, near)[position]
+    words = np.concatenate([words, np.zeros(len(theirs), dtype=words.dtype)])
+    positions = np.concatenate([position, np.arange(len(theirs))])
+    weights = np.concatenate([near, np.full(len(theirs), _NOTHING)])
+    pairs, pair = np.unique(words * len(native_places) + theirs[positions], return_inverse=True)
     pair_word = pairs // len(native_places)
     stands_for = np.ones(len(pairs))
     for _ in range(_STEPS):

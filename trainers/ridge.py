@@ -8,8 +8,10 @@ learned from are found no worse with it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -85,12 +87,17 @@ def learn(
     further = _names(model, processor, teacher, groups, cache_dir)
     start = len(model.config.languages)
     model.maps.add(len(translations))
-    gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
-    results = {}
     reads_glosses = glossaries and isinstance(teacher, NativeTeacher)
-    for index, (language, (texts, natives)) in enumerate(tqdm(translations.items(), "Languages", disable=None)):
+    reading_native = Lock()  # a tokenizer reads for one at a time
+
+    def embedded(texts: list[str]) -> tuple[Tensor, dict[str, int]]:
+        with reading_native:
+            return native_targets(teacher, texts, cache_dir)
+
+    def learn_one(index: int, language: str) -> Learned:
+        texts, natives = translations[language]
         rows = torch.tensor([position[each] for each in natives])
         more = named.get(language)
         groups_beside = [] if more is None else list(more.groups)
@@ -98,30 +105,50 @@ def learn(
         characters, pooled = _characters(processor, texts), features.get(language)
         weight = 0.0 if more is None else more.weight
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
-        tested, found, chosen = solved.tested, normalize(solved.predicted), 0.0
+        tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
             tested, glosses = held_out_glosses(texts, natives, groups_beside)
             found = found[torch.searchsorted(solved.tested, tested)]
-            directions = _directions_of(model, teacher, glosses, cache_dir)
+            directions = _directions_of(model, embedded, glosses)
             chosen, found = _gloss_weight(model, found, directions, targets, rows[tested], rows[solved.tested])
-            if chosen:
-                processor.glossaries[language] = Glossary(glossary_from(texts, natives, groups_beside))
-        gloss_weights.append(chosen)
+            glossary = glossary_from(texts, natives, groups_beside) if chosen else {}
         untaught = None
         if teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
-            guesses, place = native_targets(teacher, [texts[row] for row in sample], cache_dir)
+            guesses, place = embedded([texts[row] for row in sample])
             untaught = rows[sample], guesses[[place[texts[row]] for row in sample]]
-        results[language] = replace(
-            result_of(model, solved, found, targets, rows, tested, untaught),
-            names=None if more is None else more.language,
-            gloss_weight=chosen,
-            words=len(processor.glossaries[language].entries) if chosen else 0,
-        )
+        result = result_of(model, solved, found, targets, rows, tested, untaught)
+        names = None if more is None else more.language
+        return replace(result, names=names, gloss_weight=chosen, words=len(glossary)), glossary
+
+    results = {}
+    for language, (result, glossary) in zip(translations, _at_once(learn_one, list(translations)), strict=True):
+        results[language] = result
+        if glossary:
+            processor.glossaries[language] = Glossary(glossary)
+    gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
+    gloss_weights += [each.gloss_weight for each in results.values()]
     model.config.gloss_weights = gloss_weights if any(gloss_weights) else []
     if first:
         _solve_shared(model, processor, translations, features, deviations, position)
     return results
+
+
+Learned = tuple[LanguageResult, dict[str, str]]  # and the glossary
+
+
+def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Iterator[Learned]:
+    """Yields what is learned of each language, in their order: as many at once as there are threads, of one thread each,
+    which is quicker than one language of many threads after the other."""
+    threads = torch.get_num_threads()
+    workers = min(threads, len(languages))
+    torch.set_num_threads(threads // workers)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield from tqdm(pool.map(do, range(len(languages)), languages), "Languages", len(languages), disable=None)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
 
 
 def learn_unstated(
@@ -258,17 +285,16 @@ def _solve(
         weight: of each name.
     """
     count, width = len(targets), model.maps.importance.shape[1]
-    seen, importance = torch.zeros(width), torch.zeros(width)
+    seen = torch.zeros(width)
     if characters is not None:
         for rows in chunks(count):
             places, kept = model.maps.rows_of(characters(rows))
-            present = torch.zeros(len(places), width).scatter_reduce(1, places, kept.float(), "amax")
-            seen += present.sum(0)
-        importance = ((1 + count) / (1 + seen)).log() + 1
+            seen += _sparse(places, kept.float(), width).indices()[1].bincount(minlength=width)
+    importance = torch.zeros(width) if characters is None else ((1 + count) / (1 + seen)).log() + 1
 
-    def weighted(characters: Tensor) -> Tensor:
-        places, weights = model.maps.weighted_ngrams(characters, importance[None])
-        return torch.zeros(len(places), width).scatter_add(1, places, weights)
+    def weighted(characters: Characters, rows: slice | Tensor) -> Tensor:
+        places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
+        return _sparse(places, weights, width)
 
     mean, encoded, further = None, None, None
     if pooled is not None:
@@ -276,19 +302,27 @@ def _solve(
         encoded = _centered_features(pooled, mean)
     if names:
         root = weight**0.5
-        further = Further(
-            root * torch.cat([weighted(each.characters(slice(None))) for each in names]),
-            root * torch.cat([each.targets for each in names]),
-        )
+        parts = [weighted(each.characters, rows) for each in names for rows in chunks(len(each.targets))]
+        further = Further(root * torch.cat(parts), root * torch.cat([each.targets for each in names]))
 
     def ngrams(rows: slice | Tensor) -> Tensor:
-        return torch.zeros(len(targets[rows]), 0) if characters is None else weighted(characters(rows))
+        if characters is None:
+            return torch.zeros(len(targets[rows]), 0).to_sparse()
+        return weighted(characters, rows)
 
     solution = solve(ngrams, encoded, targets, further)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
     model.maps.set(index, importance, learned, encoder)
     return solution
+
+
+def _sparse(places: Tensor, weights: Tensor, width: int) -> Tensor:
+    """Sparse rows [n, width] that have weights [n, J] at some places [n, J]."""
+    texts, columns = weights.nonzero(as_tuple=True)
+    where = torch.stack([texts, places[texts, columns]])
+    size = (len(places), width)
+    return torch.sparse_coo_tensor(where, weights[texts, columns], size, check_invariants=False).coalesce()
 
 
 def _centered_features(pooled: Tensor, mean: Tensor) -> Features:
@@ -321,12 +355,15 @@ def _solve_shared(
     _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
 
 
-def _directions_of(model: RidgeModel, teacher: Teacher, glosses: Sequence[str], cache_dir: str | None) -> Tensor:
+Embedded = Callable[[list[str]], tuple[Tensor, dict[str, int]]]  # as `native_targets` embeds native texts
+
+
+def _directions_of(model: RidgeModel, embedded: Embedded, glosses: Sequence[str]) -> Tensor:
     """The directions [n, rank] in which the native model puts glosses; 0 for those without a word."""
     directions = torch.zeros(len(glosses), len(model.maps.directions))
     if read := [row for row, gloss in enumerate(glosses) if gloss]:
-        embedded, place = native_targets(teacher, [glosses[row] for row in read], cache_dir)
-        directions[read] = model.maps.direction_of(embedded[[place[glosses[row]] for row in read]])
+        targets, place = embedded([glosses[row] for row in read])
+        directions[read] = model.maps.direction_of(targets[[place[glosses[row]] for row in read]])
     return directions
 
 

@@ -17,12 +17,13 @@ from torch.nn.functional import pad
 
 DUAL = 2500
 CHUNK = 1024  # texts
+_COLUMNS = 256
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _LINEAR_STRENGTHS = np.logspace(-4, 1, 16)  # times the mean of the eigenvalues
 _HELD_OUT = 1000
 
-Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions, [n, W]
+Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions, [n, W]; those of n-grams are sparse
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Further:
     """Texts that are solved with, by their n-grams alone, and neither tested nor used for the choice. All are
     multiplied by the root of the weight that each text has beside one of the others."""
 
-    ngrams: Tensor  # [m, rows]
+    ngrams: Tensor  # [m, rows], sparse
     targets: Tensor  # [m, rank]
 
 
@@ -74,9 +75,11 @@ def solve_by_similarities(
     """As `solve`, for texts of which all similarities fit in memory."""
     whole = slice(0, len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
-    wanted = targets.double()
-    similar = _similar(words).double()
-    also = None if features is None else (features @ features.T).double()
+    # Where further texts follow, this only chooses, for which single precision is enough and takes half the time.
+    exact = torch.float64 if further is None else torch.float32
+    wanted = targets.to(exact)
+    similar = _similar(words).to(exact)
+    also = None if features is None else (features @ features.T).to(exact)
     best: tuple[float, float, float, Tensor, Tensor] | None = None
     for weight in _ENCODER_WEIGHTS if also is not None else (0.0,):
         values, vectors = torch.linalg.eigh(similar if also is None else similar + weight * also)
@@ -96,7 +99,8 @@ def solve_by_similarities(
         beside = None if also is None else (weight * also).float()
         coefficients, left_out = _solve_further(words, beside, further.targets, targets, strength)
     encoder = None if features is None else weight * (features.T @ coefficients[-len(features) :])
-    return Solution(words.T @ coefficients, encoder, strength, weight, torch.arange(len(targets)), left_out)
+    learned = torch.sparse.mm(words.T, coefficients)
+    return Solution(learned, encoder, strength, weight, torch.arange(len(targets)), left_out)
 
 
 def _solve_further(
@@ -106,7 +110,7 @@ def _solve_further(
     the others without itself. In this order, the last block of the Cholesky factor is all that leaving out needs.
 
     Args:
-        words ([m + n, rows]): the n-grams of all.
+        words ([m + n, rows]): the n-grams of all, sparse.
         beside ([n, n]): what the others have in common beside n-grams.
         further ([m, rank]), wanted ([n, rank]): the targets.
         strength: of the regression, which keeps single precision good for six digits in half the time of double.
@@ -122,8 +126,21 @@ def _solve_further(
 
 
 def _similar(words: Tensor) -> Tensor:
-    """Products [n, n] of n-grams [n, rows], of which few are not zero."""
-    return torch.sparse.mm(words.to_sparse(), words.T.contiguous())
+    """Products of sparse n-grams [n, rows] with each other [n, n], of which the lower half is computed: no solver
+    reads the upper one. Some columns at a time stay near the processor, which takes a third of the time of all."""
+    words = words.coalesce()
+    (texts, places), weights = words.indices(), words.values()
+    count, rows = words.shape
+    similar = torch.zeros(count, count)
+    for start in range(0, count, _COLUMNS):
+        some = slice(start, min(start + _COLUMNS, count))
+        first, last = torch.searchsorted(texts, torch.tensor([some.start, some.stop])).tolist()
+        column = torch.zeros(rows, some.stop - start)
+        column[places[first:last], texts[first:last] - start] = weights[first:last]
+        beside = torch.stack([texts[first:] - start, places[first:]])
+        below = torch.sparse_coo_tensor(beside, weights[first:], (count - start, rows), is_coalesced=True, check_invariants=False)
+        similar[start:, some] = torch.sparse.mm(below, column)
+    return similar
 
 
 def solve_by_held_out(
@@ -133,7 +150,8 @@ def solve_by_held_out(
     weight = 0.0 if encoded is None else 0.5
 
     def features(rows: slice | Tensor) -> Tensor:
-        return _side_by_side(ngrams(rows), None if encoded is None else encoded(rows), weight)
+        words = ngrams(rows).to_dense()
+        return words if encoded is None else torch.cat([words, weight**0.5 * encoded(rows)], 1)
 
     order = torch.from_numpy(in_random_order(len(targets)))
     tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
@@ -144,7 +162,7 @@ def solve_by_held_out(
     for part in order[len(tested) :].split(CHUNK):
         equations.add(features(part), targets[part])
     if further is not None:
-        equations.add(pad(further.ngrams, (0, width - rows)), further.targets)
+        equations.add(pad(further.ngrams.to_dense(), (0, width - rows)), further.targets)
     best: tuple[float, float, Tensor] | None = None
     for strength in _STRENGTHS[1:]:
         predicted = unseen @ equations.solved(strength)
@@ -195,7 +213,8 @@ class _Similarities:
     def solved(self, strength: float) -> Tensor:
         features = torch.cat(self.features)
         if self._similar is None:
-            self._similar = _similar(features[:, : self.rows]) + features[:, self.rows :] @ features[:, self.rows :].T
+            words, beside = features[:, : self.rows].to_sparse(), features[:, self.rows :]
+            self._similar = _similar(words) + beside @ beside.T
         ridge = self._similar.clone()
         ridge.diagonal().add_(strength)
         return features.T @ torch.cholesky_solve(torch.cat(self.targets), torch.linalg.cholesky(ridge))
@@ -227,10 +246,6 @@ def solve_linear(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     assert best is not None
     weight = best[1].T
     return weight.to(features), (middle - weight @ mean).to(features)
-
-
-def _side_by_side(ngrams: Tensor, encoded: Tensor | None, weight: float) -> Tensor:
-    return ngrams if encoded is None else torch.cat([ngrams, weight**0.5 * encoded], 1)
 
 
 def in_random_order(count: int) -> np.ndarray:

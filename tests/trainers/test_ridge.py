@@ -1,5 +1,6 @@
 """Languages learned in closed form find what they were not solved with; what was learned before stays as it is."""
 
+import copy
 from importlib.util import find_spec
 
 import numpy as np
@@ -73,6 +74,20 @@ def test_what_was_learned_before_stays_bitwise_the_same(learner, tmp_path):
     assert model.config.languages == processor.languages == ["de", "fr", "cs"]
     for tag, expected in before.items():
         np.testing.assert_array_equal(Embedder(model, processor).encode_text(MIRRORED, language=tag), expected)
+
+
+def test_languages_learned_at_once_are_those_learned_one_after_the_other(learner, monkeypatch):
+    translations = {"de": (MIRRORED, SENTENCES), "fr": (SPELLED, SENTENCES), "cs": (MIRRORED, SENTENCES)}
+    found = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        model, processor = (copy.deepcopy(each) for each in learner)
+        results = ridge.learn(model, processor, translations)
+        found.append((list(results.items()), {**model.maps.state_dict()}, processor.glossaries.keys()))
+    assert found[0][0] == found[1][0]
+    assert found[0][2] == found[1][2]
+    for name, expected in found[0][1].items():
+        assert torch.equal(found[1][1][name], expected), name
 
 
 def test_sentences_that_do_not_belong_together_are_told_in_words(learner):

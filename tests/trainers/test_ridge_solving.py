@@ -16,21 +16,25 @@ def random_parts(count: int = 60, width: int = 24, rank: int = 5):
 
 def random_further(count: int = 20, width: int = 24):
     torch.manual_seed(1)
-    return Further(0.5 * torch.rand(count, width), torch.randn(count, 5))
+    return Further((0.5 * torch.rand(count, width)).to_sparse(), torch.randn(count, 5))
 
 
 def features_of(rows: torch.Tensor):
     return lambda positions: rows[positions]
 
 
+def ngrams_of(rows: torch.Tensor):
+    return lambda positions: rows[positions].to_sparse()
+
+
 @pytest.mark.parametrize("further", [None, random_further()], ids=["alone", "with further texts"])
 def test_each_text_left_out_is_as_solving_without_it(further):
     ngrams, encoded, targets = random_parts()
-    found = solve_by_similarities(features_of(ngrams), features_of(encoded), targets, further)
+    found = solve_by_similarities(ngrams_of(ngrams), features_of(encoded), targets, further)
     root = found.encoder_weight**0.5
     whole, right = torch.cat([ngrams, root * encoded], 1).double(), targets.double()
     if further is not None:
-        whole = torch.cat([whole, torch.cat([further.ngrams, torch.zeros(20, 6)], 1).double()])
+        whole = torch.cat([whole, torch.cat([further.ngrams.to_dense(), torch.zeros(20, 6)], 1).double()])
         right = torch.cat([right, further.targets.double()])
     identity = found.strength * torch.eye(whole.shape[1], dtype=torch.float64)
 
@@ -53,10 +57,18 @@ def test_a_choice_by_held_out_texts_gives_the_same_map(monkeypatch, width, with_
     ngrams, encoded, targets = random_parts(width=width)
     further = random_further(width=width) if with_further else None
     monkeypatch.setattr(ridge_solving, "CHUNK", 16)
-    found = solve_by_held_out(features_of(ngrams), features_of(encoded), targets, further)
+    found = solve_by_held_out(ngrams_of(ngrams), features_of(encoded), targets, further)
     monkeypatch.setattr(ridge_solving, "_STRENGTHS", (found.strength,))
     monkeypatch.setattr(ridge_solving, "_ENCODER_WEIGHTS", (found.encoder_weight,))
-    expected = solve_by_similarities(features_of(ngrams), features_of(encoded), targets, further)
+    expected = solve_by_similarities(ngrams_of(ngrams), features_of(encoded), targets, further)
     torch.testing.assert_close(found.ngrams, expected.ngrams, rtol=0, atol=2e-4)
     torch.testing.assert_close(found.encoder, expected.encoder, rtol=0, atol=2e-4)
     assert len(found.tested) == len(found.predicted) == 12
+
+
+@pytest.mark.parametrize("count", [3, 256, 600])
+def test_products_of_sparse_ngrams_are_those_of_dense_ones(count):
+    torch.manual_seed(0)
+    ngrams = torch.rand(count, 40) * (torch.rand(count, 40) < 0.1)
+    found = ridge_solving._similar(ngrams.to_sparse())
+    torch.testing.assert_close(found.tril(), (ngrams @ ngrams.T).tril())
