@@ -138,7 +138,9 @@ def _similar(words: Tensor) -> Tensor:
         column = torch.zeros(rows, some.stop - start)
         column[places[first:last], texts[first:last] - start] = weights[first:last]
         beside = torch.stack([texts[first:] - start, places[first:]])
-        below = torch.sparse_coo_tensor(beside, weights[first:], (count - start, rows), is_coalesced=True, check_invariants=False)
+        below = torch.sparse_coo_tensor(
+            beside, weights[first:], (count - start, rows), is_coalesced=True, check_invariants=False
+        )
         similar[start:, some] = torch.sparse.mm(below, column)
     return similar
 
