@@ -138,8 +138,8 @@ Learned = tuple[LanguageResult, dict[str, str]]  # and the glossary
 
 
 def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Iterator[Learned]:
-    """Yields what is learned of each language, in their order: as many at once as there are threads, of one thread each,
-    which is quicker than one language of many threads after the other."""
+    """Yields what is learned of each language, in their order: as many at once as there are threads, of one thread
+    each, which is quicker than one language of many threads after the other."""
     threads = torch.get_num_threads()
     workers = min(threads, len(languages))
     torch.set_num_threads(threads // workers)
