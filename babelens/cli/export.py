@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _BROWSER = "With --layout browser"
 _MORE_TEXTS = (
-    "Its glossaries find more with --texts: a thousand sentences in the native language of the model, such as those "
-    "of the translations."
+    "With --texts, a thousand sentences in the native language of the model, such as those of the translations, it "
+    "reads that language too, and finds a little more."
 )
 
 

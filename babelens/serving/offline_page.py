@@ -139,7 +139,10 @@ def export_offline(
     basis = _basis(model.maps, width)
     kept = {tag: read for tag in wanted if (read := _glossary(model, processor, tag))}
     words = native_words(glossary for glossary, _ in kept.values())
-    vectors_of_words = word_vectors(embedder, model.maps, words, native_texts, len(basis) - 1) if words else None
+    vectors_of_words = None
+    if words:
+        met = word_frequencies(model, processor, {tag: glossary for tag, (glossary, _) in kept.items()}, words)
+        vectors_of_words = word_vectors(embedder, model.maps, words, met, native_texts, len(basis) - 1)
     glossaries = tuple(kept)
     if words and native_texts:  # native texts consist of the same words
         kept[native] = Glossary({word: word for word in words}), 1.0
@@ -272,10 +275,14 @@ def _base64(content: bytes) -> str:
 # A text that is translated word by word is read by the native model's text tower, which is too large for a page. Such
 # a text is a bag of words, though, all of them words of the glossaries: a vector for each, learned by ridge regression
 # from what the tower makes of them, gives the direction of its embedding well enough, and takes 127 bytes a word. The
-# tower is asked for each word alone, for random phrases of them, and for sentences in its language, if there are some.
+# tower is asked for each word alone, for random phrases of them, in which each is as frequent as in the sentences that
+# the languages were learned from, and for sentences in its language, if there are some. Frequencies matter: by phrases
+# in which all words are alike, 0.89 of what the whole model finds was found, and by these 0.94.
 
-_PHRASES = 4000
+_PHRASES, _PHRASES_A_WORD = 8000, 50  # at most
 _LONGEST = 8  # words of a phrase
+_A_SENTENCE = 5.0  # phrases as which a sentence counts
+_AT_ONCE = 4096  # words whose n-grams are looked up
 _STRENGTH = 1.0
 _STEPS = 200  # of conjugate gradients; some sixty are taken
 _MOST_SHARED = 35  # characters that a word shares with the one before; one digit to the base of 36
@@ -287,8 +294,47 @@ def native_words(glossaries: Iterable[Glossary]) -> list[str]:
     return sorted(set().union(*(each.native_words for each in glossaries)))
 
 
+def word_frequencies(
+    model: RidgeModel, processor: RidgeProcessor, glossaries: Mapping[str, Glossary], words: Sequence[str]
+) -> np.ndarray:
+    """How frequent native words were in the sentences that languages were learned from.
+
+    The importance of a row tells in how many of a language's sentences its n-grams were. A word was in no more than
+    its rarest n-gram, and a native word is as frequent as all words that are translated by it.
+
+    Args:
+        model: the model.
+        processor: its processor.
+        glossaries: the glossary of each language.
+        words: native words.
+
+    Returns:
+        Frequencies [words], whose sum is 1, the mean of all languages.
+    """
+    places = {word: place for place, word in enumerate(words)}
+    found = np.zeros(len(words))
+    for language, glossary in glossaries.items():
+        entries = [(word, native.lower().split()) for word, native in glossary.entries.items() if native]
+        importance = model.maps.importance[1 + list(model.config.languages).index(language)].float()
+        own = np.zeros(len(words))
+        for start in range(0, len(entries), _AT_ONCE):
+            some = entries[start : start + _AT_ONCE]
+            rows, kept = model.maps.rows_of(processor.characters([word for word, _ in some]))
+            rarest = importance[rows].masked_fill(~kept, 0).amax(1)
+            for (_, natives), share in zip(some, rarest.neg().exp().tolist(), strict=True):
+                for each in natives:
+                    own[places[each]] += share
+        found += own / own.sum()
+    return found / found.sum()
+
+
 def word_vectors(
-    embedder: Embedder, maps: RidgeMaps, words: Sequence[str], sentences: Sequence[str], directions: int
+    embedder: Embedder,
+    maps: RidgeMaps,
+    words: Sequence[str],
+    frequencies: np.ndarray,
+    sentences: Sequence[str],
+    directions: int,
 ) -> Tensor:
     """Learns vectors of native words. The direction of a text translated word by word is that of their sum, in which a
     word that occurs n times counts log(1 + n) times.
@@ -297,6 +343,7 @@ def word_vectors(
         embedder: the model, which embeds native texts.
         maps: its maps.
         words: native words.
+        frequencies: of the words [words], whose sum is 1.
         sentences: native sentences from which is learned, too; none are needed.
         directions: how many of the directions of the maps are kept.
 
@@ -304,9 +351,9 @@ def word_vectors(
         Vectors [words, directions].
     """
     random = np.random.default_rng(0)
-    longest = min(_LONGEST, len(words))
-    sizes = random.integers(min(2, longest), longest + 1, _PHRASES)
-    phrases = [[words[place] for place in random.choice(len(words), size, replace=False)] for size in sizes]
+    sizes = random.integers(2, _LONGEST + 1, min(_PHRASES, _PHRASES_A_WORD * len(words)))
+    drawn = np.split(random.choice(len(words), sizes.sum(), p=frequencies), np.cumsum(sizes)[:-1])
+    phrases = [[words[place] for place in phrase] for phrase in drawn]
     read = [*words, *map(" ".join, phrases), *sentences]
     bags = [[word] for word in words] + phrases + [words_of(each) for each in sentences]
     embeddings = embedder.encode_text(read, language=embedder.processor.native_language)
@@ -317,19 +364,21 @@ def word_vectors(
             places.setdefault(word, len(places))
     seen = Counter(word for bag in bags for word in set(bag))
     importance = torch.tensor([math.log((1 + len(bags)) / (1 + seen[word])) + 1 for word in places])
-    features = _features(bags, places, importance)
-    return (_ridge(features, targets) * importance[:, None])[: len(words)]
+    lengths = torch.ones(len(bags))
+    lengths[len(bags) - len(sentences) :] = _A_SENTENCE**0.5
+    features = _features(bags, places, importance, lengths)
+    return (_ridge(features, lengths[:, None] * targets) * importance[:, None])[: len(words)]
 
 
-def _features(bags: Sequence[Sequence[str]], places: Mapping[str, int], importance: Tensor) -> Tensor:
-    """Bags of words as rows of length 1 of a sparse matrix [bags, words]."""
+def _features(bags: Sequence[Sequence[str]], places: Mapping[str, int], importance: Tensor, lengths: Tensor) -> Tensor:
+    """Bags of words as rows of a sparse matrix [bags, words], of these lengths [bags]."""
     rows, columns, values = [], [], []
     for row, bag in enumerate(bags):
         counts = {places[word]: math.log1p(count) for word, count in Counter(bag).items()}
         weights = torch.tensor(list(counts.values())) * importance[list(counts)]
         rows += [row] * len(counts)
         columns += list(counts)
-        values += (weights / weights.norm().clamp(min=1e-12)).tolist()
+        values += (lengths[row] * weights / weights.norm().clamp(min=1e-12)).tolist()
     size = (len(bags), len(places))
     return torch.sparse_coo_tensor(torch.tensor([rows, columns]), values, size, check_invariants=True).coalesce()
 

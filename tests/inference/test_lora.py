@@ -7,6 +7,7 @@ import pytest
 import torch
 from contracts import TEXTS, drawn_images
 from peft import LoraConfig, get_peft_model
+from peft.utils.hotswap import hotswap_adapter
 from tiny_native import saved, tiny_clip
 from tiny_training import write_shapes
 from transformers import AutoModel
@@ -100,7 +101,7 @@ def test_what_does_not_fit_is_refused(clip, tmp_path):
             Embedder.from_pretrained(tmp_path / "lora", device="cpu")
 
 
-def test_mla_says_what_it_cannot_do_with_adapters():
+def test_mla_says_what_it_cannot_do_with_adapters(tmp_path):
     sizes = {"vocab_size": 40, "embedding_size": 8, "acquirer_size": 4, "sep_token_id": 3}
     model = get_peft_model(tiny_clip()[0], MlaAdapterConfig(language="de", **sizes), adapter_name="de")
     model.add_adapter("fr", MlaAdapterConfig(language="fr", **sizes))
@@ -108,5 +109,8 @@ def test_mla_says_what_it_cannot_do_with_adapters():
         model.add_weighted_adapter(["de", "fr"], [0.5, 0.5], "both")
     with pytest.raises(ValueError, match="cannot be merged"):
         model.merge_and_unload()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="only supports LORA but MLA"):  # PEFT says so
+        hotswap_adapter(model, str(tmp_path / "fr"), adapter_name="de")
     model.set_adapter("fr")  # which takes the place of hotswapping: both stay loaded
     assert model.active_adapter == "fr"

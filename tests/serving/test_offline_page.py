@@ -26,7 +26,15 @@ from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.modeling.text_features import hashed_ngrams
 from babelens.processing.glossary import Glossary, words_of
 from babelens.processing.processing_ridge import RidgeProcessor, characters_of
-from babelens.serving.offline_page import _in_bytes, _packed, _ridge, export_offline, packed_glossary, word_vectors
+from babelens.serving.offline_page import (
+    _in_bytes,
+    _packed,
+    _ridge,
+    export_offline,
+    packed_glossary,
+    word_frequencies,
+    word_vectors,
+)
 from babelens.trainers.ridge import learn
 
 SENTENCES = [f"a {color} {thing}" for color in ("red", "green", "blue", "white") for thing in ("car", "dog", "tree")]
@@ -141,7 +149,8 @@ class BagOfWords:
 def test_words_foretell_what_the_tower_reads(scripts):
     embedder, maps = BagOfWords(), SimpleNamespace(direction_of=normalize)
     words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    vectors = word_vectors(embedder, maps, words, ["the red car", "the dog"], 8)
+    alike = np.full(len(words), 1 / len(words))
+    vectors = word_vectors(embedder, maps, words, alike, ["the red car", "the dog"], 8)
     values, scales = _in_bytes(vectors.numpy())
     given = {"texts": SENTENCES, "space": {"directions": 8}, "words": words, "wordScales": scales.tolist()}
     given["wordVectors"] = base64.b64encode(values.tobytes()).decode()
@@ -151,6 +160,19 @@ def test_words_foretell_what_the_tower_reads(scripts):
     assert torch.cosine_similarity(found, exact).min() > 0.999
     tower = torch.from_numpy(embedder.encode_text(SENTENCES, language="en"))
     assert torch.cosine_similarity(found, tower).min() > 0.9
+
+
+def test_frequent_words_are_known_from_the_importance_of_their_ngrams(make_ridge):
+    tiny, read = make_ridge()
+    model = RidgeModel.from_models(tiny.native_model, ngram_rows=8192, rank=8)
+    native = read.native
+    processor = RidgeProcessor(native.image_processor, native.tokenizer, max_text_length=64, max_native_length=64)
+    sentences = [f"a {'red' if n % 3 else 'rare'} thing{n}" for n in range(60)]
+    learn(model, processor, {"uk": ([each[::-1] for each in sentences], sentences)}, glossaries=False)
+    words = ["a", "rare", "red", "unseen"]
+    found = word_frequencies(model, processor, {"uk": Glossary({word[::-1]: word for word in words})}, words)
+    np.testing.assert_allclose(found.sum(), 1)
+    np.testing.assert_allclose(found / found[0], np.array([61, 21, 41, 1]) / 61, rtol=1e-5)  # one is added to each
 
 
 def test_conjugate_gradients_solve_the_regression():
