@@ -22,7 +22,6 @@ from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration.errors import BabelensError, PublishError
-from .configuration.hub_code import MODULES_FILE
 from .configuration.pretrained import (
     damaged_files,
     explained,
@@ -31,6 +30,7 @@ from .configuration.pretrained import (
     load_processor,
     non_finite_weights,
 )
+from .configuration.sentence_files import MODULES_FILE
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
 from .model_cards.card_text import paths_in_files

@@ -13,8 +13,8 @@ from typing import Any
 from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
-from .configuration.hub_code import listed_languages
 from .configuration.identity import folder_identity
+from .configuration.sentence_files import listed_languages
 from .model_cards.card_text import is_of_another_model
 from .model_cards.cards import placeholder_repository
 from .model_cards.facts import training_run

@@ -23,9 +23,15 @@ from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, PreTrained
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from .configuration.errors import ModelKindError, ModelMismatchError
-from .configuration.hub_code import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages, write_modalities
 from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model, load_processor
+from .configuration.sentence_files import (
+    MODULES_FILE,
+    SETTINGS_FILE,
+    listed_languages,
+    prompt_languages,
+    write_modalities,
+)
 from .inference.embedder import Embedder
 from .inference.sample_texts import TEXTS
 from .inference.text_only import SentenceEncoder

@@ -30,9 +30,9 @@ from torch import nn
 from transformers import AutoModel
 
 from .configuration.errors import ModelKindError, ModelMismatchError
-from .configuration.hub_code import MODALITIES_FILE, MODULES_FILE, SETTINGS_FILE
 from .configuration.locks import check_new, new_folder
 from .configuration.pretrained import load_model
+from .configuration.sentence_files import MODALITIES_FILE, MODULES_FILE, SETTINGS_FILE
 from .inference.embedder import Embedder
 from .inference.sample_texts import TEXTS
 from .inference.text_only import SentenceEncoder

@@ -20,8 +20,9 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..configuration.errors import InputError, MissingExtraError, ModelKindError
-from ..configuration.hub_code import MODULES_FILE, optional_file
+from ..configuration.hub_code import optional_file
 from ..configuration.pretrained import explained
+from ..configuration.sentence_files import MODULES_FILE
 from ..modeling.tower_loading import check_text_encoder
 from ..processing.text_inputs import as_texts
 

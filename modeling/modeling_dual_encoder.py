@@ -18,7 +18,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 
 from ..configuration.errors import InputError
-from ..configuration.hub_code import DUAL_ENCODER, HubCodeMixin, write_sentence_files
+from ..configuration.hub_code import HubCodeMixin
+from ..configuration.sentence_files import DUAL_ENCODER, write_sentence_files
 from .modeling_common import Call, WeightsAsMade, tower_keywords
 
 

@@ -12,7 +12,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
-from ..configuration.hub_code import CROSS_ENCODER, write_sentence_files
+from ..configuration.sentence_files import CROSS_ENCODER, write_sentence_files
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import visual_inputs, without_decoder_inputs
 

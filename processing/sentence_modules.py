@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 
 from ..configuration.errors import InputError, MissingLanguageError, NonFiniteError
-from ..configuration.hub_code import SETTINGS_FILE, listed_languages
 from ..configuration.languages import normalize_language
+from ..configuration.sentence_files import SETTINGS_FILE, listed_languages
 from ..configuration.strict_config import head_of_task
 from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly

@@ -21,7 +21,7 @@ from tiny_cross_encoder import tiny_cross_encoder
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, SmalrProcessor
-from babelens.configuration.hub_code import add_prompts
+from babelens.configuration.sentence_files import add_prompts
 from babelens.inference import CrossEncoder
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
