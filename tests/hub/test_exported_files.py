@@ -12,6 +12,7 @@ PROCESSOR = {
     "images",
     "pretrained",  # errors that name a damaged file
     "processing_text_image",
+    "sentence_files",
     "sentence_modules",
     "text_inputs",
 }
