@@ -209,6 +209,8 @@ def _processor_problems(folder: Path) -> list[str]:
     if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
         problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
     if not (folder / "processor_config.json").is_file():
+        if (folder / "1_Pooling" / "config.json").is_file():  # a text tower alone has no processor
+            return problems
         return [*problems, "processor_config.json is missing: save the processor with save_pretrained"]
     processor = _read_json(folder / "processor_config.json")
     images = processor.get("image_processor", {})

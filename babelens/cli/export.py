@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BROWSER = "With --layout browser"
 _MORE_TEXTS = (
     "With --texts, a thousand sentences in the native language of the model, such as those of the translations, it "
-    "reads that language too, and finds a little more."
+    "reads that language too."
 )
 
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from babelens import Embedder, MlaStudentModel, MlaStudentProcessor
 from babelens.cli.main import app
 from babelens.configuration.errors import ModelKindError
+from babelens.publishing import folder_problems
 from babelens.text_encoder_folders import export_text_encoder
 
 
@@ -104,7 +105,9 @@ def check(source, folder, language, **options):
     expected = Embedder.from_pretrained(source, device="cpu", **options).encode_text(TEXTS, language=language)
     named = "query" if made.prompt else None
     assert not list(folder.rglob("*.py")) and made.width == expected.shape[1]
-    for found in (as_its_server(folder, TEXTS, named), SentenceTransformer(str(folder), device="cpu").encode(TEXTS)):
+    by_library = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    again = Embedder.from_pretrained(folder, device="cpu").encode_text(TEXTS)
+    for found in (as_its_server(folder, TEXTS, named), by_library, again):
         assert (found * expected).sum(1).min() >= 0.9999
         np.testing.assert_allclose(found, expected, atol=1e-5)
     return made
@@ -137,6 +140,7 @@ def test_the_command_and_the_card(finished, tmp_path):
     card = (tmp_path / "texts" / "README.md").read_text()
     assert ": texts\n\nThe text tower" in card and "library_name: sentence-transformers" in card
     assert "custom_code" not in card and "model-index" not in card
+    assert not folder_problems(tmp_path / "texts")
 
 
 def test_what_servers_do_not_know_is_refused(tmp_path):
