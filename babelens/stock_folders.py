@@ -2,7 +2,7 @@
 
 A folder of babelens carries its code, and asks whoever loads it for `trust_remote_code=True` and for the language of
 texts. Where a class of transformers computes the same (`modeling.stock_models`), `export_stock` writes the model as
-that class: hosted widgets, inference servers and clients of sentence-transformers read it as any other.
+that class, which transformers, sentence-transformers and what stands on them read as any other.
 """
 
 import copy
