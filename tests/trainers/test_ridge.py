@@ -76,13 +76,17 @@ def test_what_was_learned_before_stays_bitwise_the_same(learner, tmp_path):
         np.testing.assert_array_equal(Embedder(model, processor).encode_text(MIRRORED, language=tag), expected)
 
 
-def test_languages_learned_at_once_are_those_learned_one_after_the_other(learner, monkeypatch):
+def test_languages_learned_at_once_are_those_learned_one_after_the_other(learner):
     translations = {"de": (MIRRORED, SENTENCES), "fr": (SPELLED, SENTENCES), "cs": (MIRRORED, SENTENCES)}
-    found = []
-    for threads in (1, 2):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        model, processor = (copy.deepcopy(each) for each in learner)
-        results = ridge.learn(model, processor, translations)
+    found, threads = [], torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        try:
+            model, processor = (copy.deepcopy(each) for each in learner)
+            results = ridge.learn(model, processor, translations)
+            assert torch.get_num_threads() == count
+        finally:
+            torch.set_num_threads(threads)
         found.append((list(results.items()), {**model.maps.state_dict()}, processor.glossaries.keys()))
     assert found[0][0] == found[1][0]
     assert found[0][2] == found[1][2]
