@@ -185,7 +185,9 @@ class SmalrModel(WordDualEncoderModel):
             return pooled, states
         for language in language_ids.unique().tolist():
             mine = language_ids == language
-            pooled[mine], states[mine] = self._encode_by(language, table, indices[mine], lengths[mine])
+            found, found_states = self._encode_by(language, table, indices[mine], lengths[mine])
+            # Autocast gives another type than the table's.
+            pooled[mine], states[mine] = found.to(pooled.dtype), found_states.to(states.dtype)
         return pooled, states
 
     def _encode_by(self, branch: int, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -255,6 +255,18 @@ def test_neighbors_without_a_shared_encoder():
     torch.testing.assert_close(found - without, 5e-2 * texts, rtol=1e-4, atol=1e-6)
 
 
+def test_languages_with_an_encoder_of_their_own_are_trained_in_bfloat16():
+    torch.manual_seed(0)
+    own = {"language_branches": True, "specific_words": None, "latent_tokens": 0, "adversarial_weight": 0}
+    model = SmalrModel(SmalrConfig(**TINY | own | {"mask_weight": 0})).train()
+    expected = model.eval()(**training_batch()).text_embeds
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model.train()(**training_batch())
+        model.contrastive_objective(output).backward()
+    torch.testing.assert_close(output.text_embeds.float(), expected, rtol=0, atol=0.05)
+    assert all(p.grad.any() for name, p in model.named_parameters() if "text_model" in name and "weight" in name)
+
+
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
 
 
