@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
 _UNSTATED = 100_000  # native texts, of which a map of a few thousand unknowns needs no more
+_AT_ONCE = 4  # languages, each of which takes hundreds of megabytes meanwhile
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
 _GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
 _WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
@@ -138,10 +139,10 @@ Learned = tuple[LanguageResult, dict[str, str]]  # and the glossary
 
 
 def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Iterator[Learned]:
-    """Yields what is learned of each language, in their order: as many at once as there are threads, of one thread
-    each, which is quicker than one language of many threads after the other."""
+    """Yields what is learned of each language, in their order. Some languages are learned at the same time and share
+    the threads, which is quicker than one after the other with all threads."""
     threads = torch.get_num_threads()
-    workers = min(threads, len(languages))
+    workers = min(threads, len(languages), _AT_ONCE)
     torch.set_num_threads(threads // workers)
     pool = ThreadPoolExecutor(workers)
     try:
