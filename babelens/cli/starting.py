@@ -4,7 +4,9 @@ The process is set up twice: when the command line starts, before any heavy impo
 have been checked (`begin_work`).
 """
 
+import atexit
 import ctypes
+import gc
 import logging
 import math
 import os
@@ -24,10 +26,20 @@ def begin_work() -> None:
 
     A command calls it when its arguments have been checked, and imports torch, transformers and datasets after that,
     which takes seconds. By then it is known how busy the machine is, which decides about threads.
-    """
-    from ..registry import register
 
-    register()
+    The imports make a million objects, of which none is garbage. To look for some among them takes a second during the
+    imports, and one and a half at the end of the process: here, nobody does.
+    """
+    gc.disable()
+    try:
+        from ..registry import register
+
+        register()
+    finally:
+        gc.enable()
+    if quiet_start.is_command_line():
+        gc.freeze()
+        atexit.register(gc.freeze)
     _hide_loading_bars()
     take_fair_share()
     quiet_start.raise_interrupts()
