@@ -193,6 +193,7 @@ class RidgeCardFacts(ShortCardFacts):
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
+        dictionaries: languages of which words were found in a dictionary.
     """
 
     template = "ridge.md.jinja"
@@ -203,6 +204,7 @@ class RidgeCardFacts(ShortCardFacts):
     any_language: bool = False
     embeds_images: bool = True
     words: int = 0
+    dictionaries: Sequence[str] = ()
 
     @property
     def weights(self) -> Sequence[BaseModel]:

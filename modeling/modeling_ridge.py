@@ -402,7 +402,7 @@ class RidgeModel(MlaPreTrainedModel):
 def _warn_of_unread_glossary(language: str) -> None:
     logger.warning(
         "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight. Where "
-        "translations were found no worse with a glossary, it is 0.5 or 1; this is logged once",
+        "translations were found no worse with a glossary, it is 0.5, 1 or 2; this is logged once",
         language,
     )
 

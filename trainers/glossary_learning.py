@@ -6,8 +6,10 @@ most words that occur in them: a regression must find the many dimensions of an 
 only which of a few words it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from ..data.emoji.benchmark import Pairs
-from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, segmented, words_of
+from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, is_word, segmented, words_of
 from .ridge_solving import in_random_order
 
 _STEPS = 8
@@ -26,6 +28,9 @@ _LEAST = 0.12  # the share of its occurrences that a word stands for a native wo
 _MOST = 30_000  # sentences
 _HELD_OUT = 300  # sentences that say how much weight a glossary has
 _PIECES = 2000  # of a script without spaces, beside its characters
+_MOST_OF_A_DICTIONARY = 50_000  # words, which take a megabyte
+_LONGEST_SENSE = 3  # words: a longer one explains the word, and does not translate it
+NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
 def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
@@ -53,24 +58,64 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
     return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
 
 
+def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
+    """Chooses one translation for each word of a dictionary: the one that native texts say most often, by the rarest
+    of its words. Of more than 50,000 words, those are taken whose translations the texts say most often.
+
+    Args:
+        dictionary: words, several times those that have several translations, and the translation of each. Whatever is
+            no word, or has a translation of more than three words, is left out.
+        natives: native texts.
+
+    Examples:
+        >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
+        {'hund': 'dog'}
+    """
+    counts = Counter(word for text in natives for word in _words_of(text))
+    found: dict[str, tuple[int, str]] = {}
+    for text, translation in zip(*dictionary, strict=True):
+        word, native = text.strip().lower(), _words_of(translation)
+        if not 0 < len(native) <= _LONGEST_SENSE or not is_word(word):
+            continue
+        said = min(counts[each] for each in native)
+        if word not in found or said > found[word][0]:
+            found[word] = said, " ".join(native)
+    kept = sorted(found, key=lambda word: -found[word][0])[:_MOST_OF_A_DICTIONARY]
+    return {word: found[word][1] for word in kept}
+
+
 def glossary_from(
-    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], without: Sequence[int] = ()
+    texts: Sequence[str],
+    natives: Sequence[str],
+    further: Sequence[Pairs],
+    known: Mapping[str, str] = NO_DICTIONARY,
+    without: Sequence[int] = (),
 ) -> dict[str, str]:
     """`learn_glossary` of sentences and of groups of names, without the sentences at some positions and all others
-    that have a side of them."""
+    that have a side of them.
+
+    Known words (`senses`) stand for what they are known to stand for, unless the sentences show something else.
+    """
     out = {texts[row] for row in without} | {natives[row] for row in without}
     kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
-    return learn_glossary(kept, [pair for group in further for pair in zip(*group, strict=True)])
+    names = [pair for group in further for pair in zip(*group, strict=True)]
+    found = learn_glossary(kept, [*names, *known.items()])
+    if known:
+        used = set(Glossary(found).units_of(word for text, _ in kept for word in _words_of(text)))
+        for word, native in known.items():
+            if word not in used or found.get(word, "") in ("", *native.split()):
+                found[word] = native
+    return found
 
 
 def held_out_glosses(
-    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs]
+    texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str] = NO_DICTIONARY
 ) -> tuple[Tensor, list[str]]:
     """Some sentences as a glossary translates them that was learned without them: their positions, in ascending order,
     and the glosses, "" where no word is known."""
     order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]
     held_out = np.sort(order)
-    glossary = Glossary(glossary_from(texts, natives, further, held_out.tolist()))
+    glossary = Glossary(glossary_from(texts, natives, further, known, held_out.tolist()))
     return torch.from_numpy(held_out), [glossary.gloss(texts[row]) for row in held_out]
 
 

@@ -8,7 +8,7 @@ learned from are found no worse with it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -24,10 +24,10 @@ from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_features import centered
-from ..processing.glossary import Glossary
+from ..processing.glossary import Glossary, words_of
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from .glossary_learning import glossary_from, held_out_glosses
+from .glossary_learning import NO_DICTIONARY, glossary_from, held_out_glosses, senses
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_kinds, native_targets, natives_of
 from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
 from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve
@@ -39,8 +39,10 @@ _SHARED = 20_000  # sentences of all languages for the map of texts whose langua
 _UNSTATED = 100_000  # native texts, of which a map of a few thousand unknowns needs no more
 _AT_ONCE = 4  # languages, each of which takes hundreds of megabytes meanwhile
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
-_GLOSS_WEIGHTS = (1.0, 0.5)  # the first with which translations are found no worse than without
-_WEIGHT_FROM_NAMES = 0.5  # of a glossary that was learned from names alone, and not tried
+# The first with which translations are found no worse than without, or twice as much where that is no worse still.
+_GLOSS_WEIGHTS = (1.0, 0.5)
+# Of a glossary that was not tried: from names alone, and from dictionaries.
+_WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 
 
 def learn(
@@ -49,6 +51,7 @@ def learn(
     translations: Mapping[str, Pairs],
     *,
     names: Mapping[str, NameTranslations] | None = None,
+    dictionaries: Mapping[str, Pairs] | None = None,
     teacher: Teacher | None = None,
     glossaries: bool = True,
     batch_size: int = 64,
@@ -62,6 +65,7 @@ def learn(
         processor: its processor.
         translations: by language, texts and the native translation of each.
         names: by language, names of things that are learned beside the sentences.
+        dictionaries: by language, words and a native translation of each, which the glossaries know.
         teacher: embeds the native texts, by default the native model.
         glossaries: whether languages learn glossaries, which only the native model itself can read.
         batch_size: texts that the encoders read at a time.
@@ -108,11 +112,14 @@ def learn(
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
-            tested, glosses = held_out_glosses(texts, natives, groups_beside)
+            known = _known(language, dictionaries or {}, natives)
+            tested, glosses = held_out_glosses(texts, natives, groups_beside, known)
             found = found[torch.searchsorted(solved.tested, tested)]
             directions = _directions_of(model, embedded, glosses)
             chosen, found = _gloss_weight(model, found, directions, targets, rows[tested], rows[solved.tested])
-            glossary = glossary_from(texts, natives, groups_beside) if chosen else {}
+            glossary = glossary_from(texts, natives, groups_beside, known) if chosen else {}
+            if known and not chosen:
+                logger.warning("%s: translations are found worse with the dictionary, and it is left out", language)
         untaught = None
         if teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
@@ -157,20 +164,21 @@ def learn_unstated(
     processor: RidgeProcessor,
     texts: Sequence[str],
     *,
-    names: Iterable[NameTranslations] = (),
+    names: Mapping[str, NameTranslations] | None = None,
+    dictionaries: Mapping[str, Pairs] | None = None,
     batch_size: int = 64,
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
     """Solves for the map of texts in any language that the text encoder reads, from native texts alone: where the
     encoder puts translations near each other, texts and tokens (`TokenKinds`), the map leads them to one place (arXiv
-    2601.10096). Languages that have names learn glossaries from these alone.
+    2601.10096). Languages that have names or a dictionary learn glossaries from these alone.
 
     Args:
         model: a model with a text encoder, and without languages.
         processor: its processor, which reads texts in any language by this map afterwards.
         texts: texts in the native language. Of more than 100,000, some are taken.
-        names: of each language that has some, names of things.
+        names, dictionaries: by language, as those of `learn`.
         batch_size, precision, cache_dir: as those of `learn`.
 
     Returns:
@@ -194,11 +202,30 @@ def learn_unstated(
     rows = torch.tensor([position[each] for each in texts])
     solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
     processor.any_language = True
-    for each in tqdm(names, "Glossaries", disable=None):
-        processor.glossaries[each.language] = Glossary(glossary_from([], [], each.groups))
+    named, translated = names or {}, dictionaries or {}
+    for tag in tqdm(sorted({*named, *translated}), "Glossaries", disable=None):
+        known = _known(tag, translated, texts)
+        glossary = glossary_from([], [], named[tag].groups if tag in named else (), known)
+        if glossary:
+            processor.glossaries[tag] = Glossary(glossary)
     if processor.glossaries:
-        model.config.gloss_weights = [_WEIGHT_FROM_NAMES]
+        model.config.gloss_weights = [_WEIGHT_FROM_DICTIONARIES if translated else _WEIGHT_FROM_NAMES]
     return {UNDETERMINED: result_of(model, solved, normalize(solved.predicted), targets, rows, solved.tested)}
+
+
+def _known(language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str]) -> Mapping[str, str]:
+    """The words that are known of a language, with a native translation of each (`senses`)."""
+    if language not in dictionaries:
+        return NO_DICTIONARY
+    known = senses(dictionaries[language], natives)
+    said = {word for text in natives for word in words_of(text)}
+    are_said = sum(said.issuperset(native.split()) for native in known.values())
+    if not are_said or sum(word in said for word in known) > are_said:
+        logger.warning(
+            "%s: of %d translations in the dictionary, the native texts say %d: check its columns",
+            *(language, len(known), are_said),
+        )
+    return known
 
 
 def _check_counts(translations: Mapping[str, Pairs]) -> None:
@@ -391,9 +418,13 @@ def _gloss_weight(
         found_at = ranks(embeddings_at(model, found), targets[places], torch.searchsorted(places, right))
         return float((1 / (1 + found_at)).mean())
 
+    def with_glosses(weight: float) -> Tensor:
+        return normalize(predicted + weight * glosses)
+
     least = score(predicted)
-    for weight in _GLOSS_WEIGHTS:
-        found = normalize(predicted + weight * glosses)
-        if glosses.any() and score(found) >= least:
-            return weight, found
+    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
+        found = with_glosses(weight)
+        if (once := score(found)) >= least:
+            more = with_glosses(2 * weight)
+            return (2 * weight, more) if score(more) >= once else (weight, found)
     return 0.0, predicted

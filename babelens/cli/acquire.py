@@ -50,6 +50,16 @@ def acquire(
             show_default=False,
         ),
     ] = None,
+    dictionary: Annotated[
+        str | None,
+        typer.Option(
+            help="Words in that language and in the native language, in the same forms as --translations. With "
+            "--texts, in any languages. Where a word has several translations, the one that the native texts say most "
+            "often is taken.",
+            rich_help_panel=_DATA,
+            show_default=False,
+        ),
+    ] = None,
     captions: Annotated[
         str | None,
         typer.Option(
@@ -162,7 +172,8 @@ def acquire(
     intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute.
 
     Without translations, `--texts captions.txt --text-encoder …` fits the map from the encoder to BASE on sentences in
-    the native language alone. Languages that the encoder reads come along; by translations, they are found better.
+    the native language alone. Languages that the encoder reads come along; by translations, they are found better, and
+    by `--dictionary words.tsv`.
 
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
@@ -182,6 +193,7 @@ def acquire(
         "language": language,
         "translations": translations,
         "texts": texts,
+        "dictionary": dictionary,
         "captions": captions,
         "text_encoder": text_encoder,
         "text_prompt": text_prompt,

@@ -184,8 +184,9 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")
     if words := sum(len(glossary.entries) for glossary in run.processor.glossaries.values()):
+        how = "aligned" if run.dictionary is None else "aligned, or found in the dictionary"
         console.print(
-            f"{GLOSSARY_FILE} translates {words:,} words, as they were aligned. Whoever knows the language can "
+            f"{GLOSSARY_FILE} translates {words:,} words, as they were {how}. Whoever knows the language can "
             "correct the file, and texts are read as it says."
         )
     elif len(results) > 1 and run.model.text_model is None:

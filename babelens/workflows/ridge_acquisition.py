@@ -70,6 +70,8 @@ class RidgeAcquisition(AcquisitionChoices):
     Args:
         texts: a file of native texts, one a line, or a source of `load_captions` with native captions, in the place of
             `language` and `translations`: the languages are all that the text encoder reads.
+        dictionary: a source of `load_translations` as `translations`, of words instead of sentences: those of the
+            languages, or with `texts`, of any.
         ngram_rows: as in `RidgeConfig`, of a plain base: with four times the default, languages take four times the
             space, and are found one or two points better.
         glossaries: whether languages learn glossaries beside their maps, as in `babelens.trainers.ridge.learn`.
@@ -80,6 +82,7 @@ class RidgeAcquisition(AcquisitionChoices):
 
     way: ClassVar[Way] = "ridge"
     texts: str | None = None
+    dictionary: str | None = None
     ngram_rows: int | None = None
     glossaries: bool = True
 
@@ -92,6 +95,10 @@ class RidgeAcquisition(AcquisitionChoices):
         if given := self.given(_OF_TRAINING):
             raise TrainingSetupError(
                 f"{self.as_given(given)}: this way solves, and trains nothing; --way student and --way adapter train"
+            )
+        if self.dictionary is not None and not self.glossaries:
+            raise TrainingSetupError(
+                f"dictionary={self.dictionary!r} is for glossaries, which glossaries=False leaves out"
             )
 
     def named_languages(self) -> str:
@@ -119,13 +126,36 @@ class RidgeAcquisition(AcquisitionChoices):
             if tag not in present:
                 raise self.absent(tag, present)
         for tag in self.languages:
-            view = translation_pairs(self.corpus, [(tag, native)])
-            if not len(view):
+            different = _different_pairs(self.corpus, tag, native)
+            if not different:
                 raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
-            examples = view.__getitems__(list(range(len(view))))
-            different = dict.fromkeys((each["text_a"], each["text_b"]) for each in examples)
-            pairs[tag] = self._taught(list(different), tag)
+            pairs[tag] = self._taught(different, tag)
         return pairs
+
+    @cached_property
+    def dictionaries(self) -> dict[str, Pairs]:
+        """By language, words and a native translation of each.
+
+        Raises:
+            CorpusError: for a dictionary without the native language, or without one of the languages.
+        """
+        if self.dictionary is None:
+            return {}
+        corpus, native = read_translations(self.dictionary, on_incomplete="skip"), self._native
+        present = languages_of(corpus)
+        known = [tag for tag in (present if self.texts is not None else self.languages) if tag in present]
+        if native not in present or known in ([], [native]):
+            wanted = "a language" if self.texts is not None else " or ".join(self.languages)
+            raise CorpusError(
+                f"{self.dictionary} has words in {', '.join(present)}, and not in {wanted} with translations into "
+                f"{native!r}"
+            )
+        found = {}
+        for tag in known:
+            if tag != native:
+                words, natives = zip(*_different_pairs(corpus, tag, native), strict=True)
+                found[tag] = list(words), list(natives)
+        return found
 
     def _taught(self, examples: list[tuple[str, str]], tag: str) -> Pairs:
         """Those of which the teacher knows the native text."""
@@ -230,8 +260,9 @@ class RidgeAcquisition(AcquisitionChoices):
 
     def _load_beside(self, teacher: Teacher) -> None:
         """Makes a model of texts alone, in the space of a teacher."""
-        if self.texts is not None:
-            raise TrainingSetupError(f"texts={self.texts!r}: vectors take translations, with --language")
+        for name, given in (("texts", self.texts), ("dictionary", self.dictionary)):
+            if given is not None:
+                raise TrainingSetupError(f"{name}={given!r}: vectors take translations alone, with --language")
         check_weights_license(self.license, self.base_facts[1:])
         encoder, tokenizer, options = self._encoder()
         space = VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
@@ -285,9 +316,10 @@ class RidgeAcquisition(AcquisitionChoices):
         if holds_weights(self.output):
             raise FileExistsError(f"{self.output} holds a model already: choose another folder")
         if self.texts is not None:
-            texts = self.native_texts_alone
-            names = self.emoji_names.values()
-            self.results = learn_unstated(self.model, self.processor, texts, names=names, **self.computation)
+            words: dict[str, Any] = {"names": self.emoji_names, "dictionaries": self.dictionaries}
+            self.results = learn_unstated(
+                self.model, self.processor, self.native_texts_alone, **words, **self.computation
+            )
             return self.results
         self.results = learn(self.model, self.processor, self.pairs, **self.learning)
         return self.results
@@ -295,8 +327,8 @@ class RidgeAcquisition(AcquisitionChoices):
     @property
     def learning(self) -> dict[str, Any]:
         """Keyword arguments of `learn`."""
-        given = {"names": self.emoji_names, "teacher": self.teacher, "glossaries": self.glossaries}
-        return given | self.computation
+        words = {"names": self.emoji_names, "dictionaries": self.dictionaries, "glossaries": self.glossaries}
+        return {"teacher": self.teacher} | words | self.computation
 
     @property
     def computation(self) -> dict[str, Any]:
@@ -327,8 +359,16 @@ class RidgeAcquisition(AcquisitionChoices):
                 any_language=self.processor.any_language,
                 embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
                 words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),
+                dictionaries=sorted(self.dictionaries),
                 command=command,
                 license=self.license,
             )
             write_short_card(scratch, facts)
             self.write_recipe(scratch)
+
+
+def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
+    """The texts of a language with their native translations, each pair once."""
+    view = translation_pairs(corpus, [(language, native)])
+    examples = view.__getitems__(list(range(len(view))))
+    return list(dict.fromkeys((each["text_a"], each["text_b"]) for each in examples))

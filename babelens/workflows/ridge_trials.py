@@ -49,8 +49,11 @@ def try_out(run: RidgeAcquisition, trials: Mapping[str, Trial]) -> dict[str, dic
     keys = [(language, part) for language, trial in trials.items() for part in trial.parts]
     tags = dict(zip(keys, _private_tags(), strict=False))
     pairs = {tag: trials[language].parts[part] for (language, part), tag in tags.items()}
-    names = {tag: run.emoji_names[language] for (language, _), tag in tags.items() if language in run.emoji_names}
-    learn(run.model, run.processor, pairs, **(run.learning | {"names": names}))
+    words = {
+        kind: {tag: known[language] for (language, _), tag in tags.items() if language in known}
+        for kind, known in (("names", run.emoji_names), ("dictionaries", run.dictionaries))
+    }
+    learn(run.model, run.processor, pairs, **(run.learning | words))
     embedder = Embedder(run.model, run.processor)
     found: dict[str, dict[int, dict[str, float]]] = {language: {} for language in trials}
     for (language, part), tag in tags.items():

@@ -16,6 +16,7 @@ from transformers import AutoModel
 from babelens import Embedder, RidgeModel
 from babelens.configuration.errors import InputError
 from babelens.publishing import files_to_publish
+from babelens.trainers.ridge import learn
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -163,6 +164,41 @@ def test_texts_alone_need_an_encoder_and_no_language(base, tmp_path, given):
     options = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out"} | given
     assert run_acquire(*as_arguments(options)) in (1, 2)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table, tmp_path, capsys):
+    (tmp_path / "words.tsv").write_text("en\tmi\tfr\nboat\twaka\tbateau\nbird\tmanu\t\n", encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    words = {"dictionary": tmp_path / "words.tsv"}
+    assert acquire(base, table, tmp_path / "one", **words, set="glossaries=false") == 1
+    assert "which glossaries=false leaves out" in " ".join(capsys.readouterr().err.split()).lower()
+    assert acquire(base, table, tmp_path / "one", language="uk", **words) == 1
+    assert "not in uk with translations into 'en'" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "one").exists()
+    texts = {"texts": tmp_path / "texts.txt", "text_encoder": encoder, "base": base, "names": False}
+    assert run_acquire(*as_arguments(texts | words | {"output": tmp_path / "two"})) == 0
+    lines = (tmp_path / "two" / "glossary.tsv").read_text(encoding="utf-8").splitlines()
+    card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
+    assert "of fr, mi, found in a dictionary, whose license is to be kept" in " ".join(card.split())
+    assert sorted(lines) == ["fr\tbateau\tboat", "mi\tmanu\tbird", "mi\twaka\tboat"]
+    found = Embedder.from_pretrained(tmp_path / "two")
+    manu = found.encode_text(["he manu"], language=["mi"])
+    assert not np.array_equal(manu, found.encode_text(["he manu"], language=["sw"]))
+
+
+def test_the_forecast_knows_the_dictionary(base, table, tmp_path, monkeypatch):
+    """With each part of the sentences."""
+    (tmp_path / "words.tsv").write_text("en\tmi\nbird\tmanu\n", encoding="utf-8")
+    given = {"base": base, "language": "mi", "translations": table, "dictionary": tmp_path / "words.tsv"}
+    learned = {}
+
+    def spied(*models, **options):
+        learned.update(options["dictionaries"])
+        return learn(*models, **options)
+
+    monkeypatch.setattr("babelens.workflows.ridge_trials.learn", spied)
+    assert run_acquire(*as_arguments(given | {"names": False, "advise": True})) == 0
+    assert list(learned.values()) == [(["manu"], ["bird"])]
 
 
 @pytest.fixture

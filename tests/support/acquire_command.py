@@ -18,8 +18,19 @@ def run_acquire(*arguments: Any) -> Any:
 
 
 OPTIONS = {
-    *("base", "way", "language", "translations", "texts", "captions", "output", "recipe", "set", "text_encoder"),
-    *("text_prompt", "steps", "minutes", "advise", "assemble", "license", "resume", "trust_remote_code", "json"),
+    *("base", "way", "language", "translations", "texts", "dictionary", "captions", "output", "recipe", "set"),
+    *(
+        "text_encoder",
+        "text_prompt",
+        "steps",
+        "minutes",
+        "advise",
+        "assemble",
+        "license",
+        "resume",
+        "trust_remote_code",
+        "json",
+    ),
 }
 TRAINING = {
     "batch_size": "training.per_device_train_batch_size",

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from babelens.processing.glossary import Glossary
-from babelens.trainers.glossary_learning import learn_glossary
+from babelens.trainers import glossary_learning
+from babelens.trainers.glossary_learning import glossary_from, learn_glossary, senses
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
 THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
@@ -75,3 +76,37 @@ def plain_alignment(sentences, translations, places):
 @pytest.mark.parametrize("texts", [[], ["", "…"]])
 def test_nothing_is_learned_from_nothing(texts):
     assert learn_glossary([(text, "a dog") for text in texts]) == {}
+
+
+# ---- Dictionaries ----
+
+DICTIONARY = (
+    ["Hund", "Hund", "putzen", "Leiter", "Leiter", "Fußballplatz", "Guten Tag", "so", "oh!", "見る"],
+    ["mine car", "dog", "to clean", "manager", "ladder", "football field", "hello", "in such a way", "oh", "see"],
+)
+
+
+def test_of_several_translations_the_one_that_texts_say_is_taken():
+    texts = ["a dog on a ladder", "a dog in a field", "a red car"]
+    found = senses(DICTIONARY, texts)
+    assert found["hund"] == "dog" and found["leiter"] == "ladder", "the first, the rarest of its words counts"
+    assert found["fußballplatz"] == "football field" and found["見る"] == "see"
+    assert not {"guten tag", "so", "oh!"} & found.keys(), "several words, an explanation, and no word"
+    assert senses(DICTIONARY, [])["leiter"] == "manager", "the first, where texts say nothing"
+
+
+def test_of_a_large_dictionary_the_words_that_texts_say_are_taken(monkeypatch):
+    monkeypatch.setattr(glossary_learning, "_MOST_OF_A_DICTIONARY", 2)
+    assert senses(DICTIONARY, ["a dog on a ladder", "a dog"]) == {"hund": "dog", "leiter": "ladder"}
+
+
+def test_a_dictionary_tells_what_sentences_do_not():
+    """Of words that they have, too, unless they show another translation."""
+    known = {"manu": "bird", "kurī": "dog hound", "whare": "barn", "pai": "very good"}
+    found = glossary_from(TEXTS, NATIVES, [], known)
+    assert found["manu"] == "bird" and found["pai"] == "very good"
+    assert found["kurī"] == "dog hound", "the sentences agree with one of its words"
+    assert found["whare"] == "house", "five sentences show this"
+    assert {word: found[word] for word in ("he", "whero", "poti")} == {"he": "a", "whero": "red", "poti": "boat"}
+    names = [(["auf der Leiter"], ["the ladder"]), (["auf der Wiese"], ["the meadow"])]
+    assert glossary_from([], [], names, {"auf": "on"})["auf"] == "on"

@@ -144,7 +144,7 @@ def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
     plain = ridge.learn(model, processor, languages, glossaries=False)
     model, processor = RidgeModel.from_models(native, **options), RidgeProcessor.for_native(native.config, read)
     found = ridge.learn(model, processor, languages)
-    assert found["de"].gloss_weight == model.config.gloss_weights[1] == 1.0
+    assert found["de"].gloss_weight == model.config.gloss_weights[1] == 2.0
     assert found["de"].tested == 6 and found["de"].words == len(processor.glossaries["de"].entries) == 12
     assert processor.glossaries["de"].gloss("Ä RED CÄR") == "a red car"
     assert found["de"].r1 > plain["de"].r1 and plain["de"].gloss_weight == 0
@@ -153,6 +153,29 @@ def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
     processor.save_pretrained(tmp_path)
     loaded = Embedder.from_pretrained(tmp_path)
     np.testing.assert_array_equal(loaded.encode_text(SPELLED, language="de"), expected)
+
+
+def test_a_dictionary_finds_what_no_sentence_has(make_mural):
+    native, read = make_mural()
+    torch.manual_seed(0)
+    for weight in native.text_model.parameters():
+        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+    known = [row for row in SENTENCES if "boat" not in row]
+    languages = {"de": ([row.replace("a", "ä").upper() for row in known], known)}
+    unseen = [row for row in SENTENCES if "boat" in row]
+    found = {}
+    for dictionary in (None, {"de": (["XYZ", "xyz"], ["freighter", "boat"])}):
+        model = RidgeModel.from_models(native, rank=16, ngram_rows=256)
+        processor = RidgeProcessor.for_native(native.config, read)
+        assert ridge.learn(model, processor, languages, dictionaries=dictionary)["de"].gloss_weight >= 1.0
+        embedder = Embedder(model, processor)
+        texts = embedder.encode_text(
+            [row.replace("a", "ä").upper().replace("BOÄT", "XYZ") for row in unseen], language="de"
+        )
+        similar = texts @ embedder.encode_text(SENTENCES, language="en").T
+        found[dictionary is not None] = [SENTENCES[best] for best in similar.argmax(1)]
+    assert processor.glossaries["de"].entries["xyz"] == "freighter", "the first, since no sentence has either"
+    assert found[True] != found[False]
 
 
 def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, tmp_path):
@@ -276,6 +299,27 @@ def test_a_model_of_texts_alone_is_read_by_all_that_read_models(encoding_learner
     rows = [1, 4]
     np.testing.assert_array_equal(found[rows], expected[rows])
     assert not np.allclose(found[2:4], expected[2:4])
+
+
+def test_texts_alone_and_a_dictionary_make_a_glossary(encoding_learner, tmp_path):
+    model, processor = encoding_learner
+    names = {"de": NameTranslations("de", 1.0, [([word.upper() for word in THINGS], THINGS)])}
+    dictionaries = {"mi": (["motokā", "kurī"], ["car", "dog"]), "de": (["Kahn", "Kahn"], ["barge", "boat"])}
+    given = {"names": names, "dictionaries": dictionaries, "cache_dir": str(tmp_path)}
+    ridge.learn_unstated(model, processor, SENTENCES, **given)
+    assert {tag: glossary.entries for tag, glossary in processor.glossaries.items()} == {
+        "de": {word.lower(): word for word in THINGS} | {"kahn": "boat"},
+        "mi": {"motokā": "car", "kurī": "dog"},
+    }
+    assert model.config.gloss_weights == [0.75]
+
+
+@pytest.mark.parametrize("columns, is_told", [(("ROT", "GRÜN"), False), (("red", "green"), True)])
+def test_the_columns_of_a_dictionary_are_swapped(encoding_learner, tmp_path, caplog, columns, is_told):
+    others = {"ROT": "red", "GRÜN": "green", "red": "rot", "green": "grün"}
+    words = {"de": (list(columns), [others[word] for word in columns])}
+    ridge.learn_unstated(*encoding_learner, SENTENCES, dictionaries=words, cache_dir=str(tmp_path))
+    assert ("the native texts say 0: check its columns" in caplog.text) == is_told
 
 
 def test_of_many_texts_alone_some_are_taken(encoding_learner, tmp_path, monkeypatch):
