@@ -172,8 +172,8 @@ def acquire(
     intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute.
 
     Without translations, `--texts captions.txt --text-encoder …` fits the map from the encoder to BASE on sentences in
-    the native language alone. Languages that the encoder reads come along; by translations, they are found better, and
-    by `--dictionary words.tsv`.
+    the native language alone. Languages that the encoder reads come along; they are found better with translations,
+    or with `--dictionary words.tsv`.
 
     `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
     `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
