@@ -1,4 +1,4 @@
-"""Learns a glossary from translations: which native word each word stands for.
+"""Learns a glossary from translations and dictionaries: which native word each word stands for.
 
 The words of both sides are aligned by IBM's Model 1 (Brown et al. 1993) with a prior for words at like places (Dyer et
 al. 2013), and each word is given the native word that it stands for most often. A thousand sentences are enough for
@@ -6,6 +6,7 @@ most words that occur in them: a regression must find the many dimensions of an 
 only which of a few words it is.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -19,6 +20,8 @@ from torch import Tensor
 from ..data.emoji.benchmark import Pairs
 from ..processing.glossary import LONGEST_PIECE, Glossary, is_joined, is_word, segmented, words_of
 from .ridge_solving import in_random_order
+
+logger = logging.getLogger(__name__)
 
 _STEPS = 8
 PLACE = 2.0  # how much a native word of a sentence prefers words at its own place
@@ -82,6 +85,21 @@ def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
             found[word] = said, " ".join(native)
     kept = sorted(found, key=lambda word: -found[word][0])[:_MOST_OF_A_DICTIONARY]
     return {word: found[word][1] for word in kept}
+
+
+def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str]) -> Mapping[str, str]:
+    """The words that are known of a language, with a native translation of each (`senses`)."""
+    if language not in dictionaries:
+        return NO_DICTIONARY
+    known = senses(dictionaries[language], natives)
+    said = {word for text in natives for word in _words_of(text)}
+    are_said = sum(said.issuperset(native.split()) for native in known.values())
+    if not are_said or sum(word in said for word in known) > are_said:
+        logger.warning(
+            "%s: of %d translations in the dictionary, the native texts say %d: check its columns",
+            *(language, len(known), are_said),
+        )
+    return known
 
 
 def glossary_from(

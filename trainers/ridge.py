@@ -24,12 +24,12 @@ from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_features import centered
-from ..processing.glossary import Glossary, words_of
+from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from .glossary_learning import NO_DICTIONARY, glossary_from, held_out_glosses, senses
+from .glossary_learning import glossary_from, held_out_glosses, known_words
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_kinds, native_targets, natives_of
-from .ridge_results import LanguageResult, embeddings_at, ranks, result_of
+from .ridge_results import LanguageResult, gloss_weight_of, result_of
 from .ridge_solving import Features, Further, Solution, chunks, in_random_order, solve
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,6 @@ _SHARED = 20_000  # sentences of all languages for the map of texts whose langua
 _UNSTATED = 100_000  # native texts, of which a map of a few thousand unknowns needs no more
 _AT_ONCE = 4  # languages, each of which takes hundreds of megabytes meanwhile
 _UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
-# The first with which translations are found no worse than without, or twice as much where that is no worse still.
-_GLOSS_WEIGHTS = (1.0, 0.5)
 # Of a glossary that was not tried: from names alone, and from dictionaries.
 _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 
@@ -112,11 +110,11 @@ def learn(
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
-            known = _known(language, dictionaries or {}, natives)
+            known = known_words(language, dictionaries or {}, natives)
             tested, glosses = held_out_glosses(texts, natives, groups_beside, known)
             found = found[torch.searchsorted(solved.tested, tested)]
             directions = _directions_of(model, embedded, glosses)
-            chosen, found = _gloss_weight(model, found, directions, targets, rows[tested], rows[solved.tested])
+            chosen, found = gloss_weight_of(model, found, directions, targets, rows[tested], rows[solved.tested])
             glossary = glossary_from(texts, natives, groups_beside, known) if chosen else {}
             if known and not chosen:
                 logger.warning("%s: translations are found worse with the dictionary, and it is left out", language)
@@ -204,28 +202,13 @@ def learn_unstated(
     processor.any_language = True
     named, translated = names or {}, dictionaries or {}
     for tag in tqdm(sorted({*named, *translated}), "Glossaries", disable=None):
-        known = _known(tag, translated, texts)
+        known = known_words(tag, translated, texts)
         glossary = glossary_from([], [], named[tag].groups if tag in named else (), known)
         if glossary:
             processor.glossaries[tag] = Glossary(glossary)
     if processor.glossaries:
         model.config.gloss_weights = [_WEIGHT_FROM_DICTIONARIES if translated else _WEIGHT_FROM_NAMES]
     return {UNDETERMINED: result_of(model, solved, normalize(solved.predicted), targets, rows, solved.tested)}
-
-
-def _known(language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str]) -> Mapping[str, str]:
-    """The words that are known of a language, with a native translation of each (`senses`)."""
-    if language not in dictionaries:
-        return NO_DICTIONARY
-    known = senses(dictionaries[language], natives)
-    said = {word for text in natives for word in words_of(text)}
-    are_said = sum(said.issuperset(native.split()) for native in known.values())
-    if not are_said or sum(word in said for word in known) > are_said:
-        logger.warning(
-            "%s: of %d translations in the dictionary, the native texts say %d: check its columns",
-            *(language, len(known), are_said),
-        )
-    return known
 
 
 def _check_counts(translations: Mapping[str, Pairs]) -> None:
@@ -393,38 +376,3 @@ def _directions_of(model: RidgeModel, embedded: Embedded, glosses: Sequence[str]
         targets, place = embedded([glosses[row] for row in read])
         directions[read] = model.maps.direction_of(targets[[place[glosses[row]] for row in read]])
     return directions
-
-
-def _gloss_weight(
-    model: RidgeModel, predicted: Tensor, glosses: Tensor, targets: Tensor, right: Tensor, among: Tensor
-) -> tuple[float, Tensor]:
-    """Chooses the weight of a glossary.
-
-    Args:
-        model: the model.
-        predicted, glosses ([t, rank]): the directions of sentences that neither the map nor the glossary was learned
-            from: as the map predicts them, and of their words.
-        targets ([n, d]): native embeddings.
-        right ([t]): the target of each of the sentences.
-        among: the targets among which each is to be found.
-
-    Returns:
-        The weight, 0 where translations are found as well without, and the directions that are predicted with it.
-    """
-    places = among.unique()
-
-    def score(found: Tensor) -> float:
-        """The mean of one over the place at which each translation is found."""
-        found_at = ranks(embeddings_at(model, found), targets[places], torch.searchsorted(places, right))
-        return float((1 / (1 + found_at)).mean())
-
-    def with_glosses(weight: float) -> Tensor:
-        return normalize(predicted + weight * glosses)
-
-    least = score(predicted)
-    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
-        found = with_glosses(weight)
-        if (once := score(found)) >= least:
-            more = with_glosses(2 * weight)
-            return (2 * weight, more) if score(more) >= once else (weight, found)
-    return 0.0, predicted

@@ -13,6 +13,8 @@ from ..modeling.modeling_ridge import RidgeModel
 from .ridge_solving import CHUNK, Solution
 
 _RESAMPLES = 1000
+# The first with which translations are found no worse than without, or twice as much where that is no worse still.
+_GLOSS_WEIGHTS = (1.0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,41 @@ def result_of(
         strength=solved.strength,
         encoder_weight=solved.encoder_weight,
     )
+
+
+def gloss_weight_of(
+    model: RidgeModel, predicted: Tensor, glosses: Tensor, targets: Tensor, right: Tensor, among: Tensor
+) -> tuple[float, Tensor]:
+    """Chooses the weight of a glossary.
+
+    Args:
+        model: the model.
+        predicted, glosses ([t, rank]): the directions of sentences that neither the map nor the glossary was learned
+            from: as the map predicts them, and of their words.
+        targets ([n, d]): native embeddings.
+        right ([t]): the target of each of the sentences.
+        among: the targets among which each is to be found.
+
+    Returns:
+        The weight, 0 where translations are found as well without, and the directions that are predicted with it.
+    """
+    places = among.unique()
+
+    def score(found: Tensor) -> float:
+        """The mean of one over the place at which each translation is found."""
+        found_at = ranks(embeddings_at(model, found), targets[places], torch.searchsorted(places, right))
+        return float((1 / (1 + found_at)).mean())
+
+    def with_glosses(weight: float) -> Tensor:
+        return normalize(predicted + weight * glosses)
+
+    least = score(predicted)
+    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
+        found = with_glosses(weight)
+        if (once := score(found)) >= least:
+            more = with_glosses(2 * weight)
+            return (2 * weight, more) if score(more) >= once else (weight, found)
+    return 0.0, predicted
 
 
 def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
