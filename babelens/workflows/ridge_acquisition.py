@@ -369,6 +369,5 @@ class RidgeAcquisition(AcquisitionChoices):
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
     """The texts of a language with their native translations, each pair once."""
-    view = translation_pairs(corpus, [(language, native)])
-    examples = view.__getitems__(list(range(len(view))))
-    return list(dict.fromkeys((each["text_a"], each["text_b"]) for each in examples))
+    texts = translation_pairs(corpus, [(language, native)]).texts()
+    return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))

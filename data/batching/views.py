@@ -185,10 +185,13 @@ class CorpusView(Sequence[Example]):
     def texts(self) -> dict[str, list[str]]:
         """The texts of all examples [N], by the name of their column; no image is read."""
         columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
-        only_texts = CorpusView(self._name, self._corpus, [], self._rows, self._positions)
-        for example in only_texts:
+        captions = self._corpus.select_columns("captions")
+        for start in range(0, len(self), _TEXT_BLOCK):
+            block = slice(start, start + _TEXT_BLOCK)
+            positions = {suffix: chosen[block] for suffix, chosen in self._positions.items()}
+            found = _text_columns(captions[self._rows[block]]["captions"].combine_chunks(), positions)
             for name, column in columns.items():
-                column.append(example[name])
+                column += found[name]
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:

@@ -193,7 +193,10 @@ def load_translations(
         if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES and not named:
             if split is not None:
                 raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
-            return as_translation_corpus(translation_file(Path(source), rules, streaming), captions=rules)
+            rows = translation_file(Path(source), rules, streaming)
+            if rules.languages is None:  # the rows are as a corpus has them, and need not be checked twice
+                return rows
+            return as_translation_corpus(rows, captions=rules)
         if isinstance(source, str | Path) and Path(source).suffix == ".jsonl":
             opened = datasets.load_dataset("json", data_files=str(source), split="train", streaming=streaming)
             dataset, place = opened, partial("{} row {}".format, source)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from charset_normalizer import from_bytes
-from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets
+from datasets import Dataset, Features, IterableDataset, Value
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
@@ -179,18 +179,17 @@ def translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Datase
     first = next(_records(file), None)
     if first is None:
         raise CorpusError(f"{file}: there are no rows")
-    features = Features(captions=CAPTIONS)
-    if with_ids := "image_id" in first[1]:
-        features["image_id"] = Value("string")
+    with_ids = "image_id" in first[1]
+    features = Features(({"image_id": Value("string")} if with_ids else {}) | {"captions": CAPTIONS})
     read = partial(_translations, file, replace(rules, languages=None), with_ids)
     if streaming:
         return IterableDataset.from_generator(read, features=features)
     rows, parts = read(), []
     while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more lines are read
-        parts.append(Dataset.from_list(part, features=features))
+        parts.append(pa.Table.from_pylist(part, features.arrow_schema))  # a third of the time of `Dataset.from_list`
     if not parts:
         raise CorpusError(f"{file}: no row has two texts")
-    return concatenate_datasets(parts)
+    return Dataset(pa.concat_tables(parts))
 
 
 def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[dict[str, Any]]:

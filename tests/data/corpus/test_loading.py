@@ -24,6 +24,7 @@ from babelens.configuration.errors import (
 )
 from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data.corpus import captions
 from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")
@@ -289,6 +290,16 @@ class TestTranslations:
             [caption("en", "a dog"), caption("de", "ein Hund")],
         ]
         assert len(translation_pairs(corpus)) == 4
+
+    def test_each_line_is_checked_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Dictionaries have a million."""
+        checked = []
+        check = captions.normalize_captions
+        monkeypatch.setattr(captions, "normalize_captions", lambda *row: checked.append(row) or check(*row))
+        (tmp_path / "pairs.tsv").write_text("image_id\t" + self.TSV.replace("\na", "\n1\ta") + "2\t\tein Baum\t\n")
+        corpus = load_translations(tmp_path / "pairs.tsv", on_incomplete="skip")
+        assert corpus.column_names == ["image_id", "captions"] and len(corpus) == 2 and len(checked) == 3
+        assert translation_pairs(corpus).texts()["text_a"] == ["eine Katze", "eine Katze", "a cat", "ein Hund"]
 
     def test_lines_that_end_as_on_windows(self, tmp_path: Path) -> None:
         (tmp_path / "pairs.tsv").write_bytes(self.TSV.replace("\n", "\r\n").encode())
