@@ -7,6 +7,8 @@ only which of a few words it is.
 """
 
 import logging
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -33,6 +35,7 @@ _HELD_OUT = 300  # sentences that say how much weight a glossary has
 _PIECES = 2000  # of a script without spaces, beside its characters
 _MOST_OF_A_DICTIONARY = 50_000  # words, which take a megabyte
 _LONGEST_SENSE = 3  # words: a longer one explains the word, and does not translate it
+_NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -66,8 +69,9 @@ def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
     of its words. Of more than 50,000 words, those are taken whose translations the texts say most often.
 
     Args:
-        dictionary: words, several times those that have several translations, and the translation of each. Whatever is
-            no word, or has a translation of more than three words, is left out.
+        dictionary: words, several times those that have several translations, and the translation of each, both
+            without what stands in brackets. Whatever is no word, or has a translation of more than three words, is
+            left out.
         natives: native texts.
 
     Examples:
@@ -77,8 +81,8 @@ def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
     counts = Counter(word for text in natives for word in _words_of(text))
     found: dict[str, tuple[int, str]] = {}
     for text, translation in zip(*dictionary, strict=True):
-        word, native = text.strip().lower(), _words_of(translation)
-        if not 0 < len(native) <= _LONGEST_SENSE or not is_word(word):
+        word, native = _plain(text).lower(), _words_of(_plain(translation))
+        if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
         said = min(counts[each] for each in native)
         if word not in found or said > found[word][0]:
@@ -91,7 +95,18 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
     """The words that are known of a language, with a native translation of each (`senses`)."""
     if language not in dictionaries:
         return NO_DICTIONARY
-    known = senses(dictionaries[language], natives)
+    words, translations = dictionaries[language]
+    known = senses((words, translations), natives)
+    given = {_plain(word).lower() for word in words}
+    if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
+        left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
+        logger.warning(
+            "%s: of %d entries in the dictionary, %d are one word with a translation of at most %d, and the others "
+            "are left out, such as %r for %r",
+            *(language, len(given), len(known), _LONGEST_SENSE, *left_out),
+        )
+    if not known:
+        return NO_DICTIONARY
     said = {word for text in natives for word in _words_of(text)}
     are_said = sum(said.issuperset(native.split()) for native in known.values())
     if not are_said or sum(word in said for word in known) > are_said:
@@ -135,6 +150,12 @@ def held_out_glosses(
     held_out = np.sort(order)
     glossary = Glossary(glossary_from(texts, natives, further, known, held_out.tolist()))
     return torch.from_numpy(held_out), [glossary.gloss(texts[row]) for row in held_out]
+
+
+def _plain(entry: str) -> str:
+    """One side of a dictionary's line in Unicode's compatible form, without notes in brackets: `Hund {m}`."""
+    plain = entry if entry.isascii() else unicodedata.normalize("NFKC", entry)
+    return (_NOTES.sub("", plain) if any(each in plain for each in "([{<") else plain).strip()
 
 
 # Texts are read twice, and native ones in each language.

@@ -5,7 +5,7 @@ import pytest
 
 from babelens.processing.glossary import Glossary
 from babelens.trainers import glossary_learning
-from babelens.trainers.glossary_learning import glossary_from, learn_glossary, senses
+from babelens.trainers.glossary_learning import glossary_from, known_words, learn_glossary, senses
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
 THINGS = {"car": "motokā", "dog": "kurī", "cat": "ngeru", "tree": "rākau", "house": "whare", "boat": "poti"}
@@ -93,6 +93,30 @@ def test_of_several_translations_the_one_that_texts_say_is_taken():
     assert found["fußballplatz"] == "football field" and found["見る"] == "see"
     assert not {"guten tag", "so", "oh!"} & found.keys(), "several words, an explanation, and no word"
     assert senses(DICTIONARY, [])["leiter"] == "manager", "the first, where texts say nothing"
+
+
+def test_words_are_found_in_any_spelling_of_a_dictionary():
+    """With accents as characters of their own, as some files have them, and notes in brackets."""
+    words = ["e\u0301cole", "Hund {m}", "(der) Baum", "Haus [ugs.]", "HUND", "ｖｅ́ｌｏ"]
+    natives = ["school", "dog (animal)", "tree", "house", "hound", "bike"]
+    expected = {"école": "school", "hund": "dog", "baum": "tree", "haus": "house", "vélo": "bike"}
+    assert senses((words, natives), []) == expected
+    assert Glossary(expected).gloss("une e\u0301cole") == "school", "as texts are read"
+
+
+def test_entries_of_a_dictionary_that_are_no_words_are_reported(caplog):
+    caplog.set_level("WARNING", logger="babelens.trainers.glossary_learning")
+    words = ["der Hund", "die Katze", "Baum"], ["dog", "cat", "tree"]
+    assert known_words("de", {"de": words}, ["a dog", "a cat", "a tree"]) == {"baum": "tree"}
+    assert "de: of 3 entries in the dictionary, 1 are one word" in caplog.text
+    assert "such as 'der Hund' for 'dog'" in caplog.text
+    caplog.clear()
+    assert not known_words("de", {"de": (words[0][:2], words[1][:2])}, ["a dog"])
+    assert "of 2 entries in the dictionary, 0 are" in caplog.text and "check its columns" not in caplog.text
+    caplog.clear()
+    assert known_words("de", {"de": (["Hund", "HUND", "hund"], ["dog"] * 3)}, ["a dog"]) == {"hund": "dog"}
+    assert known_words("de", {"de": DICTIONARY}, ["a dog", "a ladder", "to clean", "a football field", "see"])
+    assert not caplog.text
 
 
 def test_of_a_large_dictionary_the_words_that_texts_say_are_taken(monkeypatch):
