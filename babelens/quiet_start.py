@@ -31,5 +31,11 @@ def raise_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-if is_command_line():
-    signal.signal(signal.SIGINT, _quit)
+def end_at_interrupts() -> None:
+    """Makes an interrupt end the process of the command line at once, as before its work. Python itself would take
+    one while it waits for threads for their end, and abort."""
+    if is_command_line():
+        signal.signal(signal.SIGINT, _quit)
+
+
+end_at_interrupts()

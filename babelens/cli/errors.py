@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from typing import NoReturn, TextIO
 
 from ..configuration.errors import BabelensError
-from ..quiet_start import INTERRUPTED
+from ..quiet_start import INTERRUPTED, end_at_interrupts
 
 CLOSED_PIPE = 141
 
@@ -33,8 +33,11 @@ def one_sentence_errors() -> Iterator[None]:
         finally:
             sys.stdout.flush()  # a closed pipe is noticed here rather than when the interpreter ends
     except KeyboardInterrupt:
+        end_at_interrupts()
         sys.exit(INTERRUPTED)
     except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # typer has seen an interrupt; a second one does not wait for threads
+            end_at_interrupts()
         # typer and rich end the program themselves when a write fails, with status 1.
         if isinstance(ended.__context__, BrokenPipeError):
             _end_at_broken_pipe(ended.__context__, output)

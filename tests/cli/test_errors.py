@@ -15,6 +15,7 @@ from babelens.cli.main import app, with_options
 from babelens.configuration.errors import CorpusError
 
 START = [sys.executable, "-m", "babelens"]
+QUIET = os.environ | {"OMP_NUM_THREADS": "1"}  # without a word about a machine that is busy
 # Runs the command line without one of the packages.
 WITHOUT = """
 import sys
@@ -33,7 +34,7 @@ main()
 
 
 def ended(*arguments, program=START, **options):
-    options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}} | options  # without a word about a machine that is busy
+    options = {"env": QUIET} | options
     return subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
@@ -70,7 +71,7 @@ def test_an_error_of_the_machine(tmp_path):
 def test_a_closed_pipe_is_silent(output):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([*START, *output.split()], stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    done = subprocess.run([*START, *output.split()], stdout=writer, stderr=subprocess.PIPE, timeout=120, env=QUIET)
     os.close(writer)
     assert done.returncode == 141 and not done.stderr
 
@@ -80,7 +81,7 @@ def blocked(model, tmp_path):
     """A command in the midst of its work: it waits for the texts of a pipe."""
     os.mkfifo(tmp_path / "texts")
     command = ["embed", model, "--texts", tmp_path / "texts", "--language", "en", "--output", tmp_path / "out.npy"]
-    process = subprocess.Popen([*START, *map(str, command)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*START, *map(str, command)], stderr=subprocess.PIPE, text=True, env=QUIET)
     with open(tmp_path / "texts", "w"):  # opens when the command has opened the other end
         yield process
     process.kill()
@@ -93,6 +94,39 @@ def test_an_interrupt_of_work_is_silent(blocked, tmp_path):
     _, error = blocked.communicate(timeout=60)
     assert blocked.returncode == 130 and not error
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("inside", ["app()", "work()"])
+def test_a_second_interrupt_does_not_wait_for_threads(inside):
+    """Python would show where it waited, or abort. The first one is seen by typer, or by nobody."""
+    program = f"""
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import typer
+
+sys.argv = ["/usr/bin/babelens"]
+from babelens.cli.errors import one_sentence_errors
+
+app = typer.Typer()
+
+def interrupt():
+    for _ in range(2):
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+@app.command()
+def work():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ThreadPoolExecutor().submit(time.sleep, 20)
+    threading.Thread(target=interrupt, daemon=True).start()
+    time.sleep(20)
+
+with one_sentence_errors():
+    {inside}
+"""
+    began = time.monotonic()
+    done = ended(program=[sys.executable, "-c", program])
+    assert done.returncode == 130 and not done.stderr and time.monotonic() - began < 15
 
 
 @pytest.mark.live
