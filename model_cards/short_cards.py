@@ -194,6 +194,7 @@ class RidgeCardFacts(ShortCardFacts):
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
         dictionaries: languages of which words were found in a dictionary.
+        earlier_glossaries: languages whose words the base had already.
     """
 
     template = "ridge.md.jinja"
@@ -205,6 +206,7 @@ class RidgeCardFacts(ShortCardFacts):
     embeds_images: bool = True
     words: int = 0
     dictionaries: Sequence[str] = ()
+    earlier_glossaries: Sequence[str] = ()
 
     @property
     def weights(self) -> Sequence[BaseModel]:

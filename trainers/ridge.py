@@ -63,7 +63,8 @@ def learn(
         processor: its processor.
         translations: by language, texts and the native translation of each.
         names: by language, names of things that are learned beside the sentences.
-        dictionaries: by language, words and a native translation of each, which the glossaries know.
+        dictionaries: by language, words and a native translation of each, which the glossaries know, beside the
+            words that the model has for a language already.
         teacher: embeds the native texts, by default the native model.
         glossaries: whether languages learn glossaries, which only the native model itself can read.
         batch_size: texts that the encoders read at a time.
@@ -110,13 +111,14 @@ def learn(
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
-            known = known_words(language, dictionaries or {}, natives)
+            given = known_words(language, dictionaries or {}, natives)
+            known = {**_words_before(processor, language), **given}
             tested, glosses = held_out_glosses(texts, natives, groups_beside, known)
             found = found[torch.searchsorted(solved.tested, tested)]
             directions = _directions_of(model, embedded, glosses)
             chosen, found = gloss_weight_of(model, found, directions, targets, rows[tested], rows[solved.tested])
             glossary = glossary_from(texts, natives, groups_beside, known) if chosen else {}
-            if known and not chosen:
+            if given and not chosen:
                 logger.warning("%s: translations are found worse with the dictionary, and it is left out", language)
         untaught = None
         if teacher.reads_any:
@@ -140,6 +142,13 @@ def learn(
     return results
 
 
+def _words_before(processor: RidgeProcessor, language: str) -> dict[str, str]:
+    """The words of a language that a model knows before it learns the language from translations: of a dictionary,
+    from names, and corrected by hand."""
+    glossary = processor.glossaries.get(language)
+    return {} if glossary is None else {word: native for word, native in glossary.entries.items() if native}
+
+
 Learned = tuple[LanguageResult, dict[str, str]]  # and the glossary
 
 
@@ -152,8 +161,12 @@ def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Ite
     pool = ThreadPoolExecutor(workers)
     try:
         yield from tqdm(pool.map(do, range(len(languages)), languages), "Languages", len(languages), disable=None)
-    finally:
+        pool.shutdown()
+    except Exception:
         pool.shutdown(cancel_futures=True)
+        raise
+    finally:  # after an interrupt, nobody waits for what is being learned, which may take minutes
+        pool.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(threads)
 
 

@@ -74,8 +74,14 @@ def acquisition(
         RecipeError: for a key that the way does not have, or a value of another type.
         BabelensError: the errors of the classes.
     """
+    kind = _class_of(recipe)
+    own = {each.name for each in fields(kind)}
     keys = {name: value for name, value in recipe.items() if name != "way" and value is not None}
+    for name, value in keys.items():
+        others = [way for way, other in WAYS.items() if name in {each.name for each in fields(other)}]
+        if name not in own and others:
+            raise RecipeError(f"{name}={value!r}: a choice of --way {' and --way '.join(others)} alone")
     placed = {"output": output, "trust_remote_code": trust_remote_code}
     if "texts" in keys:
         keys = {"language": "", "translations": ""} | keys
-    return build(_class_of(recipe), keys | placed)
+    return build(kind, keys | placed)

@@ -33,6 +33,7 @@ from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import load_processor
 from ..data.batching.views import translation_pairs
+from ..data.corpus.captions import enumeration
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
@@ -88,6 +89,7 @@ class RidgeAcquisition(AcquisitionChoices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings
         if self.ngram_rows is not None and self.ngram_rows < 1:
             raise TrainingSetupError(f"ngram_rows={self.ngram_rows} must be at least 1")
         if given := self.given(ONLY_OF_ADAPTERS):
@@ -150,6 +152,11 @@ class RidgeAcquisition(AcquisitionChoices):
                 f"{self.dictionary} has words in {', '.join(present)}, and not in {wanted} with translations into "
                 f"{native!r}"
             )
+        absent = [] if self.texts is not None else [tag for tag in self.languages if tag not in present]
+        if absent:
+            others = [tag for tag in present if tag != native]
+            there = (self.dictionary, enumeration(absent), enumeration(others))
+            logger.warning("%s has no words in %s; it has words in %s", *there)
         found = {}
         for tag in known:
             if tag != native:
@@ -238,6 +245,7 @@ class RidgeAcquisition(AcquisitionChoices):
         if isinstance(native, RidgeModel):
             self._check_further(native)
             self.model, self.processor = native, native_processor
+            self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
             return
         if isinstance(native, MlaPreTrainedModel):
             raise TrainingSetupError(
@@ -359,7 +367,8 @@ class RidgeAcquisition(AcquisitionChoices):
                 any_language=self.processor.any_language,
                 embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
                 words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),
-                dictionaries=sorted(self.dictionaries),
+                dictionaries=sorted({*self.dictionaries}.intersection(self.processor.glossaries)),
+                earlier_glossaries=sorted(self.earlier_glossaries),
                 command=command,
                 license=self.license,
             )

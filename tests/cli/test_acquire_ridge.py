@@ -105,6 +105,8 @@ def test_all_languages_of_a_table(base, table, tmp_path, capsys):
         ({"language": "en"}, "has the language 'en' already"),
         ({"steps": 5, "freeze_encoder": True}, "--text-encoder"),
         ({"steps": 5}, "--steps 5:"),
+        ({"way": "adapter", "dictionary": "words.tsv"}, "--dictionary words.tsv: a choice of --way ridge alone"),
+        ({"minutes": 3}, "--minutes 3.0: a choice of --way adapter and --way student alone"),
         ({"acquirer_size": 5}, "acquirer_size=5: only an adapter has such a choice (--way adapter)"),
     ],
 )
@@ -184,6 +186,25 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     found = Embedder.from_pretrained(tmp_path / "two")
     manu = found.encode_text(["he manu"], language=["mi"])
     assert not np.array_equal(manu, found.encode_text(["he manu"], language=["sw"]))
+
+
+def test_languages_that_a_dictionary_lacks_are_named(base, table, tmp_path, capsys):
+    (tmp_path / "words.tsv").write_text("en\tmi\tuk-UA\nboat\twaka\tchoven\n", encoding="utf-8")
+    assert acquire(base, table, tmp_path / "out", language="all", dictionary=tmp_path / "words.tsv") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "words.tsv has no words in uk; it has words in mi; uk-UA" in said
+
+
+def test_the_card_says_whose_words_came_with_the_base(base, encoder, table, tmp_path):
+    """A dictionary has a license, which the base's card names."""
+    (tmp_path / "words.tsv").write_text("en\tmi\nboat\twaka\n", encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "dictionary": tmp_path / "words.tsv", "names": False}
+    assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "output": tmp_path / "one"})) == 0
+    assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
+    cards = [" ".join((tmp_path / name / "README.md").read_text(encoding="utf-8").split()) for name in ("one", "two")]
+    assert ["those of mi came with the base model" in card for card in cards] == [False, True]
+    assert ["of mi, found in a dictionary" in card for card in cards] == [True, False]
 
 
 def test_the_forecast_knows_the_dictionary(base, table, tmp_path, monkeypatch):

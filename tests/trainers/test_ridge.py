@@ -1,6 +1,7 @@
 """Languages learned in closed form find what they were not solved with; what was learned before stays as it is."""
 
 import copy
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -175,6 +176,43 @@ def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
         found[dictionary is not None] = (texts * embedder.encode_text(unseen, language="en")).sum(1)
     assert processor.glossaries["de"].gloss("Ä RED XYZ") == "a red boat"
     assert found[True].mean() > found[False].mean(), "they are nearer to their translations"
+
+
+def test_words_that_a_model_knows_stay_when_sentences_follow(make_mural):
+    """Of a dictionary beside texts alone, or corrected by hand: translations are the next step."""
+    native, read = make_mural()
+    torch.manual_seed(0)
+    for weight in native.text_model.parameters():
+        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+    known = [row for row in SENTENCES if "boat" not in row]
+    model = RidgeModel.from_models(native, rank=16, ngram_rows=256)
+    processor = RidgeProcessor.for_native(native.config, read, glossaries={"de": {"xyz": "boat", "leer": ""}})
+    languages = {"de": ([row.replace("a", "ä").upper() for row in known], known)}
+    assert ridge.learn(model, processor, languages)["de"].gloss_weight
+    assert processor.glossaries["de"].gloss("Ä RED XYZ") == "a red boat"
+    assert "leer" not in processor.glossaries["de"].entries, "it says nothing"
+
+
+@pytest.mark.parametrize("error", [CorpusError, KeyboardInterrupt])
+def test_what_goes_wrong_with_one_language_ends_the_others(error):
+    """What is being learned ends before an error is raised; nobody waits after an interrupt."""
+    done, threads = [], torch.get_num_threads()
+
+    def do(index, language):
+        if index:
+            time.sleep(0.5)
+            done.append(language)
+            return None, {}
+        raise error("the first")
+
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(error, match="the first"):
+            list(ridge._at_once(do, list("abcdefgh")))
+        assert torch.get_num_threads() == 2
+        assert 0 < len(done) < 7 if error is CorpusError else not done
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_features_are_computed_anew_for_another_tokenizer(learner, monkeypatch, tmp_path):
