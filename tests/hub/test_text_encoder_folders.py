@@ -133,10 +133,11 @@ def test_dual_encoders_with_a_bert(kind, tmp_path):
     check(saved(KINDS[kind](), tmp_path / "model"), tmp_path / "texts", "de")
 
 
-def test_the_command_and_the_card(finished, tmp_path):
+def test_the_command_and_the_card(finished, tmp_path, caplog):
     arguments = ["export", str(finished), "--format", "sentence-transformers", "--output", str(tmp_path / "texts")]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0 and "lowest cosine with the model 1.00000" in shown.output, shown.output
+    assert not caplog.text, "nothing of the texts that the two are compared on"
     card = (tmp_path / "texts" / "README.md").read_text()
     assert ": texts\n\nThe text tower" in card and "library_name: sentence-transformers" in card
     assert "custom_code" not in card and "model-index" not in card
