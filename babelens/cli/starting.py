@@ -7,12 +7,14 @@ have been checked (`begin_work`).
 import atexit
 import ctypes
 import gc
+import io
 import logging
 import math
 import os
 import sys
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -39,10 +41,23 @@ def begin_work() -> None:
         gc.enable()
     if quiet_start.is_command_line():
         gc.freeze()
-        atexit.register(gc.freeze)
+        atexit.register(_leave_garbage)
     _hide_loading_bars()
     take_fair_share()
     quiet_start.raise_interrupts()
+
+
+def _leave_garbage() -> None:
+    """Leaves all objects to the system, which frees the memory of a process that ends. Python would find the files
+    among the garbage, and write what is in their buffers."""
+    for each in gc.get_objects():
+        if type(each) in _BUFFERED and not each.closed:
+            with suppress(OSError, ValueError):
+                each.flush()
+    gc.freeze()
+
+
+_BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 def _hide_loading_bars() -> None:

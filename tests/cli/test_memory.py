@@ -62,3 +62,23 @@ def test_nobody_looks_for_garbage_among_what_a_command_imports(name):
     is_enabled, frozen = done.stdout.split()
     assert is_enabled == "True"
     assert (int(frozen) > 100_000) == (name == "babelens")
+
+
+KEPT = """
+import sys
+sys.argv[0] = "babelens"
+from babelens.cli.starting import begin_work
+begin_work()
+
+class Writer:
+    def __init__(self, file):
+        self.file, self.itself = open(file, "w"), self
+        self.file.write("the last line")
+
+Writer(sys.argv[1])
+"""
+
+
+def test_what_garbage_has_not_written_yet_is_written_at_the_end(tmp_path):
+    subprocess.run([sys.executable, "-c", KEPT, tmp_path / "file"], check=True)
+    assert (tmp_path / "file").read_text() == "the last line"
