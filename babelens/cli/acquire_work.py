@@ -29,6 +29,8 @@ from ..workflows.ridge_trials import Forecast, closed_form_beside, forecast, try
 from ..workflows.training import CHECKPOINTS
 from .console import next_commands, plain_console, results_table, show_next
 
+_NAMED = 8  # languages
+
 
 def acquire_language(
     recipe: dict[str, Any], *, output: Path, assemble: bool, resume: bool, trust_remote_code: bool, as_json: bool
@@ -183,11 +185,14 @@ def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, 
     for tag, found in results.items():
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")
-    if words := sum(len(glossary.entries) for glossary in run.processor.glossaries.values()):
+    counts = {tag: len(glossary.entries) for tag, glossary in run.processor.glossaries.items()}
+    if words := sum(counts.values()):
+        most = sorted(counts, key=lambda tag: -counts[tag])[:_NAMED]
+        named = ", ".join(f"{counts[tag]:,} in {tag}" for tag in most) + ", …" * (len(counts) > _NAMED)
         how = "aligned" if run.dictionary is None else "aligned, or found in the dictionary"
         console.print(
-            f"{GLOSSARY_FILE} translates {words:,} words, as they were {how}. Whoever knows the language can "
-            "correct the file, and texts are read as it says."
+            f"{GLOSSARY_FILE} translates {words:,} words ({named}), as they were {how}. Whoever knows the language "
+            "can correct the file, and texts are read as it says."
         )
     elif len(results) > 1 and run.model.text_model is None:
         console.print(

@@ -179,6 +179,7 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     assert not (tmp_path / "one").exists()
     texts = {"texts": tmp_path / "texts.txt", "text_encoder": encoder, "base": base, "names": False}
     assert run_acquire(*as_arguments(texts | words | {"output": tmp_path / "two"})) == 0
+    assert "translates 3 words (2 in mi, 1 in fr), as" in " ".join(capsys.readouterr().out.split())
     lines = (tmp_path / "two" / "glossary.tsv").read_text(encoding="utf-8").splitlines()
     card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
     assert "of fr, mi, found in a dictionary, whose license is to be kept" in " ".join(card.split())
