@@ -24,7 +24,8 @@ from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.found_images import GalleryRow, TextsRow, gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder
+from ..inference.embedder import Embedder, default_device
+from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
 from ..model_cards.card_text import public_name, without_paths
 from ..model_cards.cards import write_card
@@ -159,7 +160,7 @@ class Reporting:
         also in `evaluation/emoji.json`."""
         if self.recipe.report is None:
             return None
-        embedder = Embedder.from_pretrained(self.output)
+        embedder = self._saved_model()
         benchmark = EmojiBenchmark(
             embedder,
             image_languages=self.data.image_languages,
@@ -171,6 +172,12 @@ class Reporting:
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
+    def _saved_model(self, batch_size: int = 64) -> Embedder:
+        """The saved model. Its card, which will state its languages, is not written yet: it warns of none."""
+        model, processor = load_encoder(self.output)
+        width = stated_truncation(self.output, model.config)
+        return Embedder(model, processor, batch_size=batch_size, device=default_device(), truncate_dim=width)
+
     def report_results(self, report: dict[str, Any]) -> list[Result]:
         """A report as the card shows it."""
         return list(emoji_results(report, command=self.command))
@@ -181,7 +188,7 @@ class Reporting:
         without such data."""
         if self.recipe.validation is None:
             return []
-        embedder = Embedder.from_pretrained(self.output, batch_size=trainer.args.per_device_eval_batch_size)
+        embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
         languages = trainer.args.eval_languages or self._readable(trainer.processing_class)
         if not languages:
             return []

@@ -1,13 +1,15 @@
 """The results of each kind of dual encoder on its recipe's validation data."""
 
 import json
+import shutil
 
 import pytest
 import yaml
 from tiny_native import saved, tiny_clip
-from tiny_recipes import liwe, mla, smalr, student
+from tiny_recipes import liwe, mla, mural, smalr, student
 from tiny_training import write_shapes
 
+from babelens import Embedder
 from babelens.reports.page import write_report
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
@@ -67,3 +69,19 @@ def test_a_student_is_evaluated_in_languages_that_it_was_not_trained_on(folder, 
     assert list(validated(content, folder, tmp_path)) == ["de", "en", "fr"]
     assert "does not read" not in caplog.text
     assert "| fr | nothing |" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_model_whose_card_is_not_written_yet_warns_of_no_script(folder, tmp_path, caplog):
+    """A model of one vocabulary, whose languages stand on its card alone."""
+    data = tmp_path / "data"
+    shutil.copytree(folder, data, ignore=shutil.ignore_patterns("clip"))
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["captions"] = {"uk": "червона фігура", "en": row["captions"]["en"]}
+    (data / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    content = mural(data)
+    content["train"]["image_text"]["languages"] = ["en", "uk"]
+    assert list(validated(content, data, tmp_path)) == ["en", "uk"]
+    assert "results may mean nothing" not in caplog.text
+    Embedder.from_pretrained(tmp_path / "run").encode_text("червона фігура")
+    assert "results may mean nothing" not in caplog.text, "the card says that it reads Ukrainian"
