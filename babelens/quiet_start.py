@@ -32,8 +32,8 @@ def raise_interrupts() -> None:
 
 
 def end_at_interrupts() -> None:
-    """Makes an interrupt end the process of the command line at once, as before its work. Python itself would take
-    one while it waits for threads for their end, and abort."""
+    """Makes an interrupt end the process of the command line at once, as before its work. An interrupt while Python
+    waits for threads to end would abort the process."""
     if is_command_line():
         signal.signal(signal.SIGINT, _quit)
 

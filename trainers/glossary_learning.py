@@ -101,8 +101,8 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
         left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
         logger.warning(
-            "%s: of %d entries in the dictionary, %d are one word with a translation of at most %d, and the others "
-            "are left out, such as %r for %r",
+            "%s: of %d entries in the dictionary, %d are one word with a translation of at most %d words, and the "
+            "others are left out, such as %r for %r",
             *(language, len(given), len(known), _LONGEST_SENSE, *left_out),
         )
     if not known:

@@ -133,12 +133,18 @@ def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkey
     assert sentences[similar[-1].argmax()] == "a red boat"
 
 
-def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
-    """The native model reads each word's translation, and finds held-out sentences at once."""
+def telling_texts_apart(make_mural):
+    """A model with its processor. Untrained, it would hardly tell texts apart."""
     native, read = make_mural()
     torch.manual_seed(0)
     for weight in native.text_model.parameters():
-        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+        weight.data.normal_(std=0.5)
+    return native, read
+
+
+def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
+    """The native model reads each word's translation, and finds held-out sentences at once."""
+    native, read = telling_texts_apart(make_mural)
     languages = {"de": (SPELLED, SENTENCES)}
     options = {"rank": 16, "ngram_rows": 256}
     model, processor = RidgeModel.from_models(native, **options), RidgeProcessor.for_native(native.config, read)
@@ -157,10 +163,7 @@ def test_a_glossary_is_learned_where_it_helps(make_mural, tmp_path):
 
 
 def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
-    native, read = make_mural()
-    torch.manual_seed(0)
-    for weight in native.text_model.parameters():
-        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+    native, read = telling_texts_apart(make_mural)
     known = [row for row in SENTENCES if "boat" not in row]
     languages = {"de": ([row.replace("a", "ä").upper() for row in known], known)}
     unseen = [row for row in SENTENCES if "boat" in row]
@@ -180,10 +183,7 @@ def test_a_dictionary_tells_of_a_word_that_no_sentence_has(make_mural):
 
 def test_words_that_a_model_knows_stay_when_sentences_follow(make_mural):
     """Of a dictionary beside texts alone, or corrected by hand: translations are the next step."""
-    native, read = make_mural()
-    torch.manual_seed(0)
-    for weight in native.text_model.parameters():
-        weight.data.normal_(std=0.5)  # untrained, it hardly tells texts apart
+    native, read = telling_texts_apart(make_mural)
     known = [row for row in SENTENCES if "boat" not in row]
     model = RidgeModel.from_models(native, rank=16, ngram_rows=256)
     processor = RidgeProcessor.for_native(native.config, read, glossaries={"de": {"xyz": "boat", "leer": ""}})
