@@ -152,8 +152,9 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
         names = {caption["language"]: caption["text"] for caption in own}
         added = []
         for entry in keywords:
-            language, words = entry["language"], entry["text"].split(KEYWORD_SEPARATOR)
-            if language in names:
+            language = entry["language"]
+            words = [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
+            if words and names.get(language):
                 rng = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
                 texts = (_keyword_caption(names[language], words, rng) for _ in range(count))
                 added += [{"language": language, "text": text} for text in texts]

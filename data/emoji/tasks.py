@@ -284,7 +284,9 @@ def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Ca
     names = {caption["language"]: caption["text"] for caption in concept["captions"]}
     keywords = {
         entry["language"]: [
-            word for word in entry["text"].split(KEYWORD_SEPARATOR) if word != names.get(entry["language"])
+            word
+            for word in entry["text"].split(KEYWORD_SEPARATOR)
+            if word.strip() and word != names.get(entry["language"])
         ]
         for entry in concept["keywords"]
     }

@@ -5,6 +5,7 @@ from datasets import Dataset
 
 from babelens.configuration.errors import CorpusError
 from babelens.data import weak_pairs, weakly_aligned_emoji
+from babelens.data.emoji.benchmark import _with_keyword_captions
 from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
 
 NAMES = {"tent": {"en": "tent", "de": "Zelt", "ja": "テント"}, "flag": {"en": "flag", "de": "Flagge"}}
@@ -68,6 +69,20 @@ def test_draws_repeat_and_do_not_depend_on_the_other_rows() -> None:
     assert alone["captions"][:] == among["captions"][1:] == weakly_aligned_emoji(emoji("tent"), pairs=3)["captions"][:]
     assert alone["captions"][:] != weakly_aligned_emoji(emoji("tent"), pairs=3, seed=1)["captions"][:]
     assert len({tuple(c["language"] for c in row) for row in alone["captions"]}) == 3
+
+
+def test_without_keywords_no_caption_is_empty() -> None:
+    """CLDR names some emoji without keywords."""
+    bare = emoji("tent", "flag").map(
+        lambda row: {
+            "keywords": [each | {"text": "" if each["language"] == "de" else "a, , b"} for each in row["keywords"]]
+        }
+    )
+    weak = weakly_aligned_emoji(bare, pairs=99)
+    for table in (_with_keyword_captions(bare.with_format("arrow")[:], 3), weak.with_format("arrow")[:]):
+        for row in table["captions"].to_pylist():
+            assert all(word.strip() for each in row for word in each["text"].split(KEYWORD_SEPARATOR)), row
+    assert {row["captions"][1]["language"] for row in weak} == {"en", "ja"}
 
 
 def test_what_gives_no_pair_is_refused() -> None:
