@@ -32,6 +32,7 @@ from .corpus import as_caption_corpus, as_translation_corpus
 from .images import ImageRules, SkippedImage
 from .tables import METADATA, TABLES, TRANSLATION_FILES, image_folder, is_table, table_of, translation_file
 from .tar_shards import IMAGES, tar_shards, tar_stream
+from .text_files import NO_TMX, TMX
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -254,6 +255,8 @@ def _read(
     if path.suffix == ".parquet":  # a pattern, too
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
     if path.exists() and not path.is_dir():
+        if path.name.endswith(TMX):
+            raise CorpusError(f"{source}: {NO_TMX}")
         raise CorpusError(
             "a file of unknown kind; known are .parquet, .csv and .tsv, and for translations .tsv, .csv and .jsonl"
         )

@@ -22,6 +22,8 @@ from ...configuration.errors import BadTextError, CorpusError, wrong_encoding
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
 _MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arrow's
+TMX = (".tmx", ".tmx.gz")
+NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 

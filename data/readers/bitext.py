@@ -1,4 +1,4 @@
-"""Sentence pairs at scale, as a stream: OPUS and Moses, WikiMatrix, CCMatrix and TMX (`bitext_files` has their forms).
+"""Sentence pairs at scale, as a stream: OPUS and Moses, WikiMatrix and CCMatrix (`bitext_files` has their forms).
 
 No file is held in memory. Several files, such as one for each pair of languages, are read by turns in proportion to
 their sizes, so that a batch has pairs of all of them.
@@ -65,8 +65,7 @@ def load_bitext(
             - `WikiMatrix.de-en.tsv.gz`: score, text and text between tabs, as WikiMatrix is published; also `.tsv`;
             - `de-en.txt.zip`: two texts whose lines correspond, as OPUS publishes them (Moses), with their scores
               where there are any, as in CCMatrix. The texts themselves beside each other: `CCMatrix.de-en` stands
-              for `CCMatrix.de-en.de`, `CCMatrix.de-en.en` and `CCMatrix.de-en.scores`, also with `.gz`;
-            - `de-en.tmx.gz` or `.tmx`: TMX, with two languages or more in a unit.
+              for `CCMatrix.de-en.de`, `CCMatrix.de-en.en` and `CCMatrix.de-en.scores`, also with `.gz`.
 
             The names tell the languages; the first text is in the first of them.
         languages: languages of the texts to keep; files without two of them are not read. By default all.
@@ -90,9 +89,9 @@ def load_bitext(
     if wanted is not None and len(wanted) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {wanted[0]!r} alone")
     found = bitexts(source)
-    files = [each for each in found if wanted is None or each.languages is None or {*each.languages} <= {*wanted}]
+    files = [each for each in found if wanted is None or {*each.languages} <= {*wanted}]
     if not files:
-        pairs = sorted({"-".join(each.languages) for each in found if each.languages})
+        pairs = sorted({"-".join(each.languages) for each in found})
         raise CorpusError(f"{source}: no file has two of {', '.join(wanted or ())}; there are {enumeration(pairs)}")
     if not 1 <= shards <= len(files):
         raise CorpusError(f"{source}: shards={shards}, and there can be from 1 to {len(files)}, the number of files")

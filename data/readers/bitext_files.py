@@ -3,29 +3,25 @@
     Moses      CCMatrix.de-en.de, CCMatrix.de-en.en    two files whose lines correspond, plain or `.gz`; OPUS has both
                                                        in `de-en.txt.zip`, of CCMatrix with `CCMatrix.de-en.scores`
     a table    WikiMatrix.de-en.tsv.gz                 score, text, text, between tabs, without a header
-    TMX        de-en.tmx.gz                            `tmx`
 
-The name of a file tells its two languages, the first text's first; in TMX they stand inside.
+The name of a file tells its two languages, the first text's first. Translation memories (`.tmx`) are not read.
 """
 
 import re
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
-from xml.parsers import expat
+from typing import Any, NamedTuple
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
-from ..corpus.text_files import MAX_BYTES, files_matching, numbered_lines, open_plain
+from ..corpus.text_files import NO_TMX, TMX, files_matching, numbered_lines, open_plain
 
 TABLES = (".tsv", ".tsv.gz")
-TMX = (".tmx", ".tmx.gz")
 ZIP = (".zip",)
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
@@ -52,12 +48,12 @@ class Bitext(ABC):
 
     Args:
         file: the file; of two, the first.
-        languages: the languages of its texts; None where they stand inside.
+        languages: the languages of its texts.
         size: its size in bytes.
     """
 
     file: Path
-    languages: tuple[str, str] | None
+    languages: tuple[str, str]
     size: int
 
     @property
@@ -78,7 +74,7 @@ class Table(Bitext):
     """Score, text and text between tabs; further cells are not read."""
 
     def read(self, max_characters: int) -> Iterator[Pair]:
-        first, second = self.languages or ("", "")
+        first, second = self.languages
         for line, text in numbered_lines(partial(open_plain, self.file), self.file):
             score, *texts = text.split("\t")
             if len(texts) < 2:
@@ -86,14 +82,6 @@ class Table(Bitext):
                     f"{self.file} line {line}: {len(texts) + 1} cells, where a score and two texts are expected"
                 )
             yield Pair(line, _score(score, self.file, line), [(first, texts[0]), (second, texts[1])])
-
-
-class TmxFile(Bitext):
-    """A document in TMX."""
-
-    def read(self, max_characters: int) -> Iterator[Pair]:
-        for line, texts in read_tmx(partial(open_plain, self.file), self.file, max_characters=max_characters):
-            yield Pair(line, None, texts)
 
 
 @dataclass(frozen=True)
@@ -113,7 +101,7 @@ class Moses(Bitext):
         return [self.file.parent / name for name in self.names] if self.archive is None else [self.archive]
 
     def read(self, max_characters: int) -> Iterator[Pair]:
-        first, second = self.languages or ("", "")
+        first, second = self.languages
         columns = [numbered_lines(partial(self._open, name), self._place(name)) for name in self.names]
         for number, cells in enumerate(zip_longest(*columns), 1):
             for name, cell in zip(self.names, cells, strict=True):
@@ -163,8 +151,6 @@ def bitexts(source: str | Path) -> list[Bitext]:
     for file in files:
         if file.name.endswith(TABLES):
             found.append(Table(file, _named_languages(file), file.stat().st_size))
-        elif file.name.endswith(TMX):
-            found.append(TmxFile(file, None, file.stat().st_size))
         elif file.name.endswith(ZIP):
             found += _in_zip(file)
     by_folder: dict[Path, list[str]] = {}
@@ -174,10 +160,12 @@ def bitexts(source: str | Path) -> list[Bitext]:
         for languages, texts in _moses(names, folder):
             size = sum((folder / name).stat().st_size for name in texts[:2])
             found.append(Moses(folder / texts[0], languages, size, texts))
+    if not found and (memories := [file for file in files if file.name.endswith(TMX)]):
+        raise CorpusError(f"{memories[0]}: {NO_TMX}")
     if not found:
         raise CorpusError(
-            f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.tmx.gz, "
-            "de-en.txt.zip, or CCMatrix.de-en.de beside CCMatrix.de-en.en"
+            f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, "
+            "or CCMatrix.de-en.de beside CCMatrix.de-en.en"
         )
     return found
 
@@ -265,110 +253,3 @@ def _score(text: str, file: str | Path, line: int) -> float:
         return float(text)
     except ValueError:
         raise CorpusError(f"{file} line {line}: {text[:40]!r} is no score") from None
-
-
-# ---- Reads TMX, Translation Memory eXchange, unit by unit, as OPUS distributes it: ----
-#
-#     <tmx version="1.4"><header … /><body>
-#       <tu><tuv xml:lang="en"><seg>a cat</seg></tuv><tuv xml:lang="fr"><seg>un chat</seg></tuv></tu>
-#
-# A document that declares entities is refused: a few lines of them can expand to gigabytes, or read other files.
-# Codes of formatting inside of a segment (`bpt`, `ept`, `it`, `ph`, `ut`) are left out; text that is marked (`hi`)
-# is kept.
-
-_CHUNK = 1 << 16  # bytes that are parsed together
-_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
-
-Unit = tuple[int, list[tuple[str, str]]]  # line, and (language, text) of each segment
-
-
-def read_tmx(open_stream: Callable[[], IO[bytes]], file: str | Path, *, max_characters: int) -> Iterator[Unit]:
-    """Yields the units of a document, each with its line.
-
-    Args:
-        open_stream: opens the document.
-        file: what errors call it.
-        max_characters: no more than one character beyond these is kept of a text.
-
-    Raises:
-        CorpusError: for a document that cannot be read, is no well-formed XML, or declares entities.
-        LanguageTagError: for a segment without a language, or in an unknown one.
-    """
-    parser = _Parser(file, max_characters)
-    fed = 0
-    try:
-        with open_stream() as stream:
-            while chunk := stream.read(_CHUNK):
-                fed += len(chunk)
-                parser.expat.Parse(chunk, False)
-                if fed - parser.expat.CurrentByteIndex > MAX_BYTES:
-                    parser.refuse(f"more than the {MAX_BYTES:,} bytes that a tag may have")
-                yield from parser.taken()
-            parser.expat.Parse(b"", True)
-            yield from parser.taken()
-    except expat.ExpatError as error:
-        parser.refuse(f"no well-formed XML: {error}")
-    except (OSError, EOFError, zlib.error) as error:
-        parser.refuse(str(error))
-
-
-class _Parser:
-    """Collects the units while expat calls it with tags and texts."""
-
-    def __init__(self, file: str | Path, max_characters: int) -> None:
-        self.file, self.limit = file, max_characters + 1
-        self.units: list[Unit] = []
-        self.segments: list[tuple[str, str]] = []
-        self.line, self.language = 0, ""
-        self.text: list[str] | None = None  # of the segment that is open
-        self.length = self.codes = 0
-        self.expat = expat.ParserCreate()
-        self.expat.buffer_text = True
-        self.expat.StartElementHandler = self._start
-        self.expat.EndElementHandler = self._end
-        self.expat.CharacterDataHandler = self._characters
-        self.expat.EntityDeclHandler = self._entity
-        self.expat.SkippedEntityHandler = self._skipped
-
-    def taken(self) -> list[Unit]:
-        """The units since the last call."""
-        units, self.units = self.units, []
-        return units
-
-    def refuse(self, problem: str) -> NoReturn:
-        raise CorpusError(f"{self.file} line {self.expat.CurrentLineNumber}: {problem}") from None
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if name == "tu":
-            self.line, self.segments = self.expat.CurrentLineNumber, []
-        elif name == "tuv":
-            try:
-                self.language = normalize_language(attributes.get("xml:lang") or attributes.get("lang") or "")
-            except LanguageTagError as error:
-                place = f"{self.file} line {self.expat.CurrentLineNumber}"
-                raise LanguageTagError(f"{place}: {error}") from None
-        elif name == "seg":
-            self.text, self.length, self.codes = [], 0, 0
-        elif name in _CODES:
-            self.codes += 1
-
-    def _end(self, name: str) -> None:
-        if name == "seg" and self.text is not None:
-            self.segments.append((self.language, "".join(self.text)))
-            self.text = None
-        elif name in _CODES:
-            self.codes -= 1
-        elif name == "tu":
-            self.units.append((self.line, self.segments))
-
-    def _characters(self, data: str) -> None:
-        if self.text is not None and not self.codes and self.length < self.limit:
-            kept = data[: self.limit - self.length]
-            self.length += len(kept)
-            self.text.append(kept)
-
-    def _entity(self, name: str, *_: Any) -> NoReturn:
-        self.refuse(f"the document declares the entity {name!r}, and entities are not expanded: remove it")
-
-    def _skipped(self, name: str, *_: Any) -> NoReturn:
-        self.refuse(f"the entity {name!r} is not known")

@@ -30,7 +30,7 @@ from ..benchmarks.coco import (
 from ..benchmarks.layout import Layout, captions_in, contents
 from ..corpus.text_files import files_matching
 from .bitext import load_bitext
-from .bitext_files import TABLES, TMX, ZIP, is_bitext
+from .bitext_files import TABLES, is_bitext
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .multi30k import load_multi30k
 from .task_files import identifier_of
@@ -186,16 +186,15 @@ def _sentence_pairs(
     streaming: bool = True,
     cache_dir: str | None = None,
 ) -> Corpus:
-    """WikiMatrix's files `WikiMatrix.de-en.tsv.gz`; or OPUS's, Moses (`de-en.txt.zip`, or the texts in it) and TMX."""
+    """WikiMatrix's files `WikiMatrix.de-en.tsv.gz`; or OPUS's in Moses format, `de-en.txt.zip` or the texts in it."""
     found = files_matching(files) or files_matching(f"{files}.*")
     tables = [file.name for file in found if file.name.endswith(TABLES)]
     if name == "wikimatrix" and not any(table.startswith(_WIKIMATRIX) for table in tables):
         raise CorpusError(f"{files}: there is no file such as {_WIKIMATRIX}de-en.tsv.gz; {_holds(files)}")
     if name == "opus" and (tables or not (is_bitext(files) or any(is_bitext(str(file)) for file in found))):
-        kinds = ", ".join((*ZIP, *TMX))
         raise CorpusError(
-            f"{files}: there is no file of OPUS such as de-en.txt.zip or de-en.tmx.gz ({kinds}), or there are tables "
-            f"beside; {_holds(files)}"
+            f"{files}: OPUS's sentence pairs are zip files such as de-en.txt.zip, or the texts in them, without "
+            f"tables among them; {_holds(files)}"
         )
     return load_bitext(
         files, languages=languages, min_score=min_score, shards=shards, streaming=streaming, cache_dir=cache_dir

@@ -11,8 +11,7 @@ import pytest
 from datasets import Dataset
 
 from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError
-from babelens.data import load_bitext, translation_pairs
-from babelens.data.readers import bitext_files
+from babelens.data import load_bitext, load_translations, translation_pairs
 from babelens.data.readers.bitext import BitextRules, bitext_rows, read_translations
 from babelens.data.readers.bitext_files import bitexts, is_bitext
 
@@ -20,26 +19,6 @@ GERMAN = ["eine Katze", "ein Hund", "ein Pferd"]
 ENGLISH = ["a cat", "a dog", "a horse"]
 SCORES = ["1.21", "1.05", "1.03"]
 EXPECTED = [{"de": german, "en": english} for german, english in zip(GERMAN, ENGLISH, strict=True)]
-
-TMX = """<?xml version="1.0" encoding="UTF-8" ?>
-<tmx version="1.4">
-<header creationdate="Tue Jan 29 12:49:40 2013"
-          srclang="de"
-          adminlang="de"
-          o-tmf="unknown"
-          segtype="sentence"
-          creationtool="Uplug"
-          creationtoolversion="unknown"
-          datatype="PlainText" />
-  <body>
-{}
-  </body>
-</tmx>
-"""
-UNIT = """    <tu>
-      <tuv xml:lang="{}"><seg>{}</seg></tuv>
-      <tuv xml:lang="{}"><seg>{}</seg></tuv>
-    </tu>"""
 
 
 def lines(texts):
@@ -72,13 +51,6 @@ def archive(folder: Path, scores=True) -> Path:
     return folder / "de-en.txt.zip"
 
 
-def document(folder: Path, content: str | None = None, name="de-en.tmx.gz") -> Path:
-    units = [UNIT.format("de", german, "en", english) for german, english in zip(GERMAN, ENGLISH, strict=True)]
-    data = (TMX.format("\n".join(units)) if content is None else content).encode()
-    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return folder / name
-
-
 def texts(corpus):
     return [{caption["language"]: caption["text"] for caption in row["captions"]} for row in corpus]
 
@@ -91,8 +63,6 @@ def texts(corpus):
         moses,
         lambda folder: moses(folder, "europarl-v7.de-en", ".gz"),
         archive,
-        document,
-        lambda folder: document(folder, name="de-en.tmx"),
     ],
 )
 def test_each_published_form(write, tmp_path):
@@ -140,7 +110,7 @@ def test_scores_below_the_least_are_left_out(write, tmp_path, caplog):
     assert not [record for record in caplog.records if record.levelname == "WARNING"]  # it was asked for
 
 
-@pytest.mark.parametrize("write", [document, lambda folder: moses(folder, scores=False), lambda f: archive(f, False)])
+@pytest.mark.parametrize("write", [lambda folder: moses(folder, scores=False), lambda f: archive(f, False)])
 def test_a_least_score_needs_scores(write, tmp_path):
     with pytest.raises(CorpusError, match=r"has no scores, so that min_score=1\.04 cannot be applied"):
         list(load_bitext(write(tmp_path), min_score=1.04))
@@ -191,43 +161,6 @@ def test_only_files_of_the_languages_are_read(tmp_path):
         load_bitext(tmp_path, shards=3)
 
 
-def test_units_of_several_languages(tmp_path):
-    """With codes of formatting, marked text, regions, and a language that is not asked for."""
-    unit = (
-        '<tu tuid="1"><prop type="x">y</prop><tuv xml:lang="EN-us"><seg>a <bpt i="1">&lt;b></bpt><hi>red</hi>'
-        '<ept i="1">&lt;/b></ept> cat &amp; dog</seg></tuv><tuv lang="de"><seg>rote Katze</seg></tuv>'
-        '<tuv xml:lang="fr"><seg>chat</seg></tuv></tu>'
-    )
-    content = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n' + TMX.partition("\n")[2].format(unit)
-    source = document(tmp_path, content)
-    assert texts(load_bitext(source)) == [{"en-US": "a red cat & dog", "de": "rote Katze", "fr": "chat"}]
-    assert texts(load_bitext(source, languages=["fr", "de"])) == [{"de": "rote Katze", "fr": "chat"}]
-    assert texts(load_bitext(source, languages=["sw", "de"])) == []
-
-
-def test_entities_are_not_expanded(tmp_path):
-    """The billion laughs, an entity that reads a file, and one that is not declared."""
-    laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
-    bomb = f'<!DOCTYPE tmx [<!ENTITY l0 "lol">{laughs}]>' + TMX.partition("\n")[2].format(
-        UNIT.format("de", "&l9;", "en", "x")
-    )
-    for content in (bomb, bomb.replace('"lol"', 'SYSTEM "file:///etc/passwd"')):
-        tracemalloc.start()
-        with pytest.raises(CorpusError, match=r"line 1: the document declares the entity 'l0', and entities are not"):
-            list(load_bitext(document(tmp_path, content)))
-        assert tracemalloc.get_traced_memory()[1] < 5e6
-        tracemalloc.stop()
-    unknown = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">' + TMX.partition("\n")[2].format(UNIT.format("de", "&x;", "en", "x"))
-    with pytest.raises(CorpusError, match="the entity 'x' is not known"):
-        list(load_bitext(document(tmp_path, unknown)))
-
-
-def test_a_tag_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bitext_files, "MAX_BYTES", 1 << 17)
-    with pytest.raises(CorpusError, match=r"more than the 131,072 bytes|no well-formed XML"):
-        list(load_bitext(document(tmp_path, f'<tmx><body a="{"x" * (1 << 20)}"></body></tmx>')))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -237,8 +170,8 @@ def test_a_tag_without_end_is_refused(tmp_path, monkeypatch):
         ("x.de-en.tsv.gz", None, r"x\.de-en\.tsv\.gz after line \d+: "),
         ("x.tsv.gz", b"1.1\ta\tb\n", r"x\.tsv\.gz: the name of the file tells its languages"),
         ("x.de-qq.tsv.gz", b"1.1\ta\tb\n", r"x\.de-qq\.tsv\.gz: 'qq' "),
-        ("x.tmx", b"<tmx><body><tu>", r"x\.tmx line 1: no well-formed XML"),
-        ("x.tmx", b"<tmx><tu><tuv><seg>a</seg></tuv></tu></tmx>", r"x\.tmx line 1: '' is not a language tag"),
+        ("x.tmx", b"<tmx/>", r"x\.tmx: .*\.tsv"),
+        ("x.tmx.gz", b"<tmx/>", r"x\.tmx\.gz: .*\.tsv"),
         ("x.zip", b"no archive", r"x\.zip: "),
         ("CCMatrix.de-en.de", b"a\n", r"CCMatrix\.de-en\.en is missing, whose lines are those of CCMatrix\.de-en\.de"),
         ("photo.jpg", b"", r"there is no file of sentence pairs, such as"),
@@ -254,6 +187,13 @@ def test_files_of_another_form_are_refused(name, content, message, tmp_path):
     assert isinstance(caught.value, CorpusError | LanguageTagError)
 
 
+@pytest.mark.parametrize("load", [load_bitext, load_translations, lambda file: read_translations(str(file))])
+def test_a_translation_memory_is_to_be_exported_as_a_table(load, tmp_path):
+    (tmp_path / "x.tmx").write_bytes(b"<tmx/>")
+    with pytest.raises(CorpusError, match=r"x\.tmx: .*\.tsv"):
+        load(tmp_path / "x.tmx")
+
+
 def test_texts_of_different_lengths_are_refused(tmp_path):
     source = moses(tmp_path)
     (tmp_path / "CCMatrix.de-en.en").write_bytes(lines(ENGLISH[:2]))
@@ -265,14 +205,12 @@ def test_texts_of_different_lengths_are_refused(tmp_path):
         load_bitext(tmp_path / "x.zip")
 
 
-@pytest.mark.parametrize("form", ["table", "zip", "tmx"])
+@pytest.mark.parametrize("form", ["table", "zip"])
 def test_memory_stays_flat(form, tmp_path):
     """Of 30 MB of texts, less than 2 are held at a time."""
     text, count = "some words " * 90, 15_000
     if form == "table":
         source = table(tmp_path, rows=[f"1.1\t{text}\t{text}"] * count)
-    elif form == "tmx":
-        source = document(tmp_path, TMX.format("\n".join([UNIT.format("de", text, "en", text)] * count)))
     else:
         source = tmp_path / "de-en.txt.zip"
         with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as file:
