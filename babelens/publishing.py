@@ -33,7 +33,7 @@ from .configuration.pretrained import (
 from .configuration.sentence_files import MODULES_FILE
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
-from .model_cards.card_text import paths_in_files
+from .model_cards.card_text import paths_in_files, tokens_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.result_tables import EVAL_RESULTS
@@ -98,7 +98,7 @@ def folder_problems(folder: str | Path) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
-    always = [*_link_problems(folder), *card_problems(folder)]
+    always = [*_link_problems(folder), *card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
     if damaged := damaged_files(folder):
         return damaged + always
     if (folder / ADAPTER_CONFIG).is_file():

@@ -6,7 +6,6 @@ is known: the class, the languages, how it loads, and of a trainer how it was tr
 """
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
 from .configuration.identity import folder_identity
+from .configuration.redaction import typed_command
 from .configuration.sentence_files import listed_languages
 from .model_cards.card_text import is_of_another_model
 from .model_cards.cards import placeholder_repository
@@ -69,7 +69,7 @@ def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None
 def _run_of(trainer: Any) -> Any:
     history = [] if trainer is None else trainer.state.log_history
     trained = any("train_runtime" in entry for entry in history)
-    return training_run(trainer.args, history, " ".join(sys.argv)) if trained else None
+    return training_run(trainer.args, history, typed_command()) if trained else None
 
 
 def _metrics_of(trainer: Any) -> dict[str, float]:

@@ -5,7 +5,6 @@ The operating system holds a lock (`flock`), and releases it when the process en
 
 import logging
 import os
-import shlex
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from .errors import ArgumentError, SaveError
 from .files import atomic_folder, errors_naming, made, remove_unfinished
+from .redaction import typed_command
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
         return
     try:
         with suppress(OSError):  # a full disk; Windows, where a locked file cannot be written to by another handle
-            holder = f"process {os.getpid()} on {socket.gethostname()} ({shlex.join(sys.argv)})"
+            holder = f"process {os.getpid()} on {socket.gethostname()} ({typed_command()})"
             file.write_text(holder, encoding="utf-8", errors="backslashreplace")  # a name need not be UTF-8
         yield
     finally:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from ..configuration.errors import BabelensError, CorpusError
 from ..configuration.files import atomic_file
+from ..configuration.redaction import redact
 from ..data.corpus.parquet_files import parquet_file
 
 INFO = "embeddings.json"
@@ -51,7 +52,7 @@ class EmbeddingsInfo:
 def write_info(folder: Path, info: EmbeddingsInfo) -> None:
     """Writes `embeddings.json`."""
     with atomic_file(folder / INFO) as path:
-        path.write_text(json.dumps(asdict(info), indent=2), encoding="utf-8")
+        path.write_text(json.dumps(redact(asdict(info)), indent=2), encoding="utf-8")
 
 
 def read_info(folder: Path) -> EmbeddingsInfo:

@@ -7,7 +7,7 @@ would fill more lines than the text. Long lists are folded here; each result and
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +16,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from ..configuration.identity import folder_identity
+from ..configuration.redaction import names_token, redact
 
 IDENTITY = "model_identity"  # a key of ours in the metadata
 _MODEL_INDEX = "model-index"
@@ -101,7 +102,7 @@ def _indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
 
-# ---- What is published names no path of the machine: cards and reports name a folder, and not where it is ----
+# ---- What is published names no secret and no path of the machine: of a folder it has the name, not the place ----
 
 
 # An absolute path, or one of a home folder, of at least two names; not a part of an address or of another word. In
@@ -117,7 +118,7 @@ _PATH = re.compile(rf"(?<![\w./:<-]){_START}[^\s'\"`|,;()\[\]<>]*")
 def public_name(source: str | Path) -> str:
     """Returns how a source of data or a base model is named: a folder or file by its last name, and what is on the Hub
     as it is."""
-    return Path(source).resolve().name if Path(source).exists() else str(without_paths(str(source)))
+    return Path(source).resolve().name if Path(source).exists() else str(publishable(str(source)))
 
 
 def paths_in(text: str) -> list[str]:
@@ -135,24 +136,40 @@ def paths_in_files(folder: Path, names: Iterable[str]) -> list[str]:
     """
     return [
         f"{name} names a path of this machine: {path}"
-        for name in names
-        if name.endswith(_WITH_PATHS) and Path(name).name not in _OF_TOKENS
-        for path in paths_in((folder / name).read_text(encoding="utf-8", errors="replace"))
+        for name, text in _published_texts(folder, names)
+        for path in paths_in(text)
     ]
 
 
-def without_paths(value: Any) -> Any:
-    """Returns a text, or a list, mapping or dataclass of texts, with the last name of each path of the machine."""
+def tokens_in_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """Returns a sentence for each of the same files that holds a token, such as one of the Hub."""
+    return [
+        f"{name} holds a token or a key: remove it, and revoke it if others have seen the file"
+        for name, text in _published_texts(folder, names)
+        if names_token(text)
+    ]
+
+
+def _published_texts(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        if name.endswith(_WITH_PATHS) and Path(name).name not in _OF_TOKENS:
+            yield name, (folder / name).read_text(encoding="utf-8", errors="replace")
+
+
+def publishable(value: Any) -> Any:
+    """Returns a text, or a list, mapping or dataclass of texts, without secrets (`redact`), and with the last name of
+    each path of the machine."""
     if isinstance(value, str):
+        value = redact(value)
         quoted = _QUOTED.sub(lambda match: shlex.quote(_last(match[1])), value)
         return _PATH.sub(lambda match: _last(match.group()), quoted)
     if isinstance(value, Mapping):
-        return {key: without_paths(each) for key, each in value.items()}
+        return {key: publishable(redact(each, str(key))) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [without_paths(each) for each in value]
+        return [publishable(each) for each in redact(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.init}
-        changed = {name: without_paths(given) for name, given in fields.items()}
+        changed = {name: publishable(given) for name, given in fields.items()}
         return dataclasses.replace(value, **{name: each for name, each in changed.items() if each != fields[name]})
     return value
 

@@ -23,7 +23,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.sentence_files import MODULES_FILE, add_prompts
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, address, cell, code, save_card, without_paths
+from .card_text import CompactCard, CompactCardData, address, cell, code, publishable, save_card
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
 from .result_tables import RESULTS_FILE, MeanResult, Table, complete_tables, shown_tables
@@ -269,7 +269,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         PublishError: when the license of the weights cannot be told from those of the data and the base models, or is
             stated freer than that of a base model.
     """
-    facts = without_paths(facts)
+    facts = publishable(facts)
     made = SavedModel.from_folder(folder)
     card = model_card(facts, texts=texts, made=made)
     for example in facts.examples:
@@ -291,7 +291,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedModel | None = None) -> ModelCard:
     """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`. `made` are the settings of
     the model, from which its method is described; without them, the card says less."""
-    facts = without_paths(facts)
+    facts = publishable(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)

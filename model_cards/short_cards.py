@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, paths_in, save_card, without_paths
+from .card_text import CompactCard, CompactCardData, paths_in, publishable, save_card
 from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository
 from .facts import EMBEDDING_TAG, PIPELINE_TAG, TrainingRun
 from .licenses import check_weights_license, what_it_forbids
@@ -59,8 +59,8 @@ def write_short_card(folder: str | Path, facts: ShortCardFacts) -> Path:
     """
     check_weights_license(facts.license, facts.weights)
     given = {"library_name": "transformers", "license": facts.license, "model_name": facts.name} | facts.metadata
-    metadata = CompactCardData(**without_paths(given))
-    return save_card(_rendered(facts.template, metadata, facts=without_paths(facts)), folder)
+    metadata = CompactCardData(**publishable(given))
+    return save_card(_rendered(facts.template, metadata, facts=publishable(facts)), folder)
 
 
 def _rendered(template: str, metadata: CompactCardData, **given: Any) -> CompactCard:
@@ -254,7 +254,7 @@ class PlainCardFacts:
 
 def plain_card(facts: PlainCardFacts) -> str:
     """The card's text with its metadata. Data and license are not known then, and are not made up."""
-    facts = without_paths(facts)
+    facts = publishable(facts)
     name = facts.repo_id.rpartition("/")[2]
     metadata = CompactCardData(
         **language_metadata(facts.languages),

@@ -22,6 +22,7 @@ from ..configuration.errors import InputError, ModelMismatchError, SaveError, Se
 from ..configuration.files import errors_naming
 from ..configuration.identity import is_same_model
 from ..configuration.locks import locked_folder
+from ..configuration.redaction import redact
 from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
 from ..inference.similarity import best_first
 from .lance_table import (
@@ -74,7 +75,7 @@ def build_index(address: str | Path, source: VectorSource, engine: EngineName = 
     """
     check_engine(engine)
     info = replace(source.info, dtype="float16")
-    facts = json.dumps({"engine": engine, "info": asdict(info)})
+    facts = json.dumps({"engine": engine, "info": redact(asdict(info))})
     vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
     schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
     place: Any = nullcontext() if is_remote(address) else new_index_folder(Path(address))

@@ -1,7 +1,6 @@
 """Learning a language, for `babelens acquire`."""
 
 import json
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from ..configuration.errors import BabelensError
 from ..configuration.locks import locked
+from ..configuration.redaction import typed_command
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
 from ..workflows.acquiring import Acquisition
@@ -57,7 +57,7 @@ def acquire_language(
     cost = replace(cost, steps=run.planned_steps)
     _show_samples(run, console)
     _show_costs(cost, run, console)
-    command = shlex.join(["babelens", *sys.argv[1:]])
+    command = typed_command("babelens")
     folder, kept = None, "trained"
     with locked(run.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
@@ -139,7 +139,7 @@ def acquire_solved(recipe: dict[str, Any], *, output: Path, trust_remote_code: b
         language = run.languages[0]
         title = f"{len(run.pairs[language][0]):,} translations, such as"
         _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
-    command = shlex.join(["babelens", *sys.argv[1:]])
+    command = typed_command("babelens")
     with locked(run.output):
         if run.completes(command):
             console.print("An earlier run was ended while it moved its files into place; they are there now.")

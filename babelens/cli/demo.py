@@ -2,8 +2,6 @@
 
 import json
 import math
-import shlex
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +10,7 @@ import typer
 
 from ..configuration.errors import UnknownLanguageError
 from ..configuration.languages import normalize_language
+from ..configuration.redaction import typed_command
 from .console import plain_console
 from .starting import begin_work, start_measuring, take_fair_share
 
@@ -80,7 +79,7 @@ def demo(
     output = output or Path("runs") / f"demo-{method}"
     console = plain_console()
     recipe = load_recipe(DEMOS[method])
-    command = shlex.join(["babelens", *sys.argv[1:]])
+    command = typed_command("babelens")
     run = RecipeRun(recipe, output, command)
     run.check()
     language = _known_language(language, run.data.readable_languages)

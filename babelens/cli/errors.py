@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from typing import NoReturn, TextIO
 
 from ..configuration.errors import BabelensError
+from ..configuration.redaction import redact
 from ..quiet_start import INTERRUPTED, end_at_interrupts
 
 CLOSED_PIPE = 141
@@ -65,7 +66,7 @@ def _fail(sentence: str) -> NoReturn:
 
     from .console import plain_console
 
-    plain_console(stderr=True).print(Text("Error:", "bold red"), sentence, highlight=False)
+    plain_console(stderr=True).print(Text("Error:", "bold red"), redact(sentence), highlight=False)
     sys.exit(1)
 
 

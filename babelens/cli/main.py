@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..configuration.errors import BabelensError
+from ..configuration.redaction import redact
 from .acquire import acquire
 from .analyze import analyze
 from .compare import compare
@@ -60,9 +61,7 @@ class CommandGroup(TyperGroup):
                 error.args = (self._with_options(ctx, error.args[0]),)
             raise
         except typer.BadParameter as error:
-            error.message = self._with_options(
-                ctx, error.message
-            )  # a missing option is an error of a class of its own
+            error.message = redact(self._with_options(ctx, error.message))
             raise
 
     def _with_options(self, ctx: Any, sentence: str) -> str:
@@ -136,6 +135,14 @@ app.add_typer(index, name="index", rich_help_panel="Search and measure")
 app.add_typer(convert, name="convert", rich_help_panel="Inspect and publish")
 
 
+class _Redacting(logging.Formatter):
+    """Writes records without tokens and passwords."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        return str(redact(super().format(record)))
+
+
 def main() -> None:
     """Runs the command line, and ends the process with its exit status (`errors`).
 
@@ -147,7 +154,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
     log = logging.getLogger("babelens")
-    log.addHandler(logging.StreamHandler())
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Redacting())
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
     with one_sentence_errors():

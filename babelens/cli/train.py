@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..configuration.errors import RecipeError
+from ..configuration.redaction import typed_command
 from .console import next_commands, plain_console, show_next
 from .options import AsJson, Report, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
@@ -187,7 +187,7 @@ def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_cod
     from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
 
-    command = shlex.join(["babelens", *sys.argv[1:]])
+    command = typed_command("babelens")
     return RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
 
 

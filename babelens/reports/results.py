@@ -20,7 +20,7 @@ from ..evaluation.comparison import Key, RunResults, Score, compare, score_inter
 from ..evaluation.emoji import GROUP_TITLES, TITLES
 from ..evaluation.found_images import Gallery, gallery_file, read_gallery
 from ..evaluation.query_ranks import CAPTIONS
-from ..model_cards.card_text import without_paths
+from ..model_cards.card_text import publishable
 from ..workflows.reporting import EVALUATION, FACTS, outdated_results
 from ..workflows.run_results import finished_runs, read_file, result_files
 from .charts import Bar, ticks
@@ -133,7 +133,7 @@ def _run(folder: Path) -> Run:
     name, facts = folder.resolve().name, folder / EVALUATION / f"{FACTS}.json"
     if facts.is_file() and facts.name not in outdated_results(folder):
         try:
-            return Run(name=name, **without_paths(json.loads(facts.read_text(encoding="utf-8"))))
+            return Run(name=name, **publishable(json.loads(facts.read_text(encoding="utf-8"))))
         except (ValueError, TypeError) as error:
             raise ComparisonError(
                 f"{facts} is damaged, so that the facts of the run cannot be read: {error}"

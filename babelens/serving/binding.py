@@ -2,7 +2,6 @@
 
 import errno
 import ipaddress
-import secrets
 import socket
 
 from ..configuration.errors import ServingError
@@ -26,8 +25,8 @@ def check_token(host: str, token: str | None) -> None:
         )
     if token is None and not is_loopback(host):
         raise ServingError(
-            f"others can reach {host}: give a token, such as --token {secrets.token_urlsafe(24)}, or better in the "
-            "environment variable BABELENS_TOKEN"
+            f"others can reach {host}: give a token of at least {_SHORTEST_TOKEN} characters in the environment "
+            "variable BABELENS_TOKEN, or by --token"
         )
 
 

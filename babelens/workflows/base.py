@@ -13,6 +13,7 @@ from ..configuration.errors import RecipeError
 from ..configuration.hub_code import refuse_kernels
 from ..configuration.identity import holds_weights
 from ..configuration.pretrained import load_processor
+from ..configuration.redaction import redact
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, newest_checkpoint
 from .data import RecipeData, RunRecord, flattened
@@ -178,7 +179,7 @@ def resumed_processor(run: RecipeRun) -> ProcessorMixin | None:
 
 def _record(run: RecipeRun) -> RunRecord:
     streams = {f"train.{task}" for task in run.data.streams}
-    return RunRecord(_settings(run.recipe, streams), run.data.digests())
+    return RunRecord(redact(_settings(run.recipe, streams)), run.data.digests())
 
 
 def _settings(recipe: Recipe, streams: set[str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device
 from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
-from ..model_cards.card_text import public_name, without_paths
+from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
 from ..model_cards.facts import (
     DataSource as CardSource,
@@ -340,7 +340,7 @@ def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: BabelensT
     logs = [stage_log(stage.name, Path(trainer.args.output_dir).parent / stage.name) for stage in earlier]
     logs.append({"stage": last.name, "log": trainer.state.log_history})
     content = {"card": card, "memory": _memory(), "logs": logs}
-    return without_paths(json.loads(json.dumps(content, default=str)))
+    return publishable(json.loads(json.dumps(content, default=str)))
 
 
 def stage_log(name: str, folder: Path) -> dict[str, Any]:

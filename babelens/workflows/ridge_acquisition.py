@@ -41,7 +41,7 @@ from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
-from ..model_cards.card_text import code, without_paths
+from ..model_cards.card_text import code, publishable
 from ..model_cards.licenses import check_weights_license
 from ..model_cards.short_cards import RidgeCardFacts, write_short_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
@@ -311,7 +311,7 @@ class RidgeAcquisition(AcquisitionChoices):
         if not finish_saving(self.output):
             return False
         card = self.output / "README.md"
-        return card.is_file() and code(without_paths(command)) in card.read_text(encoding="utf-8")
+        return card.is_file() and code(publishable(command)) in card.read_text(encoding="utf-8")
 
     def run(self) -> dict[str, LanguageResult]:
         """Solves for the languages; returns how well each is learned.

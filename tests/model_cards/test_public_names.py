@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from babelens.model_cards.card_text import paths_in, public_name, without_paths
+from babelens.model_cards.card_text import paths_in, public_name, publishable
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun, retrieval_results
 from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
@@ -33,7 +33,7 @@ RUN = TrainingRun(
     ],
 )
 def test_paths_are_named_by_their_last_name(text, public):
-    assert without_paths(text) == public and paths_in(text) and not paths_in(public)
+    assert publishable(text) == public and paths_in(text) and not paths_in(public)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_paths_are_named_by_their_last_name(text, public):
     ],
 )
 def test_what_is_no_path_of_a_machine_stays(text):
-    assert without_paths(text) == text and not paths_in(text)
+    assert publishable(text) == text and not paths_in(text)
 
 
 def test_a_source_is_named_by_its_folder(tmp_path, monkeypatch):

@@ -1,0 +1,130 @@
+"""A token that is typed serves the command, and stands in no file and no message that the command leaves."""
+
+import json
+import logging
+import shlex
+import sys
+
+import pytest
+import yaml
+from tiny_training import TEXT, VISION, write_shapes
+from typer.testing import CliRunner
+
+from babelens.cli.main import _Redacting, app
+from babelens.configuration.locks import locked
+from babelens.inference.embedding_shards import EmbeddingsInfo, read_info, write_info
+from babelens.model_cards.card_text import publishable
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
+from babelens.publishing import folder_problems
+from babelens.pushed_cards import _run_of
+from babelens.workflows.base import RecipeRun
+
+SECRETS = ("hf_" + "aBcDeFgHiJkLmNoPqRsTuVwX", "plain-hunter2")
+
+
+def _leaves_no_secret(*texts):
+    assert not [secret for secret in SECRETS for text in texts if secret in text]
+
+
+@pytest.fixture(params=["hub_token", "run_name"])
+def trained(request, tmp_path, monkeypatch):
+    """A run whose token is one by name, or by form alone."""
+    (tmp_path / "shapes").mkdir()
+    files = write_shapes(tmp_path / "shapes", captioned=("en",))
+    secret = SECRETS[1] if request.param == "hub_token" else SECRETS[0]
+    recipe = {
+        "method": "mural",
+        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
+        "tokenizer": {"vocab_size": 100},
+        "image": {"resize": 36, "crop": 32},
+        "train": {"image_text": {"source": str(files), "languages": ["en"], "license": "CC0-1.0"}},
+        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
+    }
+    file = tmp_path / "shapes.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    words = ["train", str(file), "--output", str(tmp_path / "run"), "--set", f"training.{request.param}={secret}"]
+    used = []
+    monkeypatch.setattr(sys, "argv", ["babelens", *words])
+    begin = RecipeRun.train
+    monkeypatch.setattr(RecipeRun, "train", lambda run, **how: used.append(run) or begin(run, **how))
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert used[0].recipe.training[request.param] == secret  # what the run itself reads
+    return tmp_path / "run", done, words
+
+
+def test_a_run_keeps_no_token(trained):
+    folder, done, words = trained
+    texts = [
+        path.read_bytes().decode("utf-8", "replace")
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "training_args.bin"  # transformers' own, which is never pushed
+    ]
+    _leaves_no_secret(done.output, *texts)
+    assert "***" in (folder / "README.md").read_text() and "***" in (folder / "checkpoints" / "run.json").read_text()
+    # A new token is no other run.
+    again = CliRunner().invoke(app, [*words[:-1], words[-1] + "2", "--resume"], catch_exceptions=False)
+    assert again.exit_code == 0
+    _leaves_no_secret(again.output)
+
+
+def test_cards_of_scripts(monkeypatch):
+    class Trainer:
+        args = None
+
+        class state:
+            log_history = ({"train_runtime": 1.0, "step": 1, "train_loss": 1.0},)
+
+    command = ["train.py", "--hub_token", SECRETS[1], "--hub_model_id", "a/b", f"--api-key={SECRETS[1]}"]
+    monkeypatch.setattr(sys, "argv", [*command, "--note", SECRETS[0]])
+    monkeypatch.setattr("babelens.pushed_cards.training_run", lambda args, history, command: command)
+    told = _run_of(Trainer)
+    _leaves_no_secret(told)
+    assert "--hub_model_id a/b" in told
+
+
+def test_facts_of_cards_and_reports(tmp_path):
+    secret = f"--password {SECRETS[1]} https://me:{SECRETS[1]}@host/data"
+    run = TrainingRun(
+        command=f"HF_TOKEN={SECRETS[0]} babelens train x {secret}",
+        hyperparameters={"hub_token": SECRETS[1], "more": {"wandb_key": SECRETS[1]}, "args": ["--auth", SECRETS[1]]},
+        steps=1,
+        seconds=1.0,
+        loss=1.0,
+        hardware="one core",
+        versions="torch 2",
+    )
+    data = DataSource(name=f"s3://{SECRETS[1]}:x@bucket/a", license="CC0-1.0", role="images", attribution=SECRETS[0])
+    facts = ModelCardFacts(model_name="m", method="mural", training_data=[data], image_languages=["en"], run=run)
+    _leaves_no_secret(write_card(tmp_path, facts).read_text(), str(publishable(facts)))
+
+
+def test_manifests_of_embeddings(tmp_path):
+    info = EmbeddingsInfo(f"https://{SECRETS[1]}@host/m", "a" * 24, 4, settings={"token": SECRETS[1], "size": 3})
+    write_info(tmp_path, info)
+    _leaves_no_secret(*(path.read_text() for path in tmp_path.iterdir()))
+    assert read_info(tmp_path).settings["size"] == 3
+
+
+def test_who_holds_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["babelens", "serve", "--token", SECRETS[1]])
+    with locked(tmp_path / "folder"):
+        held = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("serve" in text for text in held)
+    _leaves_no_secret(*held)
+
+
+def test_logs_and_errors(tmp_path):
+    record = logging.LogRecord("babelens", logging.INFO, "", 0, "token was %r, now %s", (SECRETS[0], SECRETS[0]), None)
+    _leaves_no_secret(_Redacting().format(record))
+    done = CliRunner().invoke(app, ["train", "emoji/mural", "--set", f"training.hub_token: {SECRETS[0]}"])
+    assert done.exit_code == 2
+    _leaves_no_secret(done.output)
+
+
+def test_a_folder_that_holds_a_token_is_not_pushed(tmp_path):
+    (tmp_path / "notes.json").write_text(json.dumps({"command": shlex.join(["x", SECRETS[0]])}))
+    problems = [each for each in folder_problems(tmp_path) if "notes.json" in each]
+    assert problems
+    _leaves_no_secret(*problems)
