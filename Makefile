@@ -152,11 +152,11 @@ $(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt |
 	$(BENCH_VENV)/bin/python -m pip install --no-deps -r benchmarks/requirements.txt
 	@touch $@
 
-# What a Space installs: its Gradio, and its requirements, which are babelens. Gradio does not take the pinned Pillow yet.
+# What a Space installs: its Gradio, and what the code of a model imports. Gradio does not take the pinned Pillow yet.
 $(SPACE_INSTALLED): pyproject.toml constraints.txt babelens/spaces.py | python-version
 	$(PYTHON) -m venv $(SPACE_VENV)
 	grep -v '^pillow==' constraints.txt > $(SPACE_VENV)/constraints.txt
-	$(SPACE_VENV)/bin/python -m pip install -c $(SPACE_VENV)/constraints.txt gradio==$$(sed -n 's/^GRADIO = "\(.*\)".*/\1/p' babelens/spaces.py) -e .
+	$(SPACE_VENV)/bin/python -m pip install -c $(SPACE_VENV)/constraints.txt gradio==$$(sed -n 's/^GRADIO = "\(.*\)".*/\1/p' babelens/spaces.py) torch transformers pillow numpy langcodes safetensors
 	@touch $@
 
 # What people run with models of the Hub; torch and transformers are the pinned ones.

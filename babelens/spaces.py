@@ -11,9 +11,9 @@ import jinja2
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from peft.utils import CONFIG_NAME
 
-from . import __version__
 from .configuration.errors import PublishError
 from .configuration.pretrained import load_config
+from .model_cards.cards import requirements
 from .publishing import files_to_publish
 from .registry import dual_encoder_of
 from .uploads import Published, committed, upload_errors_explained
@@ -21,13 +21,14 @@ from .uploads import Published, committed, upload_errors_explained
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"
 _MAX_TITLE = 60
+_OF_PAGE = ("torch", "transformers", "PIL")  # what app.py needs beside the model's code
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     """The files of a Space for a model.
 
     Args:
-        folder: the model's folder, with its card, from which languages and examples are taken; it may be an adapter's.
+        folder: the model's folder, with its card, from which languages and examples are taken.
         model: the model's repository on the Hub.
 
     Returns:
@@ -35,7 +36,7 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
         by their paths.
 
     Raises:
-        PublishError: for a model that is no dual encoder, and a repository without its owner.
+        PublishError: for an adapter, a model that is no dual encoder, and a repository without its owner.
     """
     folder = Path(folder)
     if "/" not in model:
@@ -52,7 +53,7 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     written = {
         "README.md": environment.get_template("space.md.jinja").render(facts),
         "app.py": environment.get_template("space_app.py.jinja").render(facts),
-        "requirements.txt": f"babelens>={__version__}\n",
+        "requirements.txt": "".join(f"{line}\n" for line in requirements(folder, _OF_PAGE)),
     }
     images = {source: (folder / source).read_bytes() for source, *_ in examples}
     return {path: text.encode() for path, text in written.items()} | images
@@ -83,7 +84,7 @@ def push_space(
 
 def _check_is_dual_encoder(folder: Path) -> None:
     if (folder / CONFIG_NAME).is_file():
-        return
+        raise PublishError(f"{folder} is an adapter, which has no code that a Space could run: publish a whole model")
     if dual_encoder_of(load_config(folder).model_type) is None:
         raise PublishError(f"{folder} is no dual encoder: a Space is a page to compare images and texts with one")
 

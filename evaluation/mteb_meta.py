@@ -19,9 +19,7 @@ try:
     from mteb.models.abs_encoder import AbsEncoder as AbsEncoder
     from mteb.types import Licenses
 except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        "mteb is not installed, on whose tasks models are measured: pip install 'babelens[mteb]'"
-    ) from error
+    raise MissingExtraError("mteb is not installed, on whose tasks models are measured: pip install mteb") from error
 
 _CODE = "https://github.com/babelens/babelens"
 _HUB = "https://huggingface.co/"

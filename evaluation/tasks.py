@@ -188,7 +188,5 @@ def sacrebleu_metrics() -> Any:
     try:
         from sacrebleu import metrics
     except ImportError as error:
-        raise MissingExtraError(
-            "translations are measured by sacrebleu: pip install 'babelens[translation]'"
-        ) from error
+        raise MissingExtraError("translations are measured by sacrebleu: pip install sacrebleu") from error
     return metrics

@@ -41,7 +41,7 @@ def evaluate_similarity(
     try:
         from scipy.stats import spearmanr
     except ModuleNotFoundError as error:
-        raise MissingExtraError("similarity is measured by scipy: pip install 'babelens[analysis]'") from error
+        raise MissingExtraError("similarity is measured by scipy: pip install scipy") from error
     columns = corpus.with_format(None)[:]
     sides = [
         embedder.encode_text(columns[f"text_{side}"], language=columns[f"language_{side}"], task=task) for side in "ab"

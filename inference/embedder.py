@@ -142,8 +142,8 @@ class Embedder:
             ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
             ArgumentError: for another backend; for a device or a type with `onnx`, which has neither; for a
                 `truncate_dim` below 1.
-            MissingExtraError: for `onnx` without `babelens[onnx]`, for a text encoder without
-                `babelens[sentence-transformers]`.
+            MissingExtraError: for `onnx` without onnxruntime, for a text encoder without
+                sentence-transformers.
         """
         if backend not in ("torch", "onnx"):
             raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")

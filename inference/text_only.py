@@ -164,7 +164,7 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise MissingExtraError(f"{source} needs pip install 'babelens[sentence-transformers]'") from error
+        raise MissingExtraError(f"{source} needs pip install sentence-transformers") from error
     given = {name: value for name, value in loading.items() if name in _OF_LIBRARY}
     given = {"cache_folder" if name == "cache_dir" else name: value for name, value in given.items()}
     try:

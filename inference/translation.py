@@ -260,7 +260,7 @@ class Seq2SeqTranslator:
                 raise
             raise MissingExtraError(
                 f"the tokenizer of {folder_or_repo} needs a library that is not installed: pip install "
-                f"babelens[translation] ({str(error.__cause__).strip().partition('. ')[0]})"
+                f"sacremoses sentencepiece ({str(error.__cause__).strip().partition('. ')[0]})"
             ) from error
         if device is None and torch.accelerator.is_available():
             device = torch.accelerator.current_accelerator()

@@ -42,9 +42,9 @@ def write_endpoint(folder: str | Path) -> None:
     (Path(folder) / "requirements.txt").write_text(lines, encoding="utf-8")
 
 
-def requirements(folder: str | Path) -> list[str]:
-    """What the folder's Python files import, as pip names with the versions that babelens itself asks for."""
-    imported: set[str] = set()
+def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
+    """What the folder's Python files import, and `also`, as pip names with the versions that babelens asks for."""
+    imported = set(also)
     for path in Path(folder).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):

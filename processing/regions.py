@@ -129,7 +129,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
 
 class H5Regions(RegionFeatures):
-    """Reads IGLUE's `*_boxes36.h5`. It needs h5py: `pip install 'babelens[regions]'`."""
+    """Reads IGLUE's `*_boxes36.h5`. It needs h5py."""
 
     def _open(self) -> Any:
         h5py = _library("h5py", self.path)
@@ -152,8 +152,7 @@ class H5Regions(RegionFeatures):
 
 
 class LmdbRegions(RegionFeatures):
-    """Reads the files of IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py`. It needs lmdb: `pip install
-    babelens[regions]`."""
+    """Reads the files of IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py`. It needs lmdb and msgpack."""
 
     def _open(self) -> Any:
         """Opens the file. A process can open an LMDB file only once: readers share it, and a forked process closes
@@ -379,4 +378,4 @@ def _library(name: str, path: Path) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(f"{path} needs {name}: pip install 'babelens[regions]'") from error
+        raise MissingExtraError(f"{path} needs {name}: pip install {name}") from error

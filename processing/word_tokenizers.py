@@ -69,7 +69,7 @@ def split_words(text: str, language: str) -> list[str]:
 
     Raises:
         LanguageTagError: if the tag names no language.
-        MissingExtraError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
+        MissingExtraError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without their segmenters.
 
     Examples:
         >>> split_words("The man's red car", "en")
@@ -131,12 +131,12 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
         import mecab_ko_dic
         from fugashi import GenericTagger
     except ImportError as error:
-        raise _missing("ko", "fugashi and python-mecab-ko-dic") from error
+        raise _missing("ko", "fugashi", "python-mecab-ko-dic") from error
     tagger: Any = GenericTagger(f'-r /dev/null -d "{mecab_ko_dic.dictionary_path}"')
     return lambda text: [word.surface for word in tagger(text)]
 
 
-def _missing(primary: str, packages: str) -> MissingExtraError:
+def _missing(primary: str, *packages: str) -> MissingExtraError:
     return MissingExtraError(
-        f"finding words in texts in {primary!r} needs {packages}: pip install 'babelens[segmenters]'"
+        f"finding words in texts in {primary!r} needs {' and '.join(packages)}: pip install {' '.join(packages)}"
     )

@@ -132,7 +132,7 @@ def library() -> Any:
     try:
         import lancedb
     except ImportError as error:
-        raise MissingExtraError("an index needs LanceDB: pip install 'babelens[lance]'") from error
+        raise MissingExtraError("an index needs LanceDB: pip install lancedb") from error
     return lancedb
 
 

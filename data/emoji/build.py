@@ -130,9 +130,7 @@ def _rasterize(svg: str, size: int) -> Image.Image:
     try:
         import resvg_py
     except ImportError as error:
-        raise MissingExtraError(
-            "drawing the emoji benchmark needs an SVG rasteriser: pip install 'babelens[emoji]'"
-        ) from error
+        raise MissingExtraError("drawing the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
     # Without system fonts the images are the same on every machine.
     png = resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True)
     return Image.open(io.BytesIO(bytes(png))).convert("RGBA")

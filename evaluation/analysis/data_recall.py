@@ -78,7 +78,7 @@ def recall_by_data(
         metric, test_set: the names of what was measured, for the figure.
 
     Raises:
-        MissingExtraError: without `babelens[analysis]`.
+        MissingExtraError: without scikit-learn.
         ComparisonError: for fewer than three languages.
     """
     languages = list(recalls)

@@ -97,7 +97,7 @@ def label_map(
         method, seed: as in `embedding_map`.
 
     Raises:
-        MissingExtraError: without `babelens[analysis]`.
+        MissingExtraError: without scikit-learn, or umap-learn.
         InputError: for fewer than five images and labels, or no label.
     """
     places = [(language, index) for language, named in labels.items() for index in named]
@@ -144,7 +144,7 @@ def embedding_map(
         seed: the seed of the method.
 
     Raises:
-        MissingExtraError: without `babelens[analysis]`.
+        MissingExtraError: without scikit-learn, or umap-learn.
         InputError: for fewer than two languages or five captions, and for another number of ids than of embeddings.
     """
     languages = list(embeddings)

@@ -21,7 +21,8 @@ def analysis_extra() -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(
-            f"analyses need {error.name or 'a library that cannot be imported'}: pip install 'babelens[analysis]'"
+            f"analyses need {error.name or 'a library that cannot be imported'}: "
+            "pip install matplotlib scikit-learn scipy umap-learn"
         ) from error
 
 

@@ -176,7 +176,7 @@ def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARI
         seed: the seed of the eigenmap's solver, and of the shuffling for `chance`.
 
     Raises:
-        MissingExtraError: without `babelens[analysis]`.
+        MissingExtraError: without scikit-learn.
         InputError: as `svcca`, and for fewer than four languages.
     """
     with analysis_extra():

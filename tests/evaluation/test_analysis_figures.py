@@ -160,5 +160,5 @@ def test_families_differ_in_color_or_marker():
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[analysis\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install matplotlib scikit-learn"):
         a_forgetting()

@@ -267,5 +267,5 @@ def test_classes_of_the_training_images_are_found_by_name(data):
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.neighbors", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[analysis\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install scikit-learn"):
         neighbor_accuracy(np.eye(2), np.arange(2), np.eye(2), np.arange(2), neighbors=1)

@@ -271,7 +271,7 @@ def test_nearest_neighbors_are_images_and_captions_in_order(caption_corpus, colo
 
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    with pytest.raises(MissingExtraError, match=r"analyses need sklearn.*: pip install 'babelens\[analysis\]'"):
+    with pytest.raises(MissingExtraError, match=r"analyses need sklearn.*: pip install matplotlib scikit-learn"):
         language_map({tag: np.eye(9) for tag in ("a", "b", "c", "d")})
     with pytest.raises(MissingExtraError), analysis_extra():
         raise ImportError

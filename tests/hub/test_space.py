@@ -39,13 +39,21 @@ def test_the_files_of_a_space(finished):
     }
     assert values["MODEL"] == MODEL and values["LANGUAGES"] == ["de", "fr"]
     assert values["EXAMPLES"] == [["examples/auto.png", "ein grauer hund\nein rotes auto", "de"]]
-    assert re.fullmatch(r"babelens>=\d+\.\d+\.\d+\n", files["requirements.txt"].decode())
+    needed = {re.split("[^a-z_]", line)[0] for line in files["requirements.txt"].decode().splitlines()}
+    assert {"torch", "transformers", "pillow"} <= needed and "babelens" not in needed
+    assert "import babelens" not in files["app.py"].decode() and "from babelens" not in files["app.py"].decode()
 
 
 def test_a_space_without_examples(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "model")
     shutil.rmtree(folder / "examples")
     assert set(space_files(folder, MODEL)) == {"README.md", "app.py", "requirements.txt"}
+
+
+def test_an_adapter_has_no_space(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(PublishError, match="adapter"):
+        space_files(tmp_path, MODEL)
 
 
 def test_a_space_needs_the_owner_of_the_model(finished):

@@ -208,7 +208,7 @@ def test_a_graph_that_differs_is_refused(tmp_path, monkeypatch):
 def test_missing_packages_are_named(package, exported, tmp_path, monkeypatch):
     source, folder = exported("mural")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[onnx\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install onnx"):
         if package == "onnxruntime":
             Embedder.from_pretrained(folder, backend="onnx")
         else:

@@ -184,5 +184,5 @@ def test_errors_of_an_actor_keep_their_types(embedder, tmp_path):
 
 def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'ray\[data\]'"):
         embed_on_ray("model", job_of(tmp_path, tmp_path / "out"))

@@ -363,5 +363,5 @@ def test_missing_paths_and_names_that_lead_out_are_refused(tmp_path):
 def test_without_the_library_the_extra_is_named(name, library, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     (tmp_path / name).mkdir()
-    with pytest.raises(ImportError, match=rf"{library}: pip install 'babelens\[regions\]'"):
+    with pytest.raises(ImportError, match=rf"{library}: pip install {library}"):
         open_regions(tmp_path / name)
