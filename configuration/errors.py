@@ -137,10 +137,6 @@ class SaveError(BabelensError, OSError):
     """Nothing can be saved to a folder: it is not writable, the disk is full, or another process writes to it."""
 
 
-class DamagedCheckpointError(BabelensError, ValueError):
-    """A checkpoint is incomplete or damaged."""
-
-
 class ComparisonError(BabelensError, ValueError):
     """Results cannot be compared: there are none, or they are of different queries."""
 

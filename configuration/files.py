@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .errors import BabelensError, ModelFolderError, SaveError
+from .errors import BabelensError, SaveError
 
 _SCRATCH = ".unfinished-"
 
@@ -112,36 +112,6 @@ def _reach_disk(file: Path) -> None:
     """Writes a file's content from the system's cache to the disk, so that a power failure does not empty it."""
     with file.open("rb+") as written:
         os.fsync(written.fileno())
-
-
-# ---- Saved folders ----
-# Recognizes folders whose saving was interrupted; `trainers.checkpoints` describes how folders are saved.
-
-# Folders of completely written files: before they are moved to their places, and while they are.
-WHOLE, MOVING = ".saved", ".moving"
-# Loaders read one of these first; it is removed before other files are moved, and put back after them.
-FIRST_READ = ("config.json", "adapter_config.json")
-
-
-def check_finished(folder: str | Path) -> None:
-    """Checks that a folder was saved completely.
-
-    Args:
-        folder: the folder to load from; the name of a repository on the Hub always passes.
-
-    Raises:
-        ModelFolderError: if the folder has no configuration because its saving was interrupted.
-    """
-    folder = Path(folder)
-    if any((folder / name).is_file() for name in FIRST_READ):
-        return
-    for name in (WHOLE, MOVING):
-        if (folder / name).is_dir():
-            raise ModelFolderError(
-                f"{folder} was being saved when its process was killed, and cannot be loaded as it is. Its files were "
-                f"written whole, to {folder / name}: the command that saved it, run again (with --resume, if it "
-                "has that), moves them to their places"
-            )
 
 
 # ---- Errors of libraries in Rust ----

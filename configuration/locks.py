@@ -19,7 +19,7 @@ from .redaction import typed_command
 
 logger = logging.getLogger(__name__)
 
-LOCK = ".lock"
+LOCK = ".babelens.lock"
 
 
 @contextmanager

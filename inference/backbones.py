@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
@@ -23,7 +24,14 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.configuration_two_tower import image_width
 from ..configuration.defaults import CROP, RESIZE
-from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError, ModelMismatchError, first_line
+from ..configuration.errors import (
+    BabelensError,
+    ModelFolderError,
+    ModelKindError,
+    ModelMismatchError,
+    SaveError,
+    first_line,
+)
 from ..configuration.files import atomic_file, remove_unfinished
 from ..configuration.identity import model_identity
 from ..configuration.locks import locked_path
@@ -265,8 +273,10 @@ def _write_files(
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)  # files that a killed run was writing would become part of the output
-    for stranger in set(unfinished.rglob("*.parquet")) - files.keys():
-        stranger.unlink()
+    for other in set(filter(Path.is_file, unfinished.rglob("*"))) - files.keys():
+        if not _is_own(other):
+            raise SaveError(f"{other} is no file of features, and would become part of {output}: move it elsewhere")
+        other.unlink()
     made_by = extract.fingerprint
     total = sum(map(len, corpora.values()))
     with tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress:
@@ -283,6 +293,14 @@ def _write_files(
                         shutil.rmtree(unfinished)
                     raise
     os.replace(unfinished, output)
+
+
+def _is_own(file: Path) -> bool:
+    """Whether an earlier run has written a file here."""
+    try:
+        return _MADE_OF in (pq.read_schema(file).metadata or {})
+    except (pa.ArrowInvalid, OSError):
+        return False
 
 
 def _extracted(part: Dataset, extract: TenCropFeatures, batch_size: int, progress: tqdm) -> np.ndarray:

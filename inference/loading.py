@@ -22,7 +22,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
-from ..configuration.files import check_finished
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
 from ..configuration.sentence_files import SETTINGS_FILE
 from ..modeling.modeling_mla import MlaModel
@@ -64,7 +63,6 @@ def load_encoder(
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
     where = located(source, **loading)
-    check_finished(source)
     if not find_adapter_config_file(source, **_of_adapters(where)):
         with explained(source, where):
             is_sentences = needs_sentence_transformers(source, **where)
@@ -97,7 +95,6 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
         ModelKindError: for an adapter of another kind.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    check_finished(source)
     adapter = find_adapter_config_file(source, **_of_adapters(loading))
     if adapter:
         return _load_adapted(adapter, source, **loading)

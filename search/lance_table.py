@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..configuration.errors import BabelensError, FilterError, MissingExtraError, SaveError, SearchIndexError
-from ..configuration.files import atomic_file, remove_unfinished
+from ..configuration.files import remove_unfinished
 from ..configuration.locks import LOCK, locked_folder
 from ..inference.embedding_shards import EMBEDDING, ID
 from .sources import VectorSource
@@ -118,6 +118,7 @@ class IndexStat:
 
 TABLE = "vectors"
 MANIFEST, DATABASE = "index.json", "lance"
+_BEGUN = "index.unfinished.json"  # becomes the manifest
 _FORMAT = 2
 
 
@@ -329,15 +330,18 @@ def new_index_folder(folder: Path) -> Iterator[None]:
         with locked_folder(folder):
             check_has_no_index(folder)
             remove_unfinished(folder)
-            if others := sorted({entry.name for entry in folder.iterdir()} - {LOCK, DATABASE}):
+            own = {LOCK, _BEGUN, DATABASE} if (folder / _BEGUN).is_file() else {LOCK}  # of a build that was killed
+            if others := sorted({entry.name for entry in folder.iterdir()} - own):
                 raise SaveError(f"{folder} is not an empty folder; it has {', '.join(others[:3])}: choose another one")
             shutil.rmtree(folder / DATABASE, ignore_errors=True)
+            manifest = json.dumps({"format": _FORMAT, "engine": "lance"})
+            (folder / _BEGUN).write_text(manifest, encoding="utf-8")
             try:
                 yield
-                with atomic_file(folder / MANIFEST) as path:
-                    path.write_text(json.dumps({"format": _FORMAT, "engine": "lance"}), encoding="utf-8")
+                os.replace(folder / _BEGUN, folder / MANIFEST)
             except BaseException:
                 shutil.rmtree(folder / DATABASE, ignore_errors=True)
+                (folder / _BEGUN).unlink(missing_ok=True)
                 raise
     finally:
         if is_new and not any(folder.iterdir()):

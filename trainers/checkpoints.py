@@ -1,11 +1,8 @@
-"""Atomic checkpoints: an interrupted save leaves no checkpoint.
+"""Checkpoints that count once they are complete, and model folders that are replaced as a whole.
 
-A checkpoint folder is complete if it has a file `complete.json` with the size and the digest of every other file. It
-is written last, when all other files have reached the disk. A run that is killed while it saves leaves a folder
-without this file, which is never resumed from, and which the next training deletes.
-
-Sizes are checked often, because that is cheap; digests are checked when a run resumes from the checkpoint. Checkpoints
-of the first versions list sizes alone.
+A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, that file
+lists the sizes of the others and becomes `complete.json`. It names the run, and a resumed training continues that run.
+A run replaces and deletes its own checkpoints, and never another folder.
 """
 
 import errno
@@ -14,84 +11,131 @@ import logging
 import os
 import re
 import shutil
-import sys
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
+from accelerate import PartialState
 from safetensors import SafetensorError
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..configuration.errors import DamagedCheckpointError, SaveError
-from ..configuration.files import FIRST_READ, MOVING, WHOLE, atomic_file, made, system_error_number
-from ..configuration.identity import file_digest
+from ..configuration.errors import SaveError
+from ..configuration.files import made, system_error_number
 
 logger = logging.getLogger(__name__)
 
-MARKER = "complete.json"
+INCOMPLETE, COMPLETE = "incomplete.json", "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_PARTIAL = ".partial"  # the ending of unfinished checkpoints of earlier versions
+
+
+class CheckpointMarks(TrainerCallback):
+    """Marks the checkpoints of a run, and deletes its older ones."""
+
+    def __init__(self) -> None:
+        self.save_total_limit: int | None = None
+        self.folder: Path | None = None
+        self.start()
+
+    def start(self, resumed: str | Path | None = None) -> None:
+        """Begins a run, or continues the one that wrote the checkpoint `resumed`."""
+        self.run: str = (run_of(resumed) if resumed else None) or uuid.uuid4().hex
+
+    def begin(self, folder: str | Path) -> None:
+        """Makes the folder of a checkpoint, before its first file is written."""
+        self.folder = Path(folder)
+        make_checkpoint(self.folder, self.run)
+
+    def mark(self) -> None:
+        """Marks the newest checkpoint as complete, unless it has its mark."""
+        if self.folder is not None and (self.folder / INCOMPLETE).exists():
+            mark_complete(self.folder)
+
+    def on_push_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.mark()  # before `on_save`, so that the Hub gets the mark too
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        PartialState().wait_for_everyone()  # each process writes its random state
+        if args.should_save and self.folder is not None:
+            self.mark()
+            self._delete_older(self.folder.parent, {self.folder, *_best(state)})
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.mark()  # a checkpoint that was saved because the machine is taken away
+        best = _best(state)
+        if args.should_save and best and self.save_total_limit == 1:  # the last one is kept no longer, as by Trainer
+            self._delete_older(best[0].parent, best)
+
+    def _delete_older(self, output_dir: Path, kept: Collection[Path]) -> None:
+        if not self.save_total_limit or self.save_total_limit < 0:
+            return
+        own = [path for path in checkpoints(output_dir) if is_complete(path) and run_of(path) == self.run]
+        kept = {path.resolve() for path in kept}
+        older = [path for path in own if path.resolve() not in kept]
+        for path in older[: max(len(own) - max(self.save_total_limit, len(kept)), 0)]:
+            shutil.rmtree(path)
+
+
+def _best(state: TrainerState) -> list[Path]:
+    return [Path(state.best_model_checkpoint)] if state.best_model_checkpoint else []
+
+
+def make_checkpoint(folder: Path, run: str) -> None:
+    """Makes a folder for a checkpoint of `run`.
+
+    An incomplete checkpoint, or one of the same run, is replaced. Anything else of that name is renamed to
+    `kept-checkpoint-N`.
+    """
+    if folder.exists():
+        if run_of(folder) == run or (folder / INCOMPLETE).is_file():
+            shutil.rmtree(folder)
+        else:
+            number, kept = 1, folder.with_name(f"kept-{folder.name}")
+            while kept.exists():
+                number, kept = number + 1, folder.with_name(f"kept-{folder.name}-{number + 1}")
+            folder.rename(kept)
+            logger.warning("%s was not saved by this run: it is now called %s", folder, kept.name)
+    folder.mkdir(parents=True)
+    (folder / INCOMPLETE).write_text(json.dumps({"run": run}), encoding="utf-8")
 
 
 def mark_complete(folder: str | Path) -> None:
-    """Marks a checkpoint folder as complete, after all of its files were written."""
+    """Marks a checkpoint as complete, after all of its files were written."""
     folder = Path(folder)
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != MARKER]
-    sync_files(folder)
-    listed = {
-        str(file.relative_to(folder)): {"size": file.stat().st_size, "xxh3_128": file_digest(file)} for file in files
+    sizes = {
+        str(file.relative_to(folder)): file.stat().st_size
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name not in (INCOMPLETE, COMPLETE)
     }
-    with atomic_file(folder / MARKER) as marker:
-        marker.write_text(json.dumps(listed, indent=1), encoding="utf-8")
-    sync(folder)
+    mark = json.dumps({"run": run_of(folder), "files": sizes}, indent=1)
+    (folder / INCOMPLETE).write_text(mark, encoding="utf-8")
+    os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether a checkpoint folder is complete and its files have the sizes that were written."""
+    """Whether a checkpoint is marked as complete, and its files have the sizes that were written."""
     folder = Path(folder)
     try:
-        return all((folder / name).stat().st_size == size for name, (size, _) in _listed(folder).items())
-    except (OSError, ValueError):
+        files = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))["files"]
+        return all((folder / name).stat().st_size == size for name, size in files.items())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return False
 
 
-def check_undamaged(folder: str | Path) -> None:
-    """Compares the files of a complete checkpoint with their digests.
-
-    Raises:
-        DamagedCheckpointError: if a file was changed or cannot be read.
-    """
-    folder, damaged = Path(folder), []
-    for name, (_, digest) in _listed(folder).items() if is_complete(folder) else ():
+def run_of(folder: str | Path) -> str | None:
+    """The run that wrote a checkpoint; None if the checkpoint has no mark."""
+    for name in (COMPLETE, INCOMPLETE):
         try:
-            is_damaged = digest is not None and file_digest(folder / name) != digest
-        except OSError:
-            is_damaged = True
-        if is_damaged:
-            damaged.append(name)
-    if damaged:
-        raise DamagedCheckpointError(f"{folder} is damaged, and not what was saved: {', '.join(damaged)}")
-
-
-def _is_damaged(folder: Path) -> bool:
-    try:
-        check_undamaged(folder)
-    except DamagedCheckpointError:
-        return True
-    return False
-
-
-def _listed(folder: Path) -> dict[str, tuple[int | None, str | None]]:
-    """The entries of `complete.json`: file -> its size, and its digest if there is one.
-
-    Raises:
-        OSError, ValueError: if there is no such file, or it cannot be read.
-    """
-    listed: Any = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-    if not isinstance(listed, dict):
-        raise ValueError(f"{folder / MARKER} lists no files")
-    entries = {name: entry if isinstance(entry, dict) else {"size": entry} for name, entry in listed.items()}
-    return {name: (entry.get("size"), entry.get("xxh3_128")) for name, entry in entries.items()}
+            return str(json.loads(Path(folder, name).read_text(encoding="utf-8"))["run"])
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return None
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
@@ -99,176 +143,86 @@ def checkpoints(output_dir: str | Path) -> list[Path]:
     by_step = [
         (int(match[1]), path)
         for path in Path(output_dir).glob("checkpoint-*")
-        if (match := _CHECKPOINT.fullmatch(path.name))
+        if (match := _CHECKPOINT.fullmatch(path.name)) and path.is_dir()
     ]
     return [path for _, path in sorted(by_step)]
 
 
 def has_checkpoint(output_dir: str | Path) -> bool:
-    """Whether there is a complete checkpoint in `output_dir`. It may be damaged, which `newest_checkpoint` checks."""
-    return any(is_complete(path) for path in checkpoints(output_dir))
+    """Whether there is a complete checkpoint in `output_dir`."""
+    return any(map(is_complete, checkpoints(output_dir)))
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest complete and undamaged checkpoint in `output_dir`; None if there is no complete checkpoint.
+    """The newest complete checkpoint in `output_dir`, or None.
 
-    Warnings name the damaged checkpoints that are skipped.
-
-    Raises:
-        DamagedCheckpointError: if all complete checkpoints are damaged.
+    Warnings name the newer checkpoints that are incomplete, or that another program saved.
     """
-    damaged = []
     for path in reversed(checkpoints(output_dir)):
         if is_complete(path):
-            try:
-                check_undamaged(path)
-                return path
-            except DamagedCheckpointError as error:
-                logger.warning("%s; it is skipped", error)
-                damaged.append(error)
-        elif (path / MARKER).is_file():
-            logger.warning("%s was complete, and lacks files or has them in other sizes; it is skipped", path)
-    if damaged:
-        raise DamagedCheckpointError(
-            f"{damaged[0]}. There is no other checkpoint to resume from: restore a copy of it, or delete it to start "
-            "anew"
-        )
+            return path
+        logger.warning("%s is not marked as complete; it is skipped, and left as it is", path)
     return None
 
 
-def remove_torn_checkpoints(output_dir: str | Path, resumed: Path | None = None) -> list[Path]:
-    """Deletes incomplete checkpoints, and damaged checkpoints that are newer than the resumed one, because a later run
-    would take them for newer than what is saved next.
+# ---- Model folders ----
 
-    Returns:
-        The deleted folders.
-    """
-    folders = checkpoints(output_dir)
-    torn = [path for path in folders if not is_complete(path)]
-    if resumed in folders:
-        newer = folders[folders.index(resumed) + 1 :]
-        torn += [path for path in newer if path not in torn and _is_damaged(path)]
-    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")
-    for path in torn:
-        shutil.rmtree(path)
-    return torn
-
-
-# ---- Saving models ----
-#
-# Atomic updates of model folders: after an interrupted save, a folder holds the old model or can be completed.
-#
-# A model has many files, and no file system replaces several files at once. The folder itself cannot be exchanged
-# either: it may be a mount point, a link to another disk or the working directory, its parent folder may be read-
-# only, and it also holds checkpoints and reports. Therefore a save happens inside the folder, in four steps:
-#
-# 1. The files are written to `.saving` in the folder, and flushed to the disk.
-# 2. `.saving` is renamed to `.saved`. From now on the new files are complete.
-# 3. The files that loaders read first, `config.json` and `adapter_config.json`, are deleted from the folder, and so
-#    are weights that the new model does not replace. `.saved` is renamed to `.moving`.
-# 4. The new files are moved into the folder, `config.json` and `adapter_config.json` last.
-#
-# If the process is killed before step 3, the folder is unchanged. If it is killed in step 3 or 4, the folder has
-# no configuration, so that nothing can be loaded from it; the next save or run into the folder begins with
-# `finish_saving`, which does the remaining steps. The weights of one model are never beside the configuration of
-# another.
-
-SCRATCH = ".saving"
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+# Loaders read one of these first. It is removed before other files are replaced, and put back after them.
+_FIRST_READ = ("config.json", "adapter_config.json")
+# The weights that a loader may find there.
+_WEIGHTS = re.compile(r"(model|adapter_model)(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
 @contextmanager
 def atomic_directory(folder: str | Path) -> Iterator[Path]:
-    """Yields a scratch folder; when the block ends without an error, all of its files move into `folder` together.
+    """Yields a scratch folder; when the block ends without an error, its files move into `folder`.
 
-    After an error they are deleted. `atomic_folder` in `configuration.files` is for new folders; this is for folders
-    that may hold other files.
+    A process that is killed before leaves `folder` as it was. One that is killed while it moves files leaves a folder
+    without a configuration, which does not load: the weights of one model are never beside the configuration of
+    another. `atomic_folder` in `configuration.files` makes new folders; this one may hold other files.
 
     Args:
-        folder: the folder, which is created if it is missing. Other files in it are kept, except the weights of
-            another model.
+        folder: created if it is missing. Other files in it are kept, except the weights of the model that is replaced.
 
     Raises:
         SaveError: if the block cannot write, or the files cannot be moved.
     """
     folder = Path(folder).resolve()
     with made(folder):
-        finish_saving(folder)
-        scratch = folder / SCRATCH
-        scratch.mkdir()
+        scratch = Path(mkdtemp(prefix=".unfinished-", dir=folder))
         try:
-            with removed_on_failure(scratch, called=folder):
+            with save_errors(folder):
                 yield scratch
-                sync_files(scratch)
-                scratch.rename(folder / WHOLE)
-        finally:
+        except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
-        finish_saving(folder)
+            raise
+        try:
+            _move(scratch, folder)
+        except OSError as error:
+            raise SaveError(
+                error.errno, f"could not save to {folder}: the files are complete, and stay in {scratch} ({error})"
+            ) from error
+        shutil.rmtree(scratch)
 
 
-def finish_saving(folder: str | Path) -> bool:
-    """Completes an interrupted save: moves its files into the folder if all were written, or else deletes them.
-
-    Returns:
-        Whether there were files to move.
-
-    Raises:
-        SaveError: if they cannot be moved; they are kept.
-    """
-    folder = Path(folder)
-    whole, moving = folder / WHOLE, folder / MOVING
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-    if not (whole.is_dir() or moving.is_dir()):
-        return False
-    try:
-        if whole.is_dir():
-            _clear(folder, whole)
-            sync(folder)
-            whole.rename(moving)
-        _move(moving, folder)
-        shutil.rmtree(moving)
-        sync(folder)
-    except OSError as error:
-        left = moving if moving.is_dir() else whole
-        raise SaveError(
-            error.errno,
-            f"could not save to {folder}: the files were written, and lie in {left}, but cannot be moved to their "
-            f"places ({error}). When that is mended, the same command (with --resume, if it has that) does the rest",
-        ) from error
-    return True
-
-
-def _clear(folder: Path, whole: Path) -> None:
-    """Deletes the configuration and the weights that must not be beside the new files, if those are a model's."""
-    if not any((whole / name).is_file() for name in FIRST_READ):
-        return
-    for name in FIRST_READ:
-        (folder / name).unlink(missing_ok=True)
-    sync(folder)
-    for stale in (path for pattern in _WEIGHTS for path in folder.glob(pattern)):
-        if not (whole / stale.name).is_file():
-            stale.unlink()
-
-
-def _move(moving: Path, folder: Path) -> None:
-    files = sorted(path.relative_to(moving) for path in moving.rglob("*") if path.is_file())
-    last = [file for file in files if str(file) in FIRST_READ]
-    for file in (file for file in files if file not in last):
+def _move(scratch: Path, folder: Path) -> None:
+    files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
+    for file in files:
+        if (folder / file).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder is in the place of a file", str(folder / file))
+    last = [file for file in files if str(file) in _FIRST_READ]
+    if last:  # the files are a model, which takes the place of another
+        stale = [path for path in folder.iterdir() if _WEIGHTS.fullmatch(path.name) and Path(path.name) not in files]
+        for path in [folder / name for name in _FIRST_READ] + stale:
+            path.unlink(missing_ok=True)
+    for file in [file for file in files if file not in last] + last:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(moving / file, folder / file)
-    for parent in {(folder / file).parent for file in files}:
-        sync(parent)
-    for file in last:
-        os.replace(moving / file, folder / file)
+        os.replace(scratch / file, folder / file)
 
 
 @contextmanager
-def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[None]:
-    """Deletes `folder` if the block cannot write, whichever library was writing.
-
-    Args:
-        folder: the folder that the block writes to.
-        called: the path that the error message names; by default `folder`.
+def save_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of a disk, whichever library was writing, into one that names `path`.
 
     Raises:
         SaveError: if the block cannot write.
@@ -276,17 +230,12 @@ def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[
     try:
         yield
     except SaveError:  # of a folder within
-        shutil.rmtree(folder, ignore_errors=True)
         raise
     except Exception as error:
         number = _system_error(error)
         if number is None:
             raise
-        shutil.rmtree(folder, ignore_errors=True)
-        left = (
-            f"a part of it could not be removed from {folder}" if folder.exists() else "nothing of it was left there"
-        )
-        raise SaveError(number, f"could not save to {called or folder}, and {left}: {error}") from error
+        raise SaveError(number, f"could not save to {path}, and nothing of it was left there: {error}") from error
 
 
 def _system_error(error: Exception) -> int | None:
@@ -300,42 +249,14 @@ def _system_error(error: Exception) -> int | None:
 
 
 def prepare_saving(folder: str | Path) -> None:
-    """Completes an interrupted save, and checks that `atomic_directory` will be able to write, before a long training
-    begins.
+    """Checks, before a long training begins, that a folder can be written to.
 
     Raises:
         SaveError: if `folder` cannot be created or written to.
     """
     folder = Path(folder).resolve()
-    finish_saving(folder)
     try:
-        with made(folder):
-            (folder / SCRATCH).mkdir()
-            try:
-                written = folder / SCRATCH / f"{SCRATCH}.txt"
-                written.write_text("This file tests whether the folder can be written to.\n", encoding="utf-8")
-                sync_files(folder / SCRATCH)
-                os.replace(written, folder / written.name)
-                (folder / written.name).unlink()
-            finally:
-                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        with made(folder), TemporaryDirectory(prefix=".unfinished-", dir=folder) as scratch:
+            Path(scratch, "tried.txt").write_text("This file tests whether the folder can be written to.\n")
     except OSError as error:
         raise SaveError(error.errno, f"nothing can be saved to {folder}: {error}") from error
-
-
-def sync_files(folder: Path) -> None:
-    """Flushes all files of a folder to the disk. Otherwise a power failure may keep their names, but not their
-    content."""
-    for path in (folder, *folder.rglob("*")):
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    """Flushes one file, or the names in one folder, to the disk."""
-    if sys.platform == "win32" and path.is_dir():  # it opens no folders
-        return
-    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

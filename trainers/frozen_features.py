@@ -29,7 +29,7 @@ from ..configuration.locks import in_turn
 from ..configuration.machine import available_memory
 from ..modeling.encoding import autocasting, evaluation_mode
 from .arguments import ContrastiveTrainingArguments
-from .checkpoints import removed_on_failure
+from .checkpoints import save_errors
 from .lower_layers import LowerLayers, Texts, TextStates, frozen_lower_layers
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def frozen_tensor(
             features = compute()
             if not _is_finite(features):
                 raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-            with atomic_file(file) as unfinished, removed_on_failure(unfinished.parent, called=file):
+            with atomic_file(file) as unfinished, save_errors(file):
                 save_file({"features": features.contiguous()}, unfinished)
             kept = load_file(file)["features"]
     return kept

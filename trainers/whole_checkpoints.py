@@ -1,14 +1,13 @@
-"""transformers' `Trainer` with atomic checkpoints (`checkpoints`), which stops if a gradient or a weight is not finite
-(`finiteness`).
+"""transformers' `Trainer` with checkpoints that count once they are complete (`checkpoints`).
+
+A training stops if a gradient or a weight is not finite.
 """
 
 import dataclasses
 import logging
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -16,19 +15,11 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, Trainer
-from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SaveStrategy, TrainOutput
 
 from ..configuration.errors import NonFiniteError, TrainingSetupError
 from ..configuration.pretrained import is_finite as has_finite_numbers
-from .checkpoints import (
-    atomic_directory,
-    check_undamaged,
-    mark_complete,
-    newest_checkpoint,
-    prepare_saving,
-    remove_torn_checkpoints,
-    removed_on_failure,
-)
+from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving
 from .precision import (
     BFLOAT16,
     ChosenPrecision,
@@ -44,9 +35,10 @@ logger = logging.getLogger(__name__)
 
 
 class WholeCheckpointTrainer(Trainer):
-    """Saves atomic checkpoints, and resumes from the newest complete one in its precision.
+    """Marks complete checkpoints, and resumes from the newest one in its precision.
 
-    A gradient that is not finite stops the training before the weights are updated.
+    Only checkpoints of the same run are replaced or deleted (`save_total_limit`). A gradient that is not finite stops
+    the training before the weights are updated.
 
     Args:
         model: the model to train.
@@ -59,17 +51,19 @@ class WholeCheckpointTrainer(Trainer):
         super().__init__(model=model, args=args, **kwargs)
         self.add_callback(PrecisionState())
         self.add_callback(RunConditions())
+        self._marks = CheckpointMarks()
+        self.add_callback(self._marks)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Trains the model.
 
         Args:
-            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
+            resume_from_checkpoint: the checkpoint to resume from, which need not be marked as complete; True for the
+                newest complete one.
             kwargs: further arguments of `Trainer.train`.
 
         Raises:
             FileNotFoundError: if there is no complete checkpoint to resume from.
-            DamagedCheckpointError: if the files of the checkpoint were changed or cannot be read.
             NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
             SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
@@ -78,20 +72,21 @@ class WholeCheckpointTrainer(Trainer):
             if newest is None:
                 raise FileNotFoundError(f"there is no complete checkpoint in {self.args.output_dir} to resume from")
             resume_from_checkpoint = str(newest)
-        elif resume_from_checkpoint:
-            check_undamaged(resume_from_checkpoint)
-        if self.args.should_save:
-            if self.args.save_strategy != SaveStrategy.NO:
-                prepare_saving(self.args.output_dir)
-            resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
-            remove_torn_checkpoints(self.args.output_dir, resumed)
+        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
+            prepare_saving(self.args.output_dir)
+        self._marks.start(resume_from_checkpoint or None)
         if resume_from_checkpoint:
             compare_conditions(resume_from_checkpoint, self.args)
             self._keep_precision(resume_from_checkpoint)
         if self.args.should_log:
             logger.info("Training in %s", self.args.chosen_precision)
-        with fast_attention(self.model, self.args.device, self.args.chosen_precision.name):
-            output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        # Trainer would delete whichever folder is called checkpoint-*.
+        self._marks.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with fast_attention(self.model, self.args.device, self.args.chosen_precision.name):
+                output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        finally:
+            self.args.save_total_limit = self._marks.save_total_limit
         self._check_weights(self._own_weights())
         return output
 
@@ -163,38 +158,18 @@ class WholeCheckpointTrainer(Trainer):
             AcceleratorState._reset_state()  # otherwise it refuses another precision
             self.create_accelerator_and_postprocess()
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if not self.args.should_save:  # with FSDP and DeepSpeed, every process calls this method
-            return super()._save(output_dir, state_dict)
-        self._check_weights(self._own_weights() if state_dict is None else state_dict)
-        with atomic_directory(output_dir or self.args.output_dir) as scratch:
-            super()._save(str(scratch), state_dict)
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, as `Trainer` does, if its weights are finite.
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        Raises:
+            NonFiniteError: if a weight is NaN or infinite.
+        """
         self._check_weights(self._own_weights())
-        # A run that was resumed from an earlier step may find a complete checkpoint here, which would still be marked
-        # as complete while it is overwritten.
-        if self.args.should_save and folder.exists():
-            shutil.rmtree(folder)
-        self.accelerator.wait_for_everyone()
-        # Older checkpoints may be deleted only after this one is complete.
-        keep, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
-            with removed_on_failure(folder):
-                super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.args.should_save:
-                    mark_complete(folder)
-        finally:
-            self.args.save_total_limit = keep
-        if self.args.should_save:
-            rotate_checkpoints(
-                output_dir=str(folder.parent),
-                save_total_limit=keep,
-                best_model_checkpoint=self.state.best_model_checkpoint,
-                use_mtime=False,
-            )
+        if _internal_call and output_dir is not None and self.is_in_train:  # a checkpoint
+            if self.args.should_save:
+                self._marks.begin(output_dir)
+            self.accelerator.wait_for_everyone()
+        super().save_model(output_dir, _internal_call)
 
 
 # ---- Checks that stop the training if a loss, a gradient or a weight is NaN or infinite ----

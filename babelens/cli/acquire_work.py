@@ -141,12 +141,6 @@ def acquire_solved(recipe: dict[str, Any], *, output: Path, trust_remote_code: b
         _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
     command = typed_command("babelens")
     with locked(run.output):
-        if run.completes(command):
-            console.print("An earlier run was ended while it moved its files into place; they are there now.")
-            console.print(f"Model and card: {run.output}")
-            if as_json:
-                typer.echo(json.dumps({"model": str(run.output), "held_out": None}))
-            return
         results = run.run()
         run.save(command=command)
     if as_json:

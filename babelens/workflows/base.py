@@ -15,7 +15,7 @@ from ..configuration.identity import holds_weights
 from ..configuration.pretrained import load_processor
 from ..configuration.redaction import redact
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, newest_checkpoint
+from ..trainers.checkpoints import atomic_directory, newest_checkpoint, prepare_saving
 from .data import RecipeData, RunRecord, flattened
 from .loading import RunParts, workflow_of
 from .recipe import PROCESSOR, Recipe
@@ -75,7 +75,7 @@ class RecipeRun(RunParts):
         first = arguments[0]
         with first.main_process_first(local=False, desc="the output folder"):
             if first.process_index == 0:
-                self.training.prepare_output()
+                prepare_saving(self.output)
         check_data(self, arguments)
         if first.process_index == 0:
             warn_of_overlap(self.data.overlaps)

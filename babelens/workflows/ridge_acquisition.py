@@ -41,7 +41,6 @@ from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
-from ..model_cards.card_text import code, publishable
 from ..model_cards.licenses import check_weights_license
 from ..model_cards.short_cards import RidgeCardFacts, write_short_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
@@ -49,7 +48,7 @@ from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
-from ..trainers.checkpoints import atomic_directory, finish_saving, prepare_saving
+from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.ridge import learn, learn_unstated
 from ..trainers.ridge_results import LanguageResult
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
@@ -304,14 +303,6 @@ class RidgeAcquisition(AcquisitionChoices):
         for language in self.languages:
             if language in (model.config.native_language, *model.config.languages):
                 raise TrainingSetupError(f"{self.base} has the language {language!r} already")
-
-    def completes(self, command: str) -> bool:
-        """Moves the files into place that a killed run had written whole; returns whether it was one of this command,
-        so that nothing is left to do."""
-        if not finish_saving(self.output):
-            return False
-        card = self.output / "README.md"
-        return card.is_file() and code(publishable(command)) in card.read_text(encoding="utf-8")
 
     def run(self) -> dict[str, LanguageResult]:
         """Solves for the languages; returns how well each is learned.

@@ -11,7 +11,7 @@ from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, finish_saving, has_checkpoint, newest_checkpoint, prepare_saving
+from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint
 from ..trainers.precision import compare_conditions
 from ..trainers.tower_training import check_towers, checked_training
 from .argument_checks import made_arguments
@@ -109,16 +109,6 @@ class StagedTraining:
         folder = self.output / CHECKPOINTS
         first = self.recipe.all_stages[0].name
         return any(folder.glob(f"*/{FINISHED}")) or has_checkpoint(folder / first)
-
-    def prepare_output(self) -> None:
-        """Makes the output's folder, and finishes saves into it that were interrupted.
-
-        Raises:
-            SaveError: when nothing can be saved there.
-        """
-        for finished in (self.output / CHECKPOINTS).glob(f"*/{FINISHED}"):
-            finish_saving(finished)
-        prepare_saving(self.output)
 
     def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[BabelensTrainer, PreTrainedModel]:
         """Trains all stages, from the newest checkpoint of each where there is one; returns the trainer of the last

@@ -1,6 +1,7 @@
 """Exports a dual encoder: both towers as ONNX graphs, and beside them what prepares their inputs."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -308,9 +309,13 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
             folder = Path(scratch)
             yield folder
             graphs = output / GRAPH_FOLDER
-            if graphs.is_dir():
-                shutil.rmtree(graphs)
-            (folder / GRAPH_FOLDER).rename(graphs)
+            graphs.mkdir(exist_ok=True)
+            names = tuple(graph_file(tower, precision) for tower in (*TOWERS, "both") for precision in PRECISIONS)
+            for path in graphs.iterdir():
+                if path.name.startswith(names):  # of an earlier export, maybe in other precisions
+                    path.unlink()
+            for path in (folder / GRAPH_FOLDER).iterdir():
+                os.replace(path, graphs / path.name)
             for path in folder.glob("preprocessor_config.json"):
                 with atomic_file(output / path.name) as unfinished:
                     shutil.copy(path, unfinished)

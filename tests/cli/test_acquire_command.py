@@ -17,7 +17,6 @@ from transformers import AutoModel, AutoProcessor, AutoTokenizer
 from babelens import Embedder, MlaModel
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding
 from babelens.modeling.peft_mla.embedding import embedding_digest
-from babelens.workflows.acquiring import Acquisition
 
 ENGLISH = ["a small red square", "a big blue dot", "an old green bar"]
 GERMAN = ["kleiner Quadrat in rot", "großer Punkt in blau"]
@@ -283,25 +282,6 @@ def test_a_run_that_broke_off_goes_on(brought, german, monkeypatch, tmp_path, pl
         assert (broken / name).read_bytes() == (german / name).read_bytes()
     assert not (broken / "checkpoints").exists() and not list(broken.glob(".*"))
     assert run(*given, "--resume") == 1  # it is finished
-
-
-def test_an_adapter_whose_files_were_on_their_way_is_completed(brought, german, monkeypatch, tmp_path):
-    output = tmp_path / "broken"
-    save = Acquisition.save
-
-    def killed(*arguments, **options):
-        monkeypatch.setattr("babelens.trainers.checkpoints._move", _break_off)
-        save(*arguments, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Acquisition, "save", killed)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(*options(brought, output=output))
-    assert not (output / "adapter_config.json").exists() and (output / ".moving").is_dir()
-    monkeypatch.undo()
-    assert run(*options(brought, output=output), "--resume") == 0
-    assert (output / "adapter_model.safetensors").read_bytes() == (german / "adapter_model.safetensors").read_bytes()
-    assert not list(output.glob(".*"))
 
 
 def _break_off(*arguments):

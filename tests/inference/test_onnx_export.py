@@ -117,7 +117,12 @@ def test_queries_are_checked_as_the_embedder_checks_them(exported, caplog):
 def test_precisions_in_the_folder_of_the_model(tmp_path):
     source = saved(EXPORTED["mural"](), tmp_path / "model")
     before = Embedder.from_pretrained(source).encode_image(drawn_images(2))
+    (source / "onnx").mkdir()
+    (source / "onnx" / "decoder.onnx").write_bytes(b"mine")
+    (source / "onnx" / "text_model_fp16.onnx_data").write_bytes(b"of an earlier export")
     exported = export_onnx(source, source, precisions=["int8", "fp16", "int8"])
+    assert (source / "onnx" / "decoder.onnx").read_bytes() == b"mine"
+    (source / "onnx" / "decoder.onnx").unlink()
     assert list(exported.settings.precisions) == ["int8", "fp16"]
     names = {path.name for path in (source / "onnx").iterdir()}
     towers = ("text_model", "vision_model")

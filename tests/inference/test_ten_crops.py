@@ -5,6 +5,8 @@ import random
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -17,7 +19,7 @@ from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcesso
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import CorpusError, ImageError, ModelKindError
+from babelens.configuration.errors import CorpusError, ImageError, ModelKindError, SaveError
 from babelens.data.batching.collators import CaptionedImages
 from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import CAPTIONS
@@ -151,6 +153,18 @@ class Breaking(TenCropFeatures):
         self.left -= len(images)
         self.seen += len(images)
         return super().__call__(images)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "train-00000-of-00001.parquet"])
+def test_files_of_others_are_not_deleted(extract, tmp_path, name):
+    """Where a folder of the user's has the name under which unfinished features are kept."""
+    mine = tmp_path / "out.unfinished" / name
+    mine.parent.mkdir()
+    pq.write_table(pa.table({"a": [1]}), mine)
+    before = mine.read_bytes()
+    with pytest.raises(SaveError, match=name):
+        write_features(shapes_corpus().select(range(2)), extract, tmp_path / "out")
+    assert mine.read_bytes() == before
 
 
 def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp_path):

@@ -36,6 +36,16 @@ def prepare(folder):
     return index
 
 
+def test_a_database_of_the_users_is_not_deleted(tmp_path):
+    """A folder `lance` that no build of ours has begun."""
+    mine = tmp_path / "index" / "lance" / "photos.lance" / "data.bin"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(SaveError, match="lance"):
+        build_index(tmp_path / "index", source_of(VECTORS[:40]))
+    assert mine.read_text() == "mine"
+
+
 @pytest.mark.parametrize("change", ["build", "add"])
 def test_a_kill_leaves_the_earlier_index(change, tmp_path):
     """LanceDB's threads do not survive a fork: the kill is in a process of its own, while vectors are read."""

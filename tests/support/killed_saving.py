@@ -116,9 +116,13 @@ def _train_and_report(trainer: ContrastiveTrainer, sending: int) -> NoReturn:
     def reported(*args: Any) -> None:
         os.write(sending, f"saving {trainer.state.global_step}\n".encode())
         save(*args)
-        os.write(sending, f"saved {trainer.state.global_step}\n".encode())
+
+    class Saved(TrainerCallback):  # after the callback that marks the checkpoint
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            os.write(sending, f"saved {state.global_step}\n".encode())
 
     trainer._save_checkpoint = reported
+    trainer.add_callback(Saved)
     try:
         trainer.train(resume_from_checkpoint=newest_checkpoint(trainer.args.output_dir) is not None)
     finally:

@@ -1,37 +1,40 @@
-"""Checkpoints that are whole or do not count."""
+"""Checkpoints that are complete or do not count, and folders that a training must leave alone."""
 
 import json
+import shutil
 
 import pytest
-from tiny_training import shapes_trainer
+from tiny_training import shapes_trainer, weights
+from transformers import TrainerCallback
 
-from babelens.configuration.errors import ChangedRunError, DamagedCheckpointError, TrainingSetupError
-from babelens.trainers.checkpoints import (
-    check_undamaged,
-    is_complete,
-    mark_complete,
-    newest_checkpoint,
-    remove_torn_checkpoints,
-)
+from babelens.configuration.errors import ChangedRunError, TrainingSetupError
+from babelens.trainers.checkpoints import is_complete, make_checkpoint, mark_complete, newest_checkpoint
 from babelens.trainers.precision import RunConditions, compare_conditions
 
+EACH_STEP = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
 
-def _checkpoint(folder, step, complete=True):
+
+def _checkpoint(folder, step, complete=True, run="run"):
     path = folder / f"checkpoint-{step}"
-    path.mkdir(parents=True)
+    make_checkpoint(path, run)
     (path / "weights").write_text("w" * step)
     if complete:
         mark_complete(path)
     return path
 
 
-def test_the_newest_complete_checkpoint_is_found(tmp_path):
+def _names(folder):
+    return sorted(path.name for path in folder.glob("*checkpoint-*"))
+
+
+def test_the_newest_complete_checkpoint_is_found(tmp_path, caplog):
     _checkpoint(tmp_path, 5)
     newest = _checkpoint(tmp_path, 10)
-    torn = _checkpoint(tmp_path, 100, complete=False)
+    _checkpoint(tmp_path, 100, complete=False)
+    (tmp_path / "checkpoint-200").mkdir()
     assert newest_checkpoint(tmp_path) == newest
-    assert remove_torn_checkpoints(tmp_path) == [torn]
-    assert not torn.exists()
+    assert _names(tmp_path) == ["checkpoint-10", "checkpoint-100", "checkpoint-200", "checkpoint-5"]
+    assert "checkpoint-100" in caplog.text and "checkpoint-200" in caplog.text
 
 
 def test_none_where_there_is_none(tmp_path):
@@ -43,49 +46,109 @@ def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path, caplog):
     (path / "weights").write_text("w")
     assert not is_complete(path)
     assert newest_checkpoint(tmp_path) is None
-    assert "checkpoint-5 was complete, and lacks files or has them in other sizes; it is skipped" in caplog.text
+    assert "checkpoint-5" in caplog.text
     (path / "weights").unlink()
     assert not is_complete(path)
 
 
-def test_a_changed_bit_is_noticed_before_a_run_goes_on(tmp_path):
-    older, newest = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
-    content = bytearray((newest / "weights").read_bytes())
-    content[3] ^= 1
-    (newest / "weights").write_bytes(content)
-    assert is_complete(newest)  # by its sizes
-    with pytest.raises(DamagedCheckpointError, match="checkpoint-10 is damaged, and not what was saved: weights"):
-        check_undamaged(newest)
-    assert newest_checkpoint(tmp_path) == older
-    assert remove_torn_checkpoints(tmp_path, resumed=older) == [newest]
-
-
-def test_a_file_of_zeros_is_noticed(tmp_path, caplog):
-    older, newest = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
-    (newest / "weights").write_bytes(bytes(10))
-    assert newest_checkpoint(tmp_path) == older
-    assert "checkpoint-10 is damaged, and not what was saved: weights; it is skipped" in caplog.text
-
-
-def test_damage_to_all_of_them_is_not_passed_over(tmp_path):
-    (_checkpoint(tmp_path, 5) / "weights").write_bytes(bytes(5))
-    with pytest.raises(DamagedCheckpointError, match="no other checkpoint to resume from"):
-        newest_checkpoint(tmp_path)
-
-
-def test_checkpoints_of_earlier_versions_count(tmp_path):
-    """Their list has sizes alone."""
-    path = _checkpoint(tmp_path, 5, complete=False)
-    (path / "complete.json").write_text(json.dumps({"weights": 5}))
-    assert newest_checkpoint(tmp_path) == path
-    (path / "complete.json").write_text(json.dumps({"weights": 6}))
-    assert newest_checkpoint(tmp_path) is None
-
-
-@pytest.mark.parametrize("content", ["", "[]", "null", "\0" * 20, '{"weights": "5"}', '{"weights": {}}'])
+@pytest.mark.parametrize("content", ["", "[]", "null", "\0" * 20, '{"weights": 5}', '{"files": {"weights": "5"}}'])
 def test_a_damaged_list_is_none(tmp_path, content):
     (_checkpoint(tmp_path, 5) / "complete.json").write_text(content)
     assert newest_checkpoint(tmp_path) is None
+
+
+# ---- What a training deletes ----
+
+
+def _trained_by_others(folder, steps=(1, 2, 3, 500)):
+    """Checkpoints of another program: the files of stock `Trainer`, without a mark."""
+    for step in steps:
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+        (folder / f"checkpoint-{step}" / "model.safetensors").write_text(f"mine, {step}")
+
+
+def test_checkpoints_of_others_are_never_deleted(tmp_path):
+    """Neither at the start, nor by `save_total_limit`, nor where one has the number of a step that is saved."""
+    _trained_by_others(tmp_path)
+    (tmp_path / "checkpoint-notes.txt").write_text("mine")
+    shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=1).train()
+    assert (tmp_path / "checkpoint-500" / "model.safetensors").read_text() == "mine, 500"
+    assert (tmp_path / "checkpoint-notes.txt").read_text() == "mine"
+    for step in (1, 2, 3):
+        assert (tmp_path / f"kept-checkpoint-{step}" / "model.safetensors").read_text() == f"mine, {step}"
+    assert newest_checkpoint(tmp_path).name == "checkpoint-3"
+    assert not (tmp_path / "checkpoint-1").exists() and not (tmp_path / "checkpoint-2").exists()
+
+
+def test_checkpoints_of_another_run_are_kept(tmp_path):
+    other = _checkpoint(tmp_path, 1, run="another")
+    later = _checkpoint(tmp_path, 70, run="another")
+    shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=1).train()
+    assert is_complete(later)
+    assert (tmp_path / f"kept-{other.name}" / "weights").read_text() == "w"
+
+
+def test_a_limit_of_one_with_the_best_model_deletes_none_of_others(tmp_path):
+    """Trainer deletes all but the best one when the training ends."""
+    _trained_by_others(tmp_path, [400, 500])
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "mean_recall"}
+    trainer = shapes_trainer(
+        tmp_path, **EACH_STEP, **settings, load_best_model_at_end=True, save_total_limit=1, greater_is_better=True
+    )
+    trainer.train()
+    best = trainer.state.best_model_checkpoint.rpartition("/")[2]
+    assert _names(tmp_path) == sorted({best, "checkpoint-400", "checkpoint-500"})
+
+
+def test_a_resumed_run_deletes_its_own_older_checkpoints(tmp_path):
+    settings = EACH_STEP | {"save_total_limit": 2}
+    shapes_trainer(tmp_path, **settings).train()
+    assert _names(tmp_path) == ["checkpoint-2", "checkpoint-3"]
+    shapes_trainer(tmp_path, **settings | {"max_steps": 5}).train(resume_from_checkpoint=True)
+    assert _names(tmp_path) == ["checkpoint-4", "checkpoint-5"]
+
+
+def test_what_a_killed_run_was_saving_is_replaced(tmp_path):
+    _checkpoint(tmp_path, 2, complete=False, run="killed")
+    shapes_trainer(tmp_path, **EACH_STEP).train()
+    assert _names(tmp_path) == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    assert not (tmp_path / "checkpoint-2" / "weights").exists()
+
+
+def test_a_checkpoint_without_a_mark_is_resumed_from_where_it_is_named(tmp_path):
+    """As stock Trainer writes them: it is loaded, and left as it is."""
+    unbroken = shapes_trainer(tmp_path / "unbroken", **EACH_STEP)
+    unbroken.train()
+    stock = tmp_path / "resumed" / "checkpoint-2"
+    shutil.copytree(tmp_path / "unbroken" / "checkpoint-2", stock)
+    (stock / "complete.json").unlink()
+    before = {path.name: path.read_bytes() for path in stock.iterdir()}
+    resumed = shapes_trainer(tmp_path / "resumed", **EACH_STEP, save_total_limit=1)
+    resumed.train(resume_from_checkpoint=str(stock))
+    assert {path.name: path.read_bytes() for path in stock.iterdir()} == before
+    expected = weights(unbroken.model)
+    assert all((value == expected[name]).all() for name, value in weights(resumed.model).items())
+    assert newest_checkpoint(tmp_path / "resumed").name == "checkpoint-3"
+
+
+def test_the_hub_gets_a_checkpoint_with_its_mark(tmp_path):
+    pushed = {}
+
+    class Push(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            trainer.args.push_to_hub = control.should_save
+
+    trainer = shapes_trainer(tmp_path, **EACH_STEP)
+    trainer.add_callback(Push)
+
+    def push(folder):
+        trainer.callback_handler.on_push_begin(trainer.args, trainer.state, trainer.control)
+        pushed[folder] = is_complete(folder)
+        trainer.args.push_to_hub = False
+
+    trainer._push_from_checkpoint = push
+    trainer.train()
+    assert list(pushed.values()) == [True] * 3
 
 
 # ---- What has changed since ----

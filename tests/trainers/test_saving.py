@@ -18,7 +18,7 @@ from transformers import AutoModel
 
 from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
-from babelens.trainers.checkpoints import atomic_directory, finish_saving, prepare_saving
+from babelens.trainers.checkpoints import atomic_directory, prepare_saving
 
 OLD = {
     "config.json": "old",
@@ -115,22 +115,11 @@ def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path, before)
         found[state] += 1
         if state != "none":
             assert seen == (before if state == "old" else after)
-        is_whole = finish_saving(folder) or state == "new"
-        assert _seen(folder) == (after if is_whole else before)
-        assert not list(folder.glob(".*"))
+        _save(folder)
+        assert _seen(folder) == after
     assert _seen(folder) == after
     print(found)
     assert found["none"] > len(NEW) and found["new"] > 0 and (found["old"] > len(NEW)) == bool(before)
-
-
-def test_a_save_that_was_killed_is_finished_by_the_next_one(tmp_path):
-    _write(tmp_path, OLD)
-    for number in killed_at_each_operation(lambda: _save(tmp_path), lambda: None, events=["os.rename"]):
-        if number == 5:
-            break
-    assert "config.json" not in _seen(tmp_path)
-    _save(tmp_path, {"report.json": "later"})
-    assert _seen(tmp_path) == REPLACED | {"report.json": "later"}
 
 
 @pytest.mark.live
@@ -158,11 +147,8 @@ def test_whatever_loads_after_a_kill_is_one_model(tmp_path, over):
             states.append(_which(folder, old, new))
         except (OSError, ValueError):  # there is no configuration
             states.append("none")
-            if (folder / ".moving").exists():
-                with pytest.raises(ModelFolderError, match=r"cannot be loaded as it is\..* to .*/\.(saved|moving)"):
-                    Embedder.from_pretrained(folder)
-        if finish_saving(folder):
-            assert _which(folder, old, new) == "new"
+            with pytest.raises(ModelFolderError):
+                Embedder.from_pretrained(folder)
     assert _which(folder, old, new) == "new"
     print(states)
     assert "none" in states and ("old" in states) == over
@@ -275,13 +261,30 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 
 
 def test_what_cannot_be_moved_is_kept_and_named(tmp_path):
-    """A folder stands where a file is to go."""
-    (tmp_path / "tokenizer.json" / "inside").mkdir(parents=True)
-    with pytest.raises(OSError, match=r"the files were written, and lie in .*\.moving, but cannot be moved"):
+    """A folder is in the place of a file: the new files are kept, and the older model is whole."""
+    _write(tmp_path, {"config.json": "old", "model.safetensors": "old", "tokenizer.json/inside": "mine"})
+    before = _seen(tmp_path)
+    with pytest.raises(OSError, match=r"\.unfinished-"):
         _save(tmp_path)
-    shutil.rmtree(tmp_path / "tokenizer.json")
-    assert finish_saving(tmp_path)
-    assert _seen(tmp_path) == NEW
+    assert _seen(tmp_path) == before
+    (kept,) = tmp_path.glob(".unfinished-*")
+    assert _seen(kept) == NEW
+
+
+def test_a_model_replaces_a_model_and_deletes_nothing_else(tmp_path):
+    """Features, other weights and hidden folders of the user's are no part of the model that is replaced."""
+    own = {
+        "features.safetensors": "mine",
+        "model-of-a-friend.safetensors": "mine",
+        ".saving/notes.txt": "mine",
+        ".saved/notes.txt": "mine",
+        ".moving/notes.txt": "mine",
+    }
+    _write(tmp_path, OLD | own)
+    prepare_saving(tmp_path)
+    _save(tmp_path)
+    assert all((tmp_path / name).read_text() == text for name, text in own.items())
+    assert not (tmp_path / "model.safetensors").exists()  # the older model's, beside the index of the new one
 
 
 def test_a_full_disk_is_one_sentence_whoever_writes(tmp_path):
