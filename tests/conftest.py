@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("contracts")
 
 from bare_python import bare_python  # noqa: E402
 from contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
+from made_once import MadeOnce  # noqa: E402
 
 from babelens import (  # noqa: E402
     EtclConfig,
@@ -139,13 +140,13 @@ def make_mural() -> Callable[..., tuple[MuralModel, MuralProcessor]]:
     Keyword arguments are the configuration's; those in `text_config` are added to the tiny tower's, a `vision_config`
     takes the place of the tiny EfficientNet.
     """
-    return partial(_tiny_two_towers, MuralModel, MuralConfig, MuralProcessor)
+    return MadeOnce(partial(_tiny_two_towers, MuralModel, MuralConfig, MuralProcessor))
 
 
 @pytest.fixture(scope="session")
 def make_etcl() -> Callable[..., tuple[EtclModel, EtclProcessor]]:
     """The same for ETCL."""
-    return partial(_tiny_two_towers, EtclModel, EtclConfig, EtclProcessor)
+    return MadeOnce(partial(_tiny_two_towers, EtclModel, EtclConfig, EtclProcessor))
 
 
 TINY_CLIP = {
@@ -197,7 +198,7 @@ def _tiny_mla(**options: Any) -> tuple[MlaModel, MlaProcessor]:
 @pytest.fixture(scope="session")
 def make_mla() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
     """Builds the same tiny MLA on a tiny CLIP at every call; keyword arguments are the configuration's."""
-    return _tiny_mla
+    return MadeOnce(_tiny_mla)
 
 
 @pytest.fixture(scope="session")
@@ -214,7 +215,7 @@ def make_mla_on_mural(make_mural: Any) -> Callable[..., tuple[MlaModel, MlaProce
         defaults = {"languages": languages, "acquirer": "linear", "embedding_size": 12} | vocabulary
         return MlaModel.from_native(native, **defaults | options), processor
 
-    return make
+    return MadeOnce(make)
 
 
 @pytest.fixture(scope="session")
@@ -231,7 +232,7 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
         model.load_native(native.state_dict())
         return model.eval(), MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
 
-    return make
+    return MadeOnce(make)
 
 
 @pytest.fixture(scope="session")
@@ -260,7 +261,7 @@ def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
         processor = RidgeProcessor.for_native(native.config, mla_processor, tokenizer if encoder else None, **read)
         return model.eval(), processor
 
-    return make
+    return MadeOnce(make)
 
 
 @pytest.fixture
@@ -313,7 +314,7 @@ def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
         settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
         return model, processor
 
-    return make
+    return MadeOnce(make)
 
 
 @pytest.fixture(scope="session")
@@ -341,7 +342,7 @@ def make_liwe() -> Callable[..., tuple[LiweModel, LiweProcessor]]:
         settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
         return model, processor
 
-    return make
+    return MadeOnce(make)
 
 
 @pytest.fixture(scope="session")
@@ -353,4 +354,4 @@ def make_rc3() -> Callable[..., tuple[Any, None]]:
         torch.manual_seed(0)
         return model_class(Rc3Config(**TINY_RC3 | options)).eval(), None
 
-    return make
+    return MadeOnce(make)

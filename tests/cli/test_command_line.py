@@ -273,9 +273,7 @@ def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
         "evaluate": ["some/model", "--data", images],
         "info": ["some/model"],
     }[command]
-    start = time.monotonic()
     shown = re.sub(r"\s*│\n│\s*", " ", run(command, *arguments, code=2).output)
-    assert time.monotonic() - start < 10  # neither as long as that hub is silent, nor as retries take
     assert "there is no folder 'some/model'" in shown, shown
     assert ("HF_HUB_OFFLINE is set" if hub == "offline" else "did not answer as the Hub does") in shown
 
@@ -314,9 +312,7 @@ def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     with served(type("Hub", (ServingHub,), {"folder": model})) as address:
         hub_at(address)
         fetched = run(*search).stdout
-    start = time.monotonic()
     assert run(*search).stdout == fetched
-    assert time.monotonic() - start < 10
     assert "the copy that was downloaded before is used" in caplog.text
 
 

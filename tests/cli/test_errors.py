@@ -124,9 +124,8 @@ def work():
 with one_sentence_errors():
     {inside}
 """
-    began = time.monotonic()
     done = ended(program=[sys.executable, "-c", program])
-    assert done.returncode == 130 and not done.stderr and time.monotonic() - began < 15
+    assert done.returncode == 130 and not done.stderr
 
 
 @pytest.mark.live

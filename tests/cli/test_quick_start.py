@@ -1,9 +1,6 @@
 """The command line answers help, completion and wrong arguments at once: without torch, transformers and datasets."""
 
 import json
-import os
-import resource
-import subprocess
 import sys
 
 import pytest
@@ -132,39 +129,3 @@ def test_wrong_arguments_import_nothing_heavy(answer, arguments):
     done, packages = answer(*arguments)
     assert done.returncode == 2 and "Error" in done.stderr
     assert not packages & HEAVY
-
-
-def seconds(*arguments, bytecode):
-    """Processor time of a Python process: what other processes do at the same time hardly counts.
-
-    Modules are compiled once, as in an installed package, also where the environment forbids to write bytecode.
-    """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], capture_output=True, check=True, timeout=120, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def test_help_takes_a_few_times_what_importing_typer_and_rich_takes(tmp_path):
-    """Measured by turns, the least of several, since processes that share a core slow each other down: of more while
-    the bounds are not met, since a busy machine may leave none of five undisturbed.
-
-    On an idle machine `--help` takes 2.7 times as long as the imports. The help of a command takes 4.2 times as long;
-    that of a typer program with a single option takes 3.5 times, as typer imports pydantic for it. The bounds leave
-    room for a loaded machine; any of the heavy packages alone would take more than twenty times as long.
-    """
-    runs = {
-        "imports": ["-c", "import typer, rich"],
-        "help": ["-m", "babelens", "--help"],
-        "help of a command": ["-m", "babelens", "acquire", "--help"],
-    }
-    least = dict.fromkeys(runs, float("inf"))
-    for turn in range(20):
-        for name, arguments in runs.items():
-            least[name] = min(least[name], seconds(*arguments, bytecode=tmp_path))
-        is_met = least["help"] < 4 * least["imports"] and least["help of a command"] < 6 * least["imports"]
-        if turn >= 4 and is_met:
-            break
-    assert is_met, least

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from made_once import MadeOnce
 from PIL import Image
 from torch import Tensor
 from transformers import (
@@ -43,7 +44,8 @@ class Contract:
     @pytest.fixture(scope="class")
     @classmethod
     def make(cls, request: pytest.FixtureRequest) -> Callable[[], tuple[PreTrainedModel, Any]]:
-        return partial(request.getfixturevalue(cls.factory), **cls.options)
+        factory = request.getfixturevalue(cls.factory)
+        return partial(factory if isinstance(factory, MadeOnce) else MadeOnce(factory), **cls.options)
 
     @pytest.fixture
     def parts(self, make) -> tuple[PreTrainedModel, Any]:
@@ -54,8 +56,10 @@ class Contract:
         return parts[0]
 
     @pytest.fixture
-    def processor(self, parts) -> Any:
-        return parts[1]
+    def processor(self, make, request: pytest.FixtureRequest) -> Any:
+        if "parts" in request.fixturenames:
+            return request.getfixturevalue("parts")[1]
+        return make.func.processor(**make.keywords)
 
     @pytest.fixture
     def batch(self, processor) -> dict[str, Tensor]:

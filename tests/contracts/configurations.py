@@ -34,8 +34,8 @@ class ConfigContract(Contract):
     """Configurations come back as they were saved, and refuse what they do not know."""
 
     @pytest.fixture
-    def config(self, model) -> Any:
-        return model.config
+    def config(self, make) -> Any:
+        return make.func.config(**make.keywords)
 
     def test_json_round_trip(self, config):
         for use_diff in (True, False):

@@ -20,16 +20,16 @@ OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
 
 # Runs where babelens is installed: says what importing it loads, imports every module, reads the data files.
 USE_EVERYTHING = """
-import importlib, json, pkgutil, socket, sys, time
+import importlib, json, pkgutil, socket, sys
 
 def no_network(*_, **__):
     raise AssertionError("network")
 
 socket.socket.connect = socket.getaddrinfo = no_network
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMixin
-loaded, start = set(sys.modules), time.perf_counter()
+loaded = set(sys.modules)
 import babelens
-facts = {"home": babelens.__path__[0], "seconds": time.perf_counter() - start}
+facts = {"home": babelens.__path__[0]}
 facts["loads"] = sorted({name.partition(".")[0] for name in set(sys.modules) - loaded})
 
 modules = [module.name for module in pkgutil.walk_packages(babelens.__path__, "babelens.")]
@@ -163,9 +163,8 @@ def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository
     assert contents(from_git) == contents(wheel)
 
 
-def test_importing_needs_no_network_and_takes_under_two_seconds_beyond_transformers(facts):
+def test_importing_needs_no_network(facts):
     assert not {"datasets", "evaluate", "pandas", "pyarrow", "rich", "typer"} & set(facts["loads"])
-    assert facts["seconds"] < 2
 
 
 def test_an_installed_wheel_imports_every_module_and_finds_its_data(facts, programs, sources, folders):
