@@ -1,15 +1,28 @@
-"""`babelens analyze`: one command for each analysis, each of which draws a figure and writes its numbers beside it."""
+"""`babelens analyze`: the figures of the papers, each with its numbers beside it."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError
+from ..configuration.defaults import BENCHMARK_LANGUAGES, FIGURES
+from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
+from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language, normalize_languages
-from .analysis_options import Captions, Figure, Limit, default_languages, load_images, show_analysis
-from .analyze_embeddings import captions, labels, languages, neighbors, retrieval
-from .analyze_results import agreement, data, forgetting
-from .options import AsJson, BatchSize, Languages, Model, SourceOptions, Split, TextTask, TrustRemoteCode, tags_of
+from .console import plain_console
+from .options import (
+    CAPTIONED_IMAGES,
+    BatchSize,
+    Languages,
+    Model,
+    SourceOptions,
+    Split,
+    TextTask,
+    TrustRemoteCode,
+    tags_of,
+)
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -18,9 +31,216 @@ if TYPE_CHECKING:
 
     from ..evaluation.analysis.parallel import ParallelTexts
 
-# ---- `babelens analyze distances`: how a training has moved languages to each other ----
+# The vendor of the emoji benchmark that is held out of training by default.
+_EMOJI_VENDOR = "noto"
+# The key of a file of numbers that names the analysis, and tells it from other results.
+_ANALYSIS = "analysis"
+_EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
 
 
+def _figure_file(file: Path) -> Path:
+    """Checks the name of a figure, whose numbers must not replace other results.
+
+    Raises:
+        SaveError: when the file of the numbers holds something else than the numbers of an analysis.
+    """
+    if file.suffix.lower() not in FIGURES:
+        raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
+    numbers = file.with_suffix(".json")
+    try:
+        content = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else {_ANALYSIS: ""}
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict) or _ANALYSIS not in content:
+        raise SaveError(f"{numbers} holds other results than those of an analysis: give --output another name")
+    return file
+
+
+Captions = Annotated[str, typer.Option("--data", help=f"Images with captions: {CAPTIONED_IMAGES}; {_EMOJI}.")]
+Figure = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        help="Draw the figure into this file, `.svg` or `.png`, and write its numbers beside it as `.json`.",
+        dir_okay=False,
+        callback=_figure_file,
+    ),
+]
+Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
+Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
+
+analyze = typer.Typer(
+    no_args_is_help=True,
+    help="""Draw the figures of the papers: what a model has learned.
+
+    They need the extra `analysis`: scikit-learn, scipy and matplotlib.
+    """,
+)
+
+
+@analyze.command()
+def languages(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help=f"Texts in several languages: images with captions ({CAPTIONED_IMAGES}), a `.tsv` or `.jsonl` file "
+            f"of translations, {_EMOJI}. Rows that have a text in every language are compared.",
+        ),
+    ],
+    output: Figure,
+    languages: Languages = None,
+    split: Split = None,
+    source_options: SourceOptions = None,
+    limit: Limit = 1000,
+    seed: Seed = 0,
+    task: TextTask = None,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Map the languages of MODEL by the similarity of their embeddings: SVCCA, a tree and a Laplacian eigenmap.
+
+    `babelens analyze languages runs/mural --data captions --output languages.svg`
+
+    SVCCA compares the embeddings of parallel texts between two languages: singular vectors that hold 99 % of the
+    variance, and the mean of their canonical correlations. Compare similarities with that of shuffled texts, which
+    the figure names. Some hundreds of texts are needed; the more dimensions the model uses, the more.
+    """
+    tags = tags_of(languages)
+    begin_work()
+    import numpy as np
+
+    from ..data.corpus.tables import TRANSLATION_FILES
+    from ..evaluation.analysis.figures import draw_language_map
+    from ..evaluation.analysis.parallel import encode_parallel, language_map, parallel_texts
+    from .inputs import load_embedder, read_source
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    if Path(data).suffix in TRANSLATION_FILES:
+        corpus = read_source(data, source_options, translations=True, split=split)
+    else:
+        corpus = _load_images(data, split, tags, source_options)
+    texts = parallel_texts(corpus, tags or _default_languages(corpus, data), limit=limit)
+    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
+    off_diagonal = found.similarities[~np.eye(len(found.languages), dtype=bool)]
+    first, second = max(
+        ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
+    )
+    summary = (
+        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {off_diagonal.mean():.2f} on average, "
+        f"{found.similarities[first, second]:.2f} between {found.languages[second]} and {found.languages[first]}, "
+        f"{found.chance:.2f} for shuffled texts"
+    )
+    _show("languages", found, draw_language_map(found), output, summary)
+
+
+@analyze.command()
+def labels(
+    model: Model,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Images: a folder that has a folder of images for each class.", file_okay=False, exists=True
+        ),
+    ],
+    labels: Annotated[
+        Path,
+        typer.Option(
+            help="The labels of the classes in each language, as for `babelens evaluate classes`.",
+            dir_okay=False,
+            exists=True,
+        ),
+    ],
+    output: Figure,
+    languages: Languages = None,
+    limit: Limit = 1000,
+    seed: Seed = 0,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Map images and the labels of their classes in all languages in one plane by t-SNE, colored by class.
+
+    `babelens analyze labels runs/mla --data animals --labels labels.tsv --output animals.png`
+
+    As in figure 2 of MLA's paper: where images and languages share a space, labels lie among their images.
+    """
+    tags = tags_of(languages)
+    begin_work()
+    from ..data.corpus.sampling import evenly_spread
+    from ..evaluation.analysis.figures import draw_label_map
+    from ..evaluation.analysis.label_map import label_map
+    from ..evaluation.class_labels import ClassifiedImages, read_labels
+    from .inputs import load_embedder
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    found = ClassifiedImages.of_folder(data)
+    named = read_labels(labels, found.classes, tags)
+    rows = evenly_spread(len(found.images), limit)
+    embedded = {
+        language: dict(
+            zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)
+        )
+        for language, of_classes in named.items()
+    }
+    images = embedder.encode_image([found.images[row] for row in rows])
+    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes, seed=seed)
+    accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
+    summary = f"Images whose nearest label is that of their class, %: {accuracies}"
+    _show("labels", result, draw_label_map(result), output, summary)
+
+
+@analyze.command()
+def retrieval(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODELS...", help="The models: folders, or names on the Hub.")
+    ],
+    data: Captions,
+    output: Figure,
+    languages: Languages = None,
+    split: Split = None,
+    source_options: SourceOptions = None,
+    direction: Annotated[
+        Literal["text-to-image", "image-to-text"], typer.Option(help="What searches what.")
+    ] = "text-to-image",
+    queries: Annotated[int, typer.Option(help="Number of queries to show in each language.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="How much of what is found to show for each query.", min=1)] = 5,
+    differing: Annotated[
+        bool,
+        typer.Option(
+            "--differing", help="Show only queries that some MODELS answer right at once, and others do not."
+        ),
+    ] = False,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Show what several models find for the same queries, one below the other, with what is right in green.
+
+    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.svg`
+
+    The queries are chosen by a hash of their image, not by the results, unless --differing asks for it. Printed is,
+    for all queries, how often each model has a right answer first.
+    """
+    tags = tags_of(languages)
+    begin_work()
+    from ..evaluation.analysis.figures import draw_side_by_side
+    from ..evaluation.analysis.side_by_side import side_by_side
+    from ..workflows.run_results import named_rows
+    from .inputs import load_retrieval_embedder
+
+    corpus = _load_images(data, split, tags, source_options)
+    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    embedders = {name: load_retrieval_embedder(model, **code) for name, model in named_rows(models).items()}
+    chosen = tags or _default_languages(corpus, data)
+    found = side_by_side(embedders, corpus, chosen, direction=direction, queries=queries, top=top, differing=differing)
+    lines = [
+        f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
+        for language, of_models in found.first.items()
+    ]
+    summary = "\n".join(["Right answers that come first, %:", *lines])
+    _show("retrieval", found, draw_side_by_side(found, corpus), output, summary)
+
+
+@analyze.command()
 def distances(
     model: Model,
     baseline: Annotated[
@@ -44,10 +264,8 @@ def distances(
         int | None,
         typer.Option(help="Use a grid of N×N features of that model as regions.", metavar="N", min=1),
     ] = None,
-    task: TextTask = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show how a training has moved languages to each other: distance ratios, as in figure 5 of RC3's paper.
 
@@ -66,7 +284,7 @@ def distances(
         )
     begin_work()
     from ..evaluation.analysis.distances import distance_ratios
-    from ..evaluation.analysis.figures.recall import draw_distance_ratios
+    from ..evaluation.analysis.figures import draw_distance_ratios
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
     from .inputs import load_embedder
 
@@ -80,16 +298,14 @@ def distances(
         )
     if regions and not any(are_rc3):
         raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
-    if task is not None and any(are_rc3):
-        raise typer.BadParameter("an RC3 has no head for each task", param_hint="--task")
-    corpus = load_images(data, split, tags and [anchor, *tags], source_options)
-    others = normalize_languages(tags or default_languages(corpus, data))
+    corpus = _load_images(data, split, tags and [anchor, *tags], source_options)
+    others = normalize_languages(tags or _default_languages(corpus, data))
     texts = parallel_texts(corpus, [anchor, *others], limit=limit)
     options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     own, base = (
         _joint(name, hint, corpus, texts, regions, grid, **options)
         if are_rc3[0]
-        else encode_parallel(load_embedder(name, hint=hint, **options), texts, task=task)
+        else encode_parallel(load_embedder(name, hint=hint, **options), texts)
         for hint, name in names.items()
     )
     found = distance_ratios(own, base, texts.ids, anchor=anchor)
@@ -97,7 +313,7 @@ def distances(
         f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"
         for language in found.languages
     ]
-    show_analysis("distances", found, draw_distance_ratios(found), output, as_json, "\n".join(lines))
+    _show("distances", found, draw_distance_ratios(found), output, "\n".join(lines))
 
 
 _RC3 = "rc3"
@@ -150,16 +366,41 @@ def _joint(
     return joint_representations(rc3, processor, texts.texts, images, find_regions=find_regions, batch_size=batch_size)
 
 
-# ---- All analyses ----
+# ---- What the commands read and write ----
 
-ANALYSES = (languages, captions, labels, distances, neighbors, retrieval, agreement, data, forgetting)
 
-analyze = typer.Typer(
-    no_args_is_help=True,
-    help="""Look at what a model has learned: each analysis draws a figure and writes its numbers.
+def _load_images(
+    data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
+) -> "datasets.Dataset":
+    """The captioned images of an option --data; `options` are those of --option."""
+    from ..data.emoji.benchmark import load_emoji
+    from ..workflows.recipe import EMOJI
+    from .inputs import read_source
 
-    The figures need scikit-learn, matplotlib and umap-learn.
-    """,
-)
-for analysis in ANALYSES:
-    analyze.command(rich_help_panel="Analyses")(analysis)
+    if data == EMOJI:
+        return load_emoji([_EMOJI_VENDOR], split, languages or _benchmark_languages())
+    return read_source(data, options, split=split)
+
+
+def _default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:
+    """The languages that an analysis compares when none are named."""
+    from ..data.corpus.corpus import languages_of
+    from ..workflows.recipe import EMOJI
+
+    return _benchmark_languages() if data == EMOJI else list(languages_of(corpus))
+
+
+def _benchmark_languages() -> list[str]:
+    return [language for group in BENCHMARK_LANGUAGES.values() for language in group]
+
+
+def _show(name: str, result: Any, figure: Any, file: Path, summary: str) -> None:
+    """Writes a figure of matplotlib and the numbers, a dataclass; prints a summary and the names of the files."""
+    from ..evaluation.analysis.figures import save_figure
+    from ..evaluation.analysis.numbers import as_json
+
+    save_figure(figure, file)
+    numbers = file.with_suffix(".json")
+    with atomic_file(numbers) as path:
+        path.write_text(json.dumps({_ANALYSIS: name} | as_json(result), ensure_ascii=False, indent=1), "utf-8")
+    plain_console().print(f"{summary}\nFigure: {file}\nNumbers: {numbers}", soft_wrap=True)

@@ -14,27 +14,24 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import transformers
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from torch import nn
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..configuration.errors import CorpusError, RecipeError, VocabularyError
+from ..configuration.errors import CorpusError, VocabularyError
 from ..configuration.languages import normalize_languages
 from ..configuration.locks import locked
 from ..configuration.pretrained import load_config, load_model, load_processor
-from ..data.corpus.caption_index import CaptionIndex
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.text_files import read_lines
 from ..data.readers.bitext import read_translations
-from ..evaluation.analysis.data_recall import TrainingTexts
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from .base import recipe_data
 from .loading import load_recipe
-from .recipe import Recipe
 
 # Of a processor with two tokenizers, the one to trim stands first.
 _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
@@ -214,41 +211,3 @@ def _megabytes(model: PreTrainedModel) -> float:
 
 def _unknown(tokenizer: PreTrainedTokenizerBase, counts: np.ndarray) -> int:
     return 0 if tokenizer.unk_token_id is None else int(counts[tokenizer.unk_token_id])
-
-
-# ---- The training texts of a recipe, counted by language ----
-
-
-def training_texts(recipe: Recipe) -> dict[str, TrainingTexts]:
-    """Counts the texts of a recipe in each language that it trains, each text once.
-
-    A text that has an image in one task and none in another counts as a caption.
-
-    Raises:
-        RecipeError: for a recipe whose data are streams, or have no captions.
-        BabelensError: as reading the data.
-    """
-    data = recipe_data(recipe)
-    captions: dict[str, set[str]] = {}
-    translations: dict[str, set[str]] = {}
-    taken: dict[str, set[str]] = {}  # task -> its languages in all stages
-    for stage in recipe.all_stages:
-        for task in stage.tasks:
-            tags = None if task in data.translation_tasks else stage.tags
-            taken.setdefault(task, set()).update(tags or data.languages_of_task(task))
-    for task, languages in taken.items():
-        corpus = data.corpora[task]
-        if isinstance(corpus, IterableDataset):
-            raise RecipeError(f"train.{task}: the texts of a stream cannot be counted before they are read")
-        if "captions" not in corpus.column_names:
-            raise RecipeError(f"train.{task}: these data have no captions that could be counted")
-        index = CaptionIndex(corpus.select_columns("captions").with_format("arrow")[:])
-        counted = translations if task in data.translation_tasks else captions
-        for language in languages:
-            counted.setdefault(language, set()).update(index.texts.take(index.captions_in(language)).to_pylist())
-    found = {}
-    for language in sorted(captions.keys() | translations.keys()):
-        shown, unseen = captions.get(language, set()), translations.get(language, set())
-        characters = sum(map(len, shown | unseen))
-        found[language] = TrainingTexts(len(shown), len(unseen - shown), characters)
-    return found

@@ -1,7 +1,7 @@
-"""Analyses of what a model has learned: each is a function that computes numbers, and a figure of them in `figures/`.
+"""The figures of the papers: each analysis is a function that computes numbers, and one of `figures` that draws them.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used. scikit-learn, matplotlib and
-umap-learn are the extra `analysis`.
+The public names stand in `__init__.pyi`; each is imported when it is first used. scikit-learn and matplotlib are the
+extra `analysis`.
 """
 
 import lazy_loader

@@ -12,7 +12,7 @@ from ...configuration.errors import MissingExtraError
 
 @contextmanager
 def analysis_extra() -> Iterator[None]:
-    """Around the imports of scikit-learn, umap-learn and matplotlib.
+    """Around the imports of scikit-learn, scipy and matplotlib.
 
     Raises:
         MissingExtraError: for a library that is not installed.
@@ -22,7 +22,7 @@ def analysis_extra() -> Iterator[None]:
     except ImportError as error:
         raise MissingExtraError(
             f"analyses need {error.name or 'a library that cannot be imported'}: "
-            "pip install matplotlib scikit-learn scipy umap-learn"
+            "pip install matplotlib scikit-learn scipy"
         ) from error
 
 

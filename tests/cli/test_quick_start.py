@@ -6,7 +6,7 @@ import sys
 import pytest
 from forked_programs import forked_programs
 
-from babelens.cli.analyze import ANALYSES
+from babelens.cli.analyze import analyze
 from babelens.cli.evaluate import JOBS
 from babelens.cli.index import index
 from babelens.cli.main import app
@@ -70,7 +70,7 @@ def test_all_commands_are_here():
         ["evaluate"],
         *(["evaluate", job.__name__] for job in JOBS),
         ["analyze"],
-        *(["analyze", analysis.__name__] for analysis in ANALYSES),
+        *(["analyze", command.callback.__name__] for command in analyze.registered_commands),
         ["convert", "mla"],
         ["convert", "clip"],
         ["index"],

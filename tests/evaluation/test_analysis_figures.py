@@ -5,27 +5,18 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 from PIL import Image
 
 from babelens.configuration.errors import InputError, MissingExtraError
 from babelens.evaluation.analysis import (
-    DataRecall,
-    EmbeddingMap,
-    Forgetting,
-    LanguageAgreement,
+    LabelMap,
     distance_ratios,
-    language_map,
-)
-from babelens.evaluation.analysis.figures.maps import draw_embedding_map, draw_language_map
-from babelens.evaluation.analysis.figures.recall import (
-    draw_agreement,
-    draw_data_recall,
     draw_distance_ratios,
-    draw_forgetting,
+    draw_label_map,
+    draw_language_map,
+    language_map,
+    save_figure,
 )
-from babelens.evaluation.analysis.figures.style import family_styles, label_points, new_figure, save_figure
-from babelens.evaluation.comparison import Difference
 
 TAGS = ["en", "de", "sr-Latn", "zh-Hant", "sw"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -41,51 +32,10 @@ def a_language_map():
     return draw_language_map(language_map(embeddings()))
 
 
-def an_embedding_map():
-    ids = [f"image-{i}" for i in range(12)]
-    coordinates = np.random.default_rng(0).standard_normal((5, 12, 2))
-    return draw_embedding_map(EmbeddingMap("tsne", {}, 0, TAGS, ids, coordinates, 90.0, 5.0, 6.0, 20.0))
-
-
-def an_agreement():
-    found = LanguageAgreement(
-        languages=TAGS,
-        k=10,
-        n_images=4,
-        n_searched=4,
-        found=dict.fromkeys(TAGS, 50.0) | {"sw": 0.0},
-        found_alone={tag: [] for tag in TAGS} | {"de": ["b"]},
-        by_count=[1, 1, 1, 0, 1, 0],
-        expected_by_count=[0.1, 1.2, 1.5, 1.0, 0.2, 0.0],
-        in_all=[],
-        in_none=["d"],
-        shared=np.array([[100.0] * 5] * 4 + [[np.nan] * 5]),
-    )
-    return draw_agreement(found)
-
-
-def a_forgetting():
-    test = Difference(-5.0, -7.0, -3.0, 0.0002)
-    found = Forgetting(
-        models=["before", "after"],
-        test_set="captions",
-        metric="mean_recall",
-        languages=TAGS,
-        scores=np.array([[60.0, 55.0]] * 5),
-        differences=np.array([[-5.0]] * 5),
-        tests=[[test]] * 4 + [[None]],
-        forgotten=TAGS,
-        mean_before=60.0,
-        mean_after=55.0,
-    )
-    return draw_forgetting(found)
-
-
-def a_data_recall():
-    counts = {"captions": [1000, 500, 0, 0, 0], "translations": [0, 0, 800, 20, 0], "characters": [9, 9, 9, 9, 0]}
-    correlations = {"correlation": 0.9, "p": 0.0001, "trained_correlation": None, "trained_p": None}
-    recalls = [90.0, 80.0, 60.0, 30.0, 1.0]
-    return draw_data_recall(DataRecall("t2i_r10", "captions", TAGS, **counts, recalls=recalls, **correlations))
+def a_label_map():
+    random = np.random.default_rng(0)
+    images, labels = random.standard_normal((12, 2)), random.standard_normal((5, 2, 2))
+    return draw_label_map(LabelMap(0, ["cat", "dog"], TAGS, [0, 1] * 6, images, labels, dict.fromkeys(TAGS, 50.0)))
 
 
 def distances():
@@ -96,14 +46,10 @@ def distances():
 
 FIGURES = {
     "language map": (a_language_map, 5),  # a point for each language
-    "embedding map": (an_embedding_map, 5 * 12 * 2 + 5 * 8),  # each caption twice, and those of eight images in color
-    "agreement": (an_agreement, 0),
-    "forgetting": (a_forgetting, 0),
-    "data": (a_data_recall, 5),
+    "label map": (a_label_map, 12 + 2 * 5),  # an image, and a label in each language
     "distances": (distances, 4 * 12 + 4),  # each image, and the medians
 }
-# Cells of matrices: of an agreement, the diagonal and the language that finds nothing are empty.
-CELLS = {"language map": 5 * 5 - 5, "agreement": 4 * 5 - 4, "forgetting": 5 * 2 + 5}
+CELLS = {"language map": 5 * 5 - 5}  # the diagonal is empty
 
 
 def of_kind(root, kind):
@@ -130,7 +76,7 @@ def test_figures_have_a_mark_for_everything_and_name_every_language(name, tmp_pa
 
 def test_a_png_is_the_same_at_every_call(tmp_path):
     for name in ("1.png", "2.png"):
-        save_figure(a_forgetting(), tmp_path / name)
+        save_figure(distances(), tmp_path / name)
     assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
     with Image.open(tmp_path / "1.png") as image:
         assert min(image.size) > 300
@@ -138,27 +84,10 @@ def test_a_png_is_the_same_at_every_call(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"figure.pdf: a figure is written as .svg or .png"):
-        save_figure(a_forgetting(), tmp_path / "figure.pdf")
-
-
-def test_labels_of_points_at_one_place_do_not_cover_each_other():
-    figure = new_figure(3, 3)
-    axes = figure.subplots()
-    points = np.array([[0.5, 0.5]] * 4 + [[0.0, 0.0], [1.0, 1.0]])
-    axes.scatter(*points.T)
-    label_points(axes, points, ["en", "de", "fr", "ja", "left", "right"])
-    figure.draw_without_rendering()
-    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line to its point
-    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
-
-
-def test_families_differ_in_color_or_marker():
-    tags = ["en", "fr", "ru", "fi", "tr", "hi", "ar", "zh", "ja", "th", "id", "sw", "ta", "eu"]
-    styles = family_styles(tags)
-    assert len(set(styles.values())) == len(styles) == 14
+        save_figure(distances(), tmp_path / "figure.pdf")
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install matplotlib scikit-learn"):
-        a_forgetting()
+    with pytest.raises(MissingExtraError, match=r"pip install matplotlib"):
+        distances()
