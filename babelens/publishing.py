@@ -60,10 +60,6 @@ _UNPUBLISHED = [
     "*.pt",
     "*.pth",
     "*.log",
-    # Reports, and the images that they show: those of the data belong to others.
-    "report.html",
-    "*.report.html",
-    "*.gallery.json",
     ".*",
 ]
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT

@@ -61,7 +61,7 @@ def train_batch(inputs: Inputs, size: int, output: Path, *, method: str, **more:
 
 
 def _train(inputs: Inputs, method: str, corpus: Path, output: Path, **training: object) -> Command:
-    return ["train", inputs.recipe(method, corpus, **training), "--output", output, "--no-report"]
+    return ["train", inputs.recipe(method, corpus, **training), "--output", output]
 
 
 def acquire(inputs: Inputs, size: int, output: Path, *, batch: int = 32, steps: int = 0) -> Command:
@@ -142,7 +142,7 @@ def report(inputs: Inputs, size: int, output: Path) -> Command:
 
 
 def reported(inputs: Inputs, size: int, output: Path) -> list[Command]:
-    return [captions(inputs, size, output, options=("--no-report",))]
+    return [captions(inputs, size, output)]
 
 
 # ---- Analyses ----

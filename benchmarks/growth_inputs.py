@@ -147,7 +147,7 @@ class Inputs:
             _save_clip(folder)
         else:
             recipe = self.recipe(method, self.captions(64, languages), max_steps=1)
-            run(["train", recipe, "--output", folder, "--no-report"])
+            run(["train", recipe, "--output", folder])
         return folder
 
     def _folder(self, name: str) -> tuple[Path, bool]:

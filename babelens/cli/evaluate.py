@@ -17,7 +17,7 @@ from .evaluate_classes import classes
 from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
 from .evaluate_texts import texts
-from .options import AsJson, BatchSize, Model, Report, ResultsFile, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ def task(
         ),
     ],
     output: ResultsFile = None,
-    report: Report = True,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -68,7 +67,6 @@ def task(
         lambda: print_task_report(results, loaded.rc3_task),
         model=model,
         ranks=ranks,
-        report=report,
     )
 
 

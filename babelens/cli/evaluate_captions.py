@@ -15,7 +15,6 @@ from .options import (
     OnlyCaptioned,
     Protocol,
     Regions,
-    Report,
     Rerank,
     ResultsFile,
     SourceOptions,
@@ -29,7 +28,6 @@ from .options import (
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..evaluation.found_images import GalleryRow, TextsRow
     from ..evaluation.query_ranks import QueryRanks
 
 _TRANSLATION = "Translation before the search"
@@ -44,7 +42,6 @@ def captions(
     protocol: Protocol = "standard",
     only_captioned: OnlyCaptioned = False,
     output: ResultsFile = None,
-    report: Report = True,
     batch_size: BatchSize = 64,
     truncate_dim: TruncateDim = None,
     consistency: Annotated[
@@ -162,11 +159,10 @@ def captions(
         def show_translated() -> None:
             print_translate_test(data, compared, translate_to)
 
-        show_results(found, output, as_json, show_translated, model=model, ranks=of_captions(ranks), report=report)
+        show_results(found, output, as_json, show_translated, model=model, ranks=of_captions(ranks))
         return
-    gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
-    results = evaluate_retrieval(embedder, corpus, tags, reranker=reranker, gallery=gallery, **measured)
-    beside: dict[str, Any] = {"model": model, "ranks": of_captions(ranks), "gallery": gallery or (), "report": report}
+    results = evaluate_retrieval(embedder, corpus, tags, reranker=reranker, **measured)
+    beside: dict[str, Any] = {"model": model, "ranks": of_captions(ranks)}
     if not consistency:
         show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
         return

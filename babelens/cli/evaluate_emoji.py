@@ -13,7 +13,6 @@ from .options import (
     Grid,
     Model,
     Regions,
-    Report,
     Rerank,
     ResultsFile,
     TopK,
@@ -30,7 +29,6 @@ _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUA
 def emoji(
     model: Model,
     output: ResultsFile = None,
-    report: Report = True,
     batch_size: BatchSize = 64,
     image_languages: Annotated[
         str, typer.Option(help="Languages that had images in training.", rich_help_panel=_TRAINING)
@@ -106,15 +104,4 @@ def emoji(
             print_consistency(joined)
 
     both = answers | ({CONSISTENT: joined} if consistency else {})
-    rows = benchmark.gallery_rows() if output and report else ()
-    show_results(
-        both,
-        output,
-        as_json,
-        show,
-        model=model,
-        ranks=benchmark.ranks(),
-        gallery=rows,
-        credits=benchmark.credits(),
-        report=report,
-    )
+    show_results(both, output, as_json, show, model=model, ranks=benchmark.ranks())

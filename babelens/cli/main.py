@@ -33,7 +33,6 @@ from .features import features
 from .index import index
 from .info import info
 from .push import push
-from .report import report
 from .search import search
 from .serve import serve
 from .starting import keep_freed_memory, start_measuring
@@ -123,7 +122,7 @@ def _options(
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, vocabulary, trim],
-    "Search and measure": [search, serve, embed, features, compare, report, benchmarks],
+    "Search and measure": [search, serve, embed, features, compare, benchmarks],
     "Inspect and publish": [data, info, export, push],
 }
 for panel, commands in _COMMANDS.items():

@@ -147,10 +147,6 @@ ResultsFile = Annotated[
         "--output", help="Write the results into this file too, as JSON.", dir_okay=False, callback=locked_file
     ),
 ]
-Report = Annotated[
-    bool,
-    typer.Option("--report/--no-report", help="Write one HTML page about the results as well, to read in a browser."),
-]
 
 TextTask = Annotated[
     str | None,

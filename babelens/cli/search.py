@@ -43,9 +43,6 @@ def search(
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
-    sheet: Annotated[
-        Path | None, typer.Option(help="Show the images that were found on this page, an HTML file.", dir_okay=False)
-    ] = None,
     skip_bad_images: SkipBadImages = False,
     whole_jpegs: WholeJpegs = False,
     rerank: Rerank = None,
@@ -57,7 +54,7 @@ def search(
 ) -> None:
     """Find the images of a folder that fit a description best.
 
-    `babelens search runs/mural "ein rotes Auto" --images photos --language de --sheet found.html`
+    `babelens search runs/mural "ein rotes Auto" --images photos --language de`
 
     Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
     --rerank, the score of the cross-encoder. Files with the same content are one image, shown with their number. The
@@ -95,7 +92,7 @@ def search(
         best = np.argsort(-scores, kind="stable")[:top]
         found = [replace(found[position], score=float(scores[position])) for position in best]
     read_as = None if language is None and tag == UNDETERMINED else tag
-    _show(index, found, query, read_as, folder=images, sheet=sheet, as_json=as_json)
+    _show(index, found, query, read_as, folder=images, as_json=as_json)
 
 
 def _show(
@@ -105,19 +102,12 @@ def _show(
     language: str | None,
     *,
     folder: Path,
-    sheet: Path | None,
     as_json: bool,
 ) -> None:
-    """Prints what was found as a table or as JSON, and draws it into the file `sheet`; `language` is None where it
+    """Prints what was found as a table or as JSON; `language` is None where it
     does not matter."""
     from rich.table import Table
 
-    from ..processing.images import open_image
-    from ..reports.page import write_sheet
-
-    if sheet:
-        images, labels = [open_image(each.path) for each in found], [(f"{each.score:.3f}", "en") for each in found]
-        write_sheet(sheet, query, images, labels)
     if as_json:
         results = [{"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found]
         left_out = {str(path): reason for path, reason in index.skipped.items()}

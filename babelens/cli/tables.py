@@ -1,7 +1,7 @@
 """Results as tables on the terminal."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,8 @@ from rich.console import Console
 
 from ..configuration.files import atomic_file
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.found_images import GalleryRow, gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
 from ..evaluation.ranking import RECALL_AT
-from ..reports.page import report_file, write_report
 from ..trainers.rc3_tasks import Rc3Task
 from ..workflows.base import EVALUATION, RecipeRun
 from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
@@ -34,8 +32,6 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
     if task is None:
         _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
     console.print(f"Model and card: {run.output}")
-    if (page := report_file(run.output)).is_file():
-        console.print(f"Report: {page}")
 
 
 def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:
@@ -175,9 +171,6 @@ def show_results(
     *,
     model: str = "",
     ranks: Mapping[str, QueryRanks] | None = None,
-    gallery: Sequence[GalleryRow] = (),
-    credits: Sequence[str] = (),
-    report: bool = False,
 ) -> None:
     """Writes results into `output` where it is given, and prints them as JSON or by `print_table`.
 
@@ -188,8 +181,6 @@ def show_results(
         print_table: prints a table.
         model: the folder or the repository of the model that they are of.
         ranks: the ranks of the queries, which are kept beside the file.
-        gallery, credits: some queries with their images, and the owners of these, which are kept there, too.
-        report: whether to write the page about the results beside the file.
     """
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
@@ -199,11 +190,6 @@ def show_results(
         if ranks:
             with atomic_file(ranks_file(output)) as path:
                 write_ranks(path, ranks)
-        if gallery:
-            with atomic_file(gallery_file(output)) as path:
-                write_gallery(path, gallery, credits)
-        if report:
-            write_report(output)
     if as_json:
         typer.echo(text)
     else:

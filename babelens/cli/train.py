@@ -13,7 +13,7 @@ import typer
 from ..configuration.errors import RecipeError
 from ..configuration.redaction import typed_command
 from .console import next_commands, plain_console, show_next
-from .options import AsJson, Report, Settings, TrustRemoteCode, settings_of
+from .options import AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -47,11 +47,10 @@ def train(
         ),
     ] = None,
     settings: Settings = None,
-    report: Report = True,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model by a recipe, evaluate it, and write its card and a report (`report.html`).
+    """Train a model by a recipe, evaluate it, and write its card.
 
     `AutoModel.from_pretrained`, `babelens search` and `babelens push` take the folder of the model. To train on
     several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
@@ -63,9 +62,9 @@ def train(
     begin_work()
 
     if numbers is None:
-        _train_one(recipe, overrides, output, resume, report, trust_remote_code, as_json)
+        _train_one(recipe, overrides, output, resume, trust_remote_code, as_json)
     else:
-        _train_seeds(recipe, overrides, output, numbers, report, trust_remote_code, as_json)
+        _train_seeds(recipe, overrides, output, numbers, trust_remote_code, as_json)
 
 
 def _seeds(text: str) -> list[int]:
@@ -87,7 +86,6 @@ def _train_one(
     overrides: dict[str, str],
     output: Path | None,
     resume: bool,
-    report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
@@ -95,7 +93,7 @@ def _train_one(
 
     run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
     with _only_results(as_json):
-        trained = _trained(run, resume=resume, report=report)
+        trained = _trained(run, resume=resume)
     if trained is None:
         return
     if as_json:
@@ -113,7 +111,6 @@ def _train_seeds(
     overrides: dict[str, str],
     output: Path | None,
     seeds: list[int],
-    report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
@@ -125,7 +122,6 @@ def _train_seeds(
         ChangedRunError: when a finished run is one of another recipe, or of other data.
     """
     from ..configuration.locks import is_first_process
-    from ..reports.page import write_report
     from ..workflows.base import check_finished
     from ..workflows.run_results import is_finished_run, read_seeds, seed_folder
     from .compare import show_comparison
@@ -143,12 +139,10 @@ def _train_seeds(
             continue
         logger.log(level, "seed %d (%d of %d): trained in %s", seed, number, len(seeds), run.output)
         with _only_results(as_json):
-            _trained(run, resume=True, report=report)
+            _trained(run, resume=True)
     if is_first_process():
         logger.info("models and cards: %s", ", ".join(str(seed_folder(output, seed)) for seed in seeds))
         results = read_seeds(output)
-        if report:
-            write_report(output)
         if results[0].scores:
             show_comparison({output.name: results}, None, "json" if as_json else "table")
 
@@ -166,11 +160,10 @@ class _Trained(NamedTuple):
     report: dict[str, Any] | None
 
 
-def _trained(run: "RecipeRun", *, resume: bool, report: bool) -> _Trained | None:
-    """Trains and evaluates a run, and writes its card, and its report where that is asked for; None in all processes
+def _trained(run: "RecipeRun", *, resume: bool) -> _Trained | None:
+    """Trains and evaluates a run, and writes its card; None in all processes
     but the first."""
     from ..configuration.locks import locked
-    from ..reports.page import write_report
 
     with locked(run.output):
         trainer = run.train(resume=resume)
@@ -178,8 +171,6 @@ def _trained(run: "RecipeRun", *, resume: bool, report: bool) -> _Trained | None
             return None
         results = run.report()
         run.write_card(trainer, results)
-        if report:
-            write_report(run.output)
     return _Trained(results)
 
 

@@ -1,11 +1,9 @@
 """Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
 
-import dataclasses
 import hashlib
 import json
 import logging
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,21 +11,19 @@ from typing import Any, ClassVar
 
 import torch
 from PIL import Image
-from transformers import ProcessorMixin, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import ProcessorMixin
 
 from ..configuration.files import atomic_file
 from ..configuration.identity import folder_identity, holds_weights
 from ..configuration.locks import in_turn
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
-from ..evaluation.found_images import GalleryRow, TextsRow, gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device
 from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
-from ..model_cards.card_text import public_name, publishable
+from ..model_cards.card_text import public_name
 from ..model_cards.cards import write_card
 from ..model_cards.facts import (
     DataSource as CardSource,
@@ -40,14 +36,13 @@ from ..model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from ..model_cards.licenses import OTHER, weights_license
+from ..model_cards.licenses import OTHER
 from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, checkpoints
+from ..trainers.checkpoints import atomic_directory
 from .data import RecipeData
-from .recipe import EMOJI, WEAK_EMOJI, Recipe, Stage
-from .training import FINISHED
+from .recipe import EMOJI, WEAK_EMOJI, Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +56,10 @@ def write_evaluation(
     name: str,
     content: Any,
     ranks: Mapping[str, QueryRanks] | None = None,
-    gallery: Sequence[GalleryRow | TextsRow] = (),
-    credits: Sequence[str] = (),
 ) -> None:
     """Writes results of the model in `output` as JSON to `output/evaluation/<name>.json`, and beside them the ranks of
-    their queries, and some queries with their images, where there are any; `credits` names the owners of the images.
-    `output/evaluation/models.json` keeps the identity of the model that each file is of."""
+    their queries, where there are any. `output/evaluation/models.json` keeps the identity of the model that each file
+    is of."""
     with atomic_directory(output / EVALUATION) as scratch:
         results = scratch / f"{name}.json"
         results.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -75,8 +68,6 @@ def write_evaluation(
             (scratch / MODELS).write_text(json.dumps(models, indent=1), encoding="utf-8")
         if ranks:
             write_ranks(ranks_file(results), ranks)
-        if gallery:
-            write_gallery(gallery_file(results), gallery, credits)
 
 
 def evaluated_models(run: Path) -> dict[str, str]:
@@ -168,7 +159,7 @@ class Reporting:
             unseen_languages=self.recipe.unseen_languages,
         )
         report = benchmark.report()
-        write_evaluation(self.output, EMOJI, report, benchmark.ranks(), benchmark.gallery_rows(), benchmark.credits())
+        write_evaluation(self.output, EMOJI, report, benchmark.ranks())
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
@@ -193,9 +184,8 @@ class Reporting:
         if not languages:
             return []
         ranks: dict[str, QueryRanks] = {}
-        gallery: list[GalleryRow | TextsRow] = []
-        recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
-        write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
+        recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks)
+        write_evaluation(self.output, "validation", recalls, of_captions(ranks))
         described = [public_name(self.recipe.validation.source), *self.recipe.validation.changes]
         dataset = f"Validation data ({', '.join(described)})"
         return list(
@@ -269,9 +259,7 @@ class Reporting:
         files = METHODS[self.recipe.method].files
         texts = None if files is None else files / "model_cards"
         facts = self.card_facts(trainer, report)
-        card = write_card(self.output, facts, texts=texts)
-        write_evaluation(self.output, FACTS, run_facts(facts, self.recipe.all_stages, trainer))
-        return card
+        return write_card(self.output, facts, texts=texts)
 
     def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
         """The facts that the cards of dual encoders and of task models share."""
@@ -299,71 +287,3 @@ class Reporting:
         if unread := [tag for tag in present if tag not in known]:
             logger.warning("validation: the model does not read %s, which is not evaluated", ", ".join(unread))
         return [tag for tag in present if tag in known]
-
-
-# ---- Run facts ----
-# The facts of a finished run, kept beside its results for the report about it: what its model card tells, the logs
-# of its stages, and the memory that it took.
-
-FACTS = "facts"
-_PER_GIGABYTE = 2**30 if sys.platform == "darwin" else 2**20
-_KEPT = (
-    "model_name",
-    "method",
-    "image_languages",
-    "pair_languages",
-    "unseen_languages",
-    "parameters",
-    "license_name",
-    "validation_overlap",
-)
-
-
-def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: BabelensTrainer) -> dict[str, Any]:
-    """The facts of a run, as JSON can hold them.
-
-    Args:
-        facts: those of its card.
-        stages: the stages of its recipe.
-        trainer: the trainer of the last one.
-
-    Returns:
-        `card`, the facts of the card without results, and with the license of the weights; `memory`, the most that the
-        process and the accelerator had in gigabytes; `logs`, a list with the name and the log of each stage.
-    """
-    card = {name: getattr(facts, name) for name in _KEPT}
-    card["license"] = facts.license or weights_license(facts.training_data, facts.base_models)
-    card["training_data"] = [dataclasses.asdict(source) for source in facts.training_data]
-    card["base_models"] = [dataclasses.asdict(base) for base in facts.base_models]
-    card["run"] = dataclasses.asdict(facts.run) if facts.run else None
-    *earlier, last = stages
-    logs = [stage_log(stage.name, Path(trainer.args.output_dir).parent / stage.name) for stage in earlier]
-    logs.append({"stage": last.name, "log": trainer.state.log_history})
-    content = {"card": card, "memory": _memory(), "logs": logs}
-    return publishable(json.loads(json.dumps(content, default=str)))
-
-
-def stage_log(name: str, folder: Path) -> dict[str, Any]:
-    """The name and the log of a stage: of its end, or else of the newest checkpoint in its folder; an empty log where
-    there is neither."""
-    for path in (folder / FINISHED, *reversed(checkpoints(folder))):
-        if (path / TRAINER_STATE_NAME).is_file():
-            return {"stage": name, "log": TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).log_history}
-    return {"stage": name, "log": []}
-
-
-def _memory() -> dict[str, float]:
-    memory = {"process": _peak_of_process()}
-    if torch.cuda.is_available():
-        memory["accelerator"] = torch.cuda.max_memory_allocated() / 2**30
-    return memory
-
-
-def _peak_of_process() -> float:
-    if sys.platform == "win32":
-        import psutil
-
-        return psutil.Process().memory_info().peak_wset / 2**30
-    import resource  # Windows has no such module
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PER_GIGABYTE

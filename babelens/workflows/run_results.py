@@ -17,7 +17,6 @@ from ..configuration.errors import BabelensError, ComparisonError
 from ..configuration.identity import holds_weights
 from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
-from ..evaluation.found_images import gallery_file
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
 from ..inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from ..model_cards.card_text import IDENTITY, is_of_another_model
@@ -108,8 +107,7 @@ def result_files(run: Path) -> list[Path]:
     model than the one in the folder."""
     outdated = outdated_results(run)
     files = sorted((run / EVALUATION).glob("*.json"))
-    beside = {MODELS, *(gallery_file(file).name for file in files)}
-    found = [file for file in files if file.name not in beside]
+    found = [file for file in files if file.name != MODELS]
     if left_out := [file.name for file in found if file.name in outdated]:
         logger.warning(
             "%s: left out %s, whose results are of another model than the one in the folder now",

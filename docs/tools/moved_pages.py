@@ -18,7 +18,6 @@ MOVED = {
     "how-to/judge-with-mteb": "judge-a-model.html#judge-with-mteb",
     "how-to/many-machines": "large-batches.html#many-devices-and-machines",
     "how-to/models-like-transformers": "other-libraries.html#models-as-in-transformers",
-    "how-to/read-the-report": "judge-a-model.html#read-one-report",
     "how-to/sentence-transformers": "other-libraries.html#use-a-model-in-sentence-transformers",
     "how-to/systems": "large-batches.html#systems-cores-and-two-processes",
     "how-to/transformers-pipelines": "other-libraries.html#transformers-pipelines",

@@ -21,7 +21,6 @@ from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
-from babelens.reports.results import read_sources as sources_of
 from babelens.search.queries import search_index
 from babelens.search.sources import images_source
 from babelens.search.vector_index import build_index, open_index
@@ -273,14 +272,13 @@ def test_a_run_that_was_killed_before_its_card_begins_anew(finished, trained):
 
 def test_results_of_other_weights_are_left_out_and_not_published(trained, change, caplog):
     assert folder_problems(trained) == []
-    assert {file.stem for file in result_files(trained)} == {"facts", "tokenizer", "validation"}
-    assert read_seeds(trained)[0].scores and sources_of(trained).evaluations and sources_of(trained).runs[0].logs
+    assert {file.stem for file in result_files(trained)} == {"tokenizer", "validation"}
+    assert read_seeds(trained)[0].scores
     assert not caplog.records
     change(trained)
     assert result_files(trained) == []
     assert "validation.json" in caplog.text
     assert not read_seeds(trained)[0].scores
-    assert not sources_of(trained).evaluations and not sources_of(trained).runs[0].memory
     problems = "\n".join(folder_problems(trained))
     assert "README.md was written for other weights" in problems and "evaluation/validation.json" in problems
     with pytest.raises(ModelMismatchError, match="another model"):
@@ -291,7 +289,7 @@ def test_results_that_were_measured_again_stay(run, finished, trained):
     other_weights(trained)
     file = trained / "evaluation" / "validation.json"
     assert file not in result_files(trained)
-    measured = ["evaluate", "captions", trained, "--data", finished / "shapes", "--no-report", "--output"]
+    measured = ["evaluate", "captions", trained, "--data", finished / "shapes", "--output"]
     run(*measured, file)
     run(*measured, file.with_name("again.json"))
     assert {file, file.with_name("again.json")} <= {*result_files(trained)}
@@ -303,7 +301,7 @@ def test_results_of_an_earlier_version_stay(trained):
     """They do not state which model they are of."""
     (trained / "evaluation" / "models.json").unlink()
     other_weights(trained)
-    assert {file.stem for file in result_files(trained)} == {"facts", "tokenizer", "validation"}
+    assert {file.stem for file in result_files(trained)} == {"tokenizer", "validation"}
 
 
 def test_graphs_of_other_weights_are_not_published(run, trained):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -168,13 +167,11 @@ def test_search(run, clip_folder, images, tmp_path, own_cache):
     scores = embedder.encode_image(sorted(images.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
     best = np.argsort(-scores)[:3]
     arguments = ("search", clip_folder, "ein rotes auto", "--images", images, "--language", "de", "--top", 3)
-    result = run(*arguments, "--json", "--sheet", tmp_path / "found.html")
+    result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert [found["file"] for found in answer["results"]] == [str(images / f"{number}.png") for number in best]
     np.testing.assert_allclose([found["score"] for found in answer["results"]], scores[best], atol=1e-6)
-    shown = re.findall(r"<figcaption[^>]*>([\d.-]+)<", (tmp_path / "found.html").read_text("utf-8"))
-    assert shown == [f"{score:.3f}" for score in scores[best]]
     assert list(own_cache.iterdir())
     table = run(*arguments).stdout
     assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
@@ -228,7 +225,6 @@ def test_evaluate_on_the_emoji_benchmark(run, clip_folder, emoji_corpus, tmp_pat
     assert asked == {"vendors": ["twemoji", "noto"], "languages": ["en", "de", "es", "ar", "en"]}
     report = json.loads(result.stdout)
     assert list(report["unseen_vendor"]["groups"]["pair"]["languages"]) == ["es"]
-    assert "Question 2: " in (tmp_path / "emoji.report.html").read_text(encoding="utf-8")
     assert "Unseen concepts" in run("evaluate", clip_folder, *groups).stdout
 
 

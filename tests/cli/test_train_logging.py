@@ -17,7 +17,7 @@ def test_the_event_files_hold_losses_and_recall(tmp_path: Path) -> None:
     logged = {"max_steps": 2, "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
     recipe["training"] |= {"report_to": "tensorboard"} | logged
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    command = ["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run"), "--no-report"]
+    command = ["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")]
     done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
 

@@ -1,13 +1,10 @@
 """`evaluate_retrieval` and the metric, with a tiny real model and with one that knows the answers."""
 
-import base64
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import CorpusError
@@ -16,7 +13,6 @@ from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.corpus import caption_index
 from babelens.data.corpus.caption_index import CaptionIndex
 from babelens.evaluation.consistency import evaluate_consistent_retrieval
-from babelens.evaluation.found_images import GalleryRow, TextsRow, read_gallery, write_gallery
 from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
@@ -143,36 +139,3 @@ def test_the_metric_gives_the_published_numbers(batch_size, tmp_path):
     assert results["mean_recall"] == pytest.approx(FIXTURE["AR"], rel=1e-6)
     usual = RetrievalRecall(cache_dir=str(tmp_path)).compute(predictions=scores, references=right)
     assert {k: usual[f"i2t_r{k}"] for k in (1, 5, 10)} == {1: 12.5, 5: 75.0, 10: 100.0}
-
-
-def test_a_gallery_shows_the_nearest_images_of_queries_that_the_results_do_not_choose(
-    clip_parts, caption_corpus, tmp_path
-):
-    embedder, gallery = Embedder(*clip_parts), []
-    recalls = evaluate_retrieval(embedder, caption_corpus, ["en", "de"], gallery=gallery)
-    assert recalls == evaluate_retrieval(embedder, caption_corpus, ["en", "de"])
-    assert [row.language for row in gallery if isinstance(row, TextsRow)] == ["en", "de"]
-    for row in gallery:
-        queries = retrieval_set(caption_corpus, row.language)
-        if isinstance(row, TextsRow):
-            found = [(queries.texts.index(text), score) for text, score in zip(row.texts, row.scores, strict=True)]
-            embeddings = embedder.encode_text(queries.texts, language=row.language)
-            cosines = embeddings @ embedder.encode_image([row.image])[0]
-            assert row.scores == pytest.approx(np.sort(cosines)[::-1][: len(row.texts)].tolist(), abs=1e-6)
-            image = next(n for n, each in enumerate(queries.images) if np.array_equal(each, row.image))
-            assert row.right == [image in queries.text_to_images[text] for text, _ in found]
-            continue
-        text = queries.texts.index(row.query)
-        scores = embedder.encode_image(queries.images) @ embedder.encode_text(row.query, language=row.language)[0]
-        best = np.argsort(-scores, kind="stable")[: len(row.images)]
-        assert row.scores == pytest.approx(scores[best].tolist(), abs=1e-6)
-        assert row.right == [image in queries.text_to_images[text] for image in best]
-        assert row.language == "en" or row.gloss in {*retrieval_set(caption_corpus, "en").texts, None}
-    write_gallery(tmp_path / "x.gallery.json", gallery, ["by Ann"])
-    read = read_gallery(tmp_path / "x.gallery.json")
-    rows = [row for row in gallery if isinstance(row, GalleryRow)]
-    assert [row["query"] for row in read.rows] == [row.query for row in rows]
-    assert [row["language"] for row in read.texts] == ["en", "de"] and read.credits == ["by Ann"]
-    small = Image.open(io.BytesIO(base64.b64decode(read.rows[0]["images"][0])))
-    assert small.format == "WEBP" and max(small.size) <= 128
-    assert read_gallery(tmp_path / "missing.gallery.json") is None

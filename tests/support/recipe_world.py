@@ -113,7 +113,7 @@ class World:
         if name not in self._trained:
             output = self.folder / "out" / name
             settings = {**self._given(name), **self._changes(name)}
-            command = ["train", name, "--output", str(output), "--no-report"]
+            command = ["train", name, "--output", str(output)]
             self._run(*command, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
             self._trained[name] = output
         return self._trained[name]

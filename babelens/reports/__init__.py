@@ -1,1 +1,0 @@
-"""One page about a run: its results with intervals, galleries, training curves, cost, data and licenses (`page`)."""
