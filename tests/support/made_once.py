@@ -1,0 +1,43 @@
+"""Tiny models and processors that are built once in a process; every caller gets copies."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class MadeOnce:
+    """Builds a model and its processor once for each set of arguments, and returns copies of them.
+
+    Positional arguments are classes, keyword arguments are the configuration's. After a call, the state of torch's
+    random numbers is that after building, so that a test does not depend on those before it.
+    """
+
+    def __init__(self, build: Callable[..., tuple[Any, Any]]) -> None:
+        self._build = build
+        self._made: dict[Any, tuple[Any, Any, torch.Tensor]] = {}
+
+    def __call__(self, *classes: type, **options: Any) -> tuple[Any, Any]:
+        """Copies of the model and the processor."""
+        model, processor, state = self._parts(classes, options)
+        torch.set_rng_state(state)
+        return copy.deepcopy((model, processor))
+
+    def processor(self, *classes: type, **options: Any) -> Any:
+        """A copy of the processor alone."""
+        return copy.deepcopy(self._parts(classes, options)[1])
+
+    def config(self, *classes: type, **options: Any) -> Any:
+        """A copy of the configuration alone."""
+        return copy.deepcopy(self._parts(classes, options)[0].config)
+
+    def _parts(self, classes: tuple[type, ...], options: dict[str, Any]) -> tuple[Any, Any, torch.Tensor]:
+        try:
+            key = classes, json.dumps(options, sort_keys=True)
+        except TypeError:  # a configuration or a model among the options: two that look alike may differ
+            return *self._build(*classes, **options), torch.get_rng_state()
+        if key not in self._made:
+            self._made[key] = *self._build(*classes, **options), torch.get_rng_state()
+        return self._made[key]
