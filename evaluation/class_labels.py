@@ -1,6 +1,7 @@
 """What zero-shot classification is given: images by their classes, and the labels of the classes in each language."""
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ import numpy as np
 
 from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
+from ..data.corpus.image_files import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import tsv_records
 from ..data.corpus.text_files import parse_file
-from ..inference.image_index import images_in
 from ..inference.zero_shot_pipeline import PHOTO_TEMPLATES, Prompts, check_templates
 from .query_ranks import QueryRanks
+
+logger = logging.getLogger(__name__)
 
 # Language -> index of a class -> its label. A class that a language lacks is not in it.
 Labels = dict[str, dict[int, str]]
@@ -59,18 +62,26 @@ class ClassifiedImages:
     def of_folder(cls, folder: str | Path) -> "ClassifiedImages":
         """The images of a folder that has a folder for each class, as ImageNet's validation images are usually kept.
 
-        The names of the folders are those of the classes, whose order is that of the names.
+        The names of the folders are those of the classes, whose order is that of the names. Hidden folders are passed
+        over; images that cannot be read are skipped, with a warning that counts and names them.
 
         Raises:
-            CorpusError: for a folder without such folders, and a class without an image.
+            CorpusError: for a folder without such folders, and a class without an image that can be read.
         """
-        folders = sorted(path for path in Path(folder).glob("*") if path.is_dir()) if Path(folder).is_dir() else []
+        inside = Path(folder).glob("*") if Path(folder).is_dir() else ()
+        folders = sorted(path for path in inside if path.is_dir() and not is_system_name(path.name))
         if not folders:
             raise CorpusError(f"{folder}: a folder is expected that has a folder of images for each class")
-        files = [images_in(each) for each in folders]
-        for each, found in zip(folders, files, strict=True):
-            if not found:
-                raise CorpusError(f"{each}: no image of the class {each.name!r}")
+        files, skipped = [], dict[str, str]()
+        for each in folders:
+            of_class = dict[str, str]()
+            files.append(readable_images(each, of_class))
+            if not files[-1]:
+                why = f". {skipped_line(of_class, 0)}" if of_class else ""
+                raise CorpusError(f"{each}: no image of the class {each.name!r}{why}")
+            skipped |= {f"{each.name}/{name}": reason for name, reason in of_class.items()}
+        if skipped:
+            logger.warning("%s", skipped_line(skipped, sum(map(len, files))))
         targets = np.repeat(np.arange(len(folders)), [len(found) for found in files])
         return cls([file for found in files for file in found], targets, [each.name for each in folders])
 

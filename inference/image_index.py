@@ -18,65 +18,18 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import PIL.Image
 from huggingface_hub import constants
 
-from ..configuration.errors import BadImageError, CorpusError, ImageError
+from ..configuration.errors import BadImageError, CorpusError
 from ..configuration.files import atomic_file, made
 from ..configuration.identity import image_identity
 from ..configuration.locks import in_turn
-from ..processing.images import FORMATS, check_image
+from ..data.corpus.image_files import skipped_line, unreadable, walk_images
+from ..processing.images import readable_formats
 from .embedder import Embedder
 from .similarity import best_first
 
 logger = logging.getLogger(__name__)
-
-
-# ---- The image files of a folder, found by their endings, and their embeddings in the cache ----
-
-
-def walk_images(folder: Path) -> Iterator[Path]:
-    """The images of a folder and its subfolders, in the order of their paths.
-
-    The names of one folder at a time are in memory. Links to files are followed, links to folders are not.
-    """
-    return (folder / name for name, _ in image_entries(folder))
-
-
-def image_entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The images of `walk_images`, each as its path in the folder and its entry there, which knows its state."""
-    suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
-    return _walk(folder, "", suffixes)
-
-
-def images_in(folder: Path) -> list[Path]:
-    """The images of `walk_images` as a list."""
-    return list(walk_images(folder))
-
-
-def utf8_name(path: Path, folder: Path) -> str:
-    """The name of an image in a folder, as a column of text can hold it.
-
-    Raises:
-        CorpusError: for a name that is not UTF-8.
-    """
-    name = path.relative_to(folder).as_posix()
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise CorpusError(f"{path}: its name is not UTF-8, as in a column of text it must be; rename it") from None
-    return name
-
-
-def _walk(folder: Path, inside: str, suffixes: set[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    # Strings: a Path for each of a million files takes longer than everything else here.
-    with os.scandir(folder) as entries:
-        ordered = sorted(entries, key=lambda entry: entry.name)
-    for entry in ordered:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(folder / entry.name, f"{inside}{entry.name}{os.sep}", suffixes)
-        elif os.path.splitext(entry.name)[1].lower() in suffixes and entry.is_file():
-            yield f"{inside}{entry.name}", entry
 
 
 # ---- The embeddings of a folder's images in the cache, one file for each model ----
@@ -143,13 +96,6 @@ class ImageStore:
             np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
 
 
-def image_keys(folder: Path) -> dict[str, str]:
-    """The images of a folder and its subfolders, in the order of their paths: the path of each in the folder, and the
-    state under which its embedding is kept."""
-    states = ((name, entry.stat()) for name, entry in image_entries(folder))
-    return {name: f"{name}|{state.st_size}|{state.st_mtime_ns}" for name, state in states}
-
-
 # ---- Cache ----
 # Where babelens keeps what it can make again, beside what `datasets` keeps; without importing `datasets`.
 
@@ -186,7 +132,7 @@ class ImageIndex:
     Args:
         paths: the images.
         embeddings: their embeddings, float32 [n_images, d].
-        skipped: the images that could not be read, each with the reason.
+        skipped: the images that cannot be read, each with the reason.
     """
 
     paths: list[Path]
@@ -199,37 +145,44 @@ class ImageIndex:
         embedder: Embedder,
         folder: Path,
         *,
-        skip_bad_images: bool = False,
         cache: Path | None = None,
+        utf8_names: bool = False,
         show_progress: bool | None = None,
     ) -> Self:
         """Encodes the images of a folder and its subfolders, in the order of their paths.
 
+        Hidden and system folders are passed over; images that cannot be read are skipped, with a warning that counts
+        and names them.
+
         Args:
             embedder: the model.
             folder: the folder of images; other files are ignored.
-            skip_bad_images: leave out images that cannot be read, instead of raising an error.
             cache: a folder that keeps embeddings between calls; by default they are not kept. When a file of the
                 cache is damaged or cannot be written, a warning names it, and the images are encoded. While another
                 process encodes the same images for it, this one waits for them.
+            utf8_names: as in `walk_images`.
             show_progress: as in `Embedder.encode_image`.
 
         Raises:
-            CorpusError: when the folder holds no image.
-            BadImageError: for an image that cannot be read.
+            CorpusError: when the folder holds no image; a BadImageError when it holds none that can be read.
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
-        states = {folder / name: state for name, state in image_keys(folder).items()}
-        if not states:
-            raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
+        skipped: dict[str, str] = {}
+        states = {
+            folder / name: f"{name}|{state.st_size}|{state.st_mtime_ns}"
+            for name, state in walk_images(folder, skipped, utf8_names=utf8_names)
+        }
+        if not states and not skipped:
+            formats = ", ".join(readable_formats())
+            raise CorpusError(f"{folder}: no images ({formats}) in this folder or in folders below")
         if cache is None:
-            return cls._encoded(embedder, states, {}, skip_bad_images, show_progress)
+            return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
         identity = image_identity(embedder.model, embedder.processor)
         store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
         with store.in_turn():
             known = store.load()
-            index = cls._encoded(embedder, states, known, skip_bad_images, show_progress)
+            index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
             if any(states[path] not in known for path in index.paths):
                 try:
                     store.save({states[path]: row for path, row in zip(index.paths, index.embeddings, strict=True)})
@@ -241,21 +194,26 @@ class ImageIndex:
     def _encoded(
         cls,
         embedder: Embedder,
+        folder: Path,
         states: Mapping[Path, str],
         known: Mapping[str, np.ndarray],
-        skip_bad_images: bool,
+        skipped: dict[str, str],
         show_progress: bool | None,
     ) -> Self:
         """The images with these states; those whose state is not among the `known` ones are encoded."""
         new = [path for path, state in states.items() if state not in known]
-        skipped = {path: reason for path in new if (reason := _defect(path))}
-        if skipped and not skip_bad_images:
-            raise BadImageError("\n".join(skipped.values()))
-        new = [path for path in new if path not in skipped]
+        bad = unreadable(new)
+        skipped = skipped | {str(path.relative_to(folder)): reason for path, reason in bad.items()}
+        paths = [path for path in states if path not in bad]
+        if skipped:
+            line = skipped_line(skipped, len(paths))
+            if not paths:
+                raise BadImageError(f"{folder}: no image can be read. {line}")
+            logger.warning("%s", line)
+        new = [path for path in new if path not in bad]
         encoded = dict(zip(new, embedder.encode_image(new, show_progress=show_progress), strict=True))
-        paths = [path for path in states if path not in skipped]
         rows = [encoded[path] if path in encoded else known[states[path]] for path in paths]
-        return cls(paths, np.array(rows), skipped)
+        return cls(paths, np.array(rows), {folder / name: reason for name, reason in skipped.items()})
 
     def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
         """The `top` images that are nearest to a query embedding [d], nearest first, with their cosines."""
@@ -275,7 +233,7 @@ class ImageIndex:
         rows: list[np.ndarray] = []
         for position in best_first(scores, len(scores)):
             path, score, row = self.paths[position], float(scores[position]), self.embeddings[position]
-            if len(found) == top and score < found[-1].score - _EQUAL:
+            if len(found) == top and (not found or score < found[-1].score - _EQUAL):
                 break
             if path in leave_out:
                 continue
@@ -296,12 +254,3 @@ def _same_content(one: Path, other: Path) -> bool:
         return filecmp.cmp(one, other, shallow=False)
     except OSError:  # one of them is gone
         return False
-
-
-def _defect(path: Path) -> str | None:
-    """The reason why an image cannot be read; None for an image that can be read."""
-    try:
-        check_image(path)
-    except ImageError as error:
-        return str(error)
-    return None

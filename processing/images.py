@@ -1,12 +1,14 @@
 """Opens images: from a file, bytes or a Pillow image of any mode to upright 8-bit RGB, or an error that names the
 reason.
 
-It needs Pillow alone, because published model folders carry this module, so that images are read there as in training.
+It needs Pillow alone, and uses pillow-heif where it is there: published model folders carry this module, so that
+images are read there as in training.
 """
 
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from .text_inputs import shown_briefly
 
 # Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) with other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
-
+HEIC_ADVICE = "HEIC needs `pip install pillow-heif`"
 
 # Pixels of the largest image that is decoded, 201 MB of RGB. Pillow's own limit against decompression bombs is a
 # third higher. Both can be changed.
@@ -31,6 +33,7 @@ MAX_PIXELS = 1 << 26
 # with it: CLIP's would make 224 x 2,240,000 pixels of 1 x 10,000. No photograph has such a ratio.
 MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
 def open_image(
@@ -55,6 +58,17 @@ def open_image(
             image has too many pixels, no pixels, or a side more than `MAX_ASPECT` times as long as the other.
     """
     return _read(source, max_pixels, draft=draft, called=called)
+
+
+@cache
+def readable_formats() -> tuple[str, ...]:
+    """`FORMATS`, and the photographs of iPhones where pillow-heif is installed."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return FORMATS
+    register_heif_opener()
+    return (*FORMATS, "HEIF")
 
 
 def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
@@ -178,7 +192,8 @@ def _read(
             return to_rgb(_decode(source, max_pixels, draft))
         if not isinstance(source, bytes):
             regular_file(source)
-        with PIL.Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+        file = BytesIO(source) if isinstance(source, bytes) else source
+        with PIL.Image.open(file, formats=readable_formats()) as image:
             return to_rgb(_decode(image, max_pixels, draft))
 
 
@@ -193,12 +208,24 @@ def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "image
         address = "; a string is a path, and nothing is fetched from addresses" if "://" in str(source) else ""
         raise ImageError(f"{_name(source, called)}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
-        formats = ", ".join(FORMATS)
-        raise ImageError(f"{_name(source, called)}: not an image, or in none of the formats {formats}") from error
+        reason = f"not an image, or in none of the formats {', '.join(readable_formats())}"
+        if "HEIF" not in readable_formats() and _is_heic(source):
+            reason = HEIC_ADVICE
+        raise ImageError(f"{_name(source, called)}: {reason}") from error
     except ImageError as error:
         raise type(error)(f"{_name(source, called)}: {error}") from error.__cause__
     except Exception as error:  # Pillow's decoders raise a dozen types for broken files
         raise ImageError(f"{_name(source, called)}: {error}") from error
+
+
+def _is_heic(source: str | Path | bytes | PIL.Image.Image) -> bool:
+    head = b""
+    if isinstance(source, bytes):
+        head = source[:12]
+    elif not isinstance(source, PIL.Image.Image):
+        with open(source, "rb") as file:
+            head = file.read(12)
+    return head[4:8] == b"ftyp" and head[8:12] in _HEIC_BRANDS
 
 
 def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None = None) -> PIL.Image.Image:

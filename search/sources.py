@@ -4,7 +4,6 @@ A source is a folder of shards or a parquet file of `babelens embed`, a folder o
 which model computed its embeddings, and is read as often as needed.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..configuration.errors import CorpusError, InputError, NonFiniteError
-from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedding_shards import (
     EMBEDDING,
     ID,
@@ -28,12 +26,10 @@ from ..inference.embedding_shards import (
     read_info,
     shard_files,
 )
-from ..inference.image_index import utf8_name
+from ..processing.images import readable_formats
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
-
-logger = logging.getLogger(__name__)
 
 _FILE = "file"  # the column of names in a .parquet file of `babelens embed`
 _ROWS_AT_ONCE = 16_384
@@ -145,7 +141,7 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
     return VectorSource(replace(info, dimension=width), columns, read, str(path))
 
 
-def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_images: bool = False) -> VectorSource:
+def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSource:
     """The images of a folder and its subfolders, encoded; their ids are their paths below the folder.
 
     The columns `width` and `height` have the size of each image in pixels, upright. Embeddings are kept in the cache
@@ -155,21 +151,16 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
         embedder: the model.
         model: its folder or repository, which the index states.
         folder: the folder.
-        skip_bad_images: leave out images that cannot be read, with a warning for each, instead of raising an error.
 
     Raises:
-        CorpusError: when the folder holds no image, or one whose name is not UTF-8.
-        BadImageError: for an image that cannot be read, or when most of them cannot.
+        CorpusError: as in `ImageIndex.of_folder`.
         ModelKindError: for an encoder of texts alone.
     """
     from ..configuration.identity import index_identity
     from ..inference.image_index import ImageIndex, image_cache
 
-    index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
-    refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-    for reason in index.skipped.values():
-        logger.warning("left out: %s", reason)
-    names = [utf8_name(path, folder) for path in index.paths]
+    index = ImageIndex.of_folder(embedder, folder, cache=image_cache(), utf8_names=True)
+    names = [path.relative_to(folder).as_posix() for path in index.paths]
     schema = pa.schema([(ID, pa.string()), ("width", pa.int32()), ("height", pa.int32())])
 
     def read() -> Iterator[Batch]:
@@ -185,7 +176,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
 
 def _size(path: Path) -> tuple[int, int]:
     """The width and the height of an image as it is shown: a camera that is held upright turns its files by Exif."""
-    with PIL.Image.open(path) as image:
+    with PIL.Image.open(path, formats=readable_formats()) as image:
         width, height = image.size
         is_turned = image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) >= 5
     return (height, width) if is_turned else (width, height)

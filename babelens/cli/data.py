@@ -15,7 +15,6 @@ from .options import (
     CaptionColumn,
     ImageColumn,
     LanguageColumn,
-    SkipBadImages,
     SourceOptions,
     Split,
     columns_as_options,
@@ -47,7 +46,6 @@ def data(
     caption_column: CaptionColumn = None,
     language_column: LanguageColumn = None,
     options: SourceOptions = None,
-    skip_bad_images: SkipBadImages = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -85,9 +83,9 @@ def data(
 ) -> None:
     """Show what is in a data set: images, languages, splits, licenses, and images that cannot be read.
 
-    SOURCE is read as `babelens train` reads it: an image or a caption that cannot be used is an error that names its
-    file and row. A CSV file is one, too: of `image,text_pl,text_uk`, `babelens data products.csv --output products`
-    makes a data set.
+    SOURCE is read as `babelens train` reads it: a caption that cannot be used is an error that names its file and row.
+    Images that cannot be read are counted and named. A CSV file is a source, too: of `image,text_pl,text_uk`,
+    `babelens data products.csv --output products` makes a data set.
 
     Without SOURCE the command shows the emoji benchmark: images by four vendors, with names in 120 languages. The
     first time, its pinned packages are fetched through npm and drawn, which takes about a minute. After that they
@@ -104,12 +102,12 @@ def data(
     if source is None:
         _show_emoji(language, split, output=output, as_json=as_json)
     else:
+        from ..data.corpus.images import SkippedImage
         from ..data.corpus.parquet_files import save_captions
-        from .inputs import read_captions
+        from .inputs import read_source
 
-        corpus, skipped = read_captions(
-            source, options, language=language, split=split, skip_bad_images=skip_bad_images
-        )
+        skipped: list[SkippedImage] = []
+        corpus = read_source(source, options, language=language, split=split, skipped=skipped)
         if translate and targets:
             from ..inference.translated_captions import translated_captions
             from .inputs import load_translator

@@ -10,7 +10,7 @@ from ..configuration.defaults import Precision
 from ..configuration.errors import CorpusError
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from .options import BatchSize, Model, SkipBadImages, TextTask, TruncateDim, TrustRemoteCode, WholeJpegs, split_tags
+from .options import BatchSize, Model, TextTask, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ def embed(
         str | None, typer.Option(help="The language of texts that come without one, as a BCP-47 tag.")
     ] = None,
     task: TextTask = None,
-    skip_bad_images: SkipBadImages = False,
-    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     truncate_dim: TruncateDim = None,
     precision: Annotated[
@@ -124,9 +122,6 @@ def embed(
         raise typer.BadParameter("images have no head for each task", param_hint="--task")
     if language and texts is None:
         raise typer.BadParameter("--texts and --language go together: images have no language")
-    for option, is_given in {"--skip-bad-images": skip_bad_images, "--whole-jpegs": whole_jpegs}.items():
-        if is_given and images is None:
-            raise typer.BadParameter("there are no images among texts", param_hint=option)
     if precision == "auto" and engine == "ray":
         raise typer.BadParameter("its machines may differ: name the precision", param_hint="--precision")
     if address and engine != "ray":
@@ -146,7 +141,7 @@ def embed(
     begin_work()
     from .inputs import load_embedder
 
-    loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": not whole_jpegs, "truncate_dim": truncate_dim}
+    loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": True, "truncate_dim": truncate_dim}
     loading["trust_remote_code"] = trust_remote_code
     if not output.suffix:
         job = EmbeddingJob(
@@ -155,7 +150,6 @@ def embed(
             what="images" if images else "texts",
             dtype=dtype or "float16",
             shard_size=shard_size or 10_000,
-            skip_bad=skip_bad_images,
             language=language,
             task=task,
         )
@@ -170,11 +164,9 @@ def embed(
             **loading,
         )
         return
-    if images and output.suffix == ".parquet":
-        check_names(Path(images))
     embedder = load_embedder(model, **loading)
     if images:
-        embed_images(embedder, Path(images), output, precision=precision, skip_bad_images=skip_bad_images)
+        embed_images(embedder, Path(images), output, precision=precision)
     elif texts:
         embed_texts(embedder, Path(texts), language, output, precision=precision, task=task)
 
@@ -204,25 +196,14 @@ def _check_file(output: Path, images: str | None, texts: str | None, of_shards: 
 _MOST_WORKERS = 8  # threads; more of them wait for each other
 
 
-def embed_images(
-    embedder: "Embedder", folder: Path, output: Path, *, precision: Precision, skip_bad_images: bool
-) -> None:
-    """Writes the embeddings of all images in a folder; names the images that were left out on the error stream."""
+def embed_images(embedder: "Embedder", folder: Path, output: Path, *, precision: Precision) -> None:
+    """Writes the embeddings of all images in a folder."""
     from ..configuration.locks import locked_path
-
-    with locked_path(output), _computing_in(precision, embedder):
-        _embed_images(embedder, folder, output, skip_bad_images)
-
-
-def _embed_images(embedder: "Embedder", folder: Path, output: Path, skip_bad_images: bool) -> None:
-    from ..data.corpus.images import refuse_mostly_bad
     from ..inference.image_index import ImageIndex
 
-    index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images)
-    refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-    for reason in index.skipped.values():
-        typer.echo(f"left out: {reason}", err=True)
-    _write(output, {"file": [path.relative_to(folder).as_posix() for path in index.paths]}, index.embeddings)
+    with locked_path(output), _computing_in(precision, embedder):
+        index = ImageIndex.of_folder(embedder, folder, utf8_names=output.suffix == ".parquet")
+        _write(output, {"file": [path.relative_to(folder).as_posix() for path in index.paths]}, index.embeddings)
 
 
 def embed_texts(
@@ -309,18 +290,6 @@ def _tell(counts: "Counts", job: "EmbeddingJob") -> None:
     typer.echo(f"{counts.embedded:,} of {counts.read:,} {job.what} embedded{left_out}: {job.output}", err=True)
     for column, number in sorted(counts.missing.items()):
         typer.echo(f"{number:,} of them have no {column}", err=True)
-
-
-def check_names(folder: Path) -> None:
-    """Refuses a file name that is not UTF-8, which no column of text can hold, before anything is encoded.
-
-    Raises:
-        CorpusError: for such a name.
-    """
-    from ..inference.image_index import utf8_name, walk_images
-
-    for path in walk_images(folder):
-        utf8_name(path, folder)
 
 
 def _write(output: Path, columns: dict[str, list[str]], embeddings: "np.ndarray") -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .console import plain_console, print_json, results_table
-from .options import AsJson, Model, SkipBadImages, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
+from .options import AsJson, Model, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ def export(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The title of the page.", rich_help_panel=_BROWSER)] = None,
-    skip_bad_images: SkipBadImages = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -141,7 +140,6 @@ def export(
     if joint and (layout is not None or format_ != "onnx"):
         raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
     of_page: dict[str, Any] = {"--images": images, "--languages": languages, "--texts": texts, "--title": title}
-    of_page["--skip-bad-images"] = skip_bad_images or None
     if layout == "browser":
         if format_ != "onnx" or data is not None or precision or language is not None:
             raise typer.BadParameter(
@@ -161,7 +159,6 @@ def export(
             native_texts=read_texts(texts) if texts else [],
             width=truncate_dim or WIDTH,
             title=title or "",
-            skip_bad_images=skip_bad_images,
             trust_remote_code=trust_remote_code,
         )
         _show_page(made, as_json)

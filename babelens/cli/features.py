@@ -7,7 +7,7 @@ import typer
 
 from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import BabelensError
-from .options import PUBLISHED_TOO, SkipBadImages, SourceOptions, TrustRemoteCode, split_tags
+from .options import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, split_tags
 from .starting import begin_work
 
 
@@ -39,7 +39,6 @@ def features(
     crop: Annotated[
         int, typer.Option(help="Pixels of each side of a crop. A vision transformer reads one size only.", min=1)
     ] = CROP,
-    skip_bad_images: SkipBadImages = False,
     batch_size: Annotated[
         int, typer.Option(help="Number of images that are encoded at a time, each in ten crops.", min=1)
     ] = 4,
@@ -61,22 +60,14 @@ def features(
     begin_work()
 
     from ..inference.backbones import TenCropFeatures, write_features
-    from .inputs import read_captions
+    from .inputs import read_source
 
     try:
         extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, resize=resize, crop=crop)
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    skipped = []
     chosen: list[str | None] = [*split_tags(split)] if split else [None]
-    corpora = {}
-    for split in chosen:
-        corpora[split], left_out = read_captions(
-            data, options, language=language, split=split, skip_bad_images=skip_bad_images
-        )
-        skipped += left_out
-    for each in skipped:
-        typer.echo(f"left out: {each.place}: {each.reason}", err=True)
+    corpora = {split: read_source(data, options, language=language, split=split) for split in chosen}
     only = next(iter(corpora.values())) if len(corpora) == 1 else None
     written = {str(split): corpus for split, corpus in corpora.items()} if only is None else only
     write_features(written, extract, output, batch_size=batch_size)

@@ -17,11 +17,9 @@ from .options import (
     Index,
     Nprobe,
     Refine,
-    SkipBadImages,
     TruncateDim,
     TrustRemoteCode,
     Where,
-    WholeJpegs,
 )
 from .starting import begin_work
 
@@ -76,8 +74,6 @@ def build(
     ] = "exact",
     samples: Samples = 100,
     truncate_dim: TruncateDim = None,
-    skip_bad_images: SkipBadImages = False,
-    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -89,7 +85,7 @@ def build(
     Of an approximate engine, recall@10 is measured and printed: the share of the 10 nearest vectors of the exact scan
     that it finds, for vectors of the index as queries.
     """
-    _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    _check_source(embeddings, images, model)
     begin_work()
     from ..search.lance_table import check_has_no_index, library
     from ..search.queries import measured_recall
@@ -101,10 +97,9 @@ def build(
         embeddings,
         images,
         model,
-        skip_bad_images,
         truncate_dim=truncate_dim,
         batch_size=batch_size,
-        draft_jpegs=not whole_jpegs,
+        draft_jpegs=True,
         trust_remote_code=trust_remote_code,
     )
     began = time.perf_counter()
@@ -121,8 +116,6 @@ def add(
     embeddings: Embeddings = None,
     images: Images = None,
     model: SourceModel = None,
-    skip_bad_images: SkipBadImages = False,
-    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -130,7 +123,7 @@ def add(
 
     `babelens index add photos.index more-embedded`
     """
-    _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    _check_source(embeddings, images, model)
     begin_work()
     from ..search.vector_index import open_index
 
@@ -139,10 +132,9 @@ def add(
         embeddings,
         images,
         model,
-        skip_bad_images,
         truncate_dim=opened.info.dimension,
         batch_size=batch_size,
-        draft_jpegs=not whole_jpegs,
+        draft_jpegs=True,
         trust_remote_code=trust_remote_code,
     )
     added = opened.add(source)
@@ -214,7 +206,6 @@ def search(
     nprobe: Nprobe = None,
     refine: Refine = None,
     exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors.", rich_help_panel=INDEX_SETTINGS)] = False,
-    whole_jpegs: WholeJpegs = False,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -235,8 +226,6 @@ def search(
         )
     if languages and not texts:
         raise typer.BadParameter("there is no description whose language it could be", param_hint="--language")
-    if whole_jpegs and not image:
-        raise typer.BadParameter("there is no --image to read", param_hint="--whole-jpegs")
     begin_work()
     from rich.table import Table
 
@@ -248,7 +237,7 @@ def search(
     from .inputs import load_embedder
 
     opened, images = open_index(index), image or []
-    embedder = load_embedder(model, hint="--model", draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, hint="--model", draft_jpegs=True, trust_remote_code=trust_remote_code)
     stated = languages_of(embedder.processor, model)
     for tag in dict.fromkeys(languages):
         warn_of_language(tag, *stated, model)
@@ -319,14 +308,9 @@ def stat(
     _show(index, opened.stat(), facts, as_json)
 
 
-def _check_source(
-    embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, whole_jpegs: bool
-) -> None:
+def _check_source(embeddings: Path | None, images: Path | None, model: str | None) -> None:
     if (embeddings is None) == (images is None):
         raise typer.BadParameter("give either EMBEDDINGS or --images", param_hint="EMBEDDINGS")
-    for option, is_given in {"--skip-bad-images": skip_bad_images, "--whole-jpegs": whole_jpegs}.items():
-        if is_given and images is None:
-            raise typer.BadParameter("no image is read for EMBEDDINGS", param_hint=option)
     if images is not None and model is None:
         raise typer.BadParameter("the images of --images are encoded by a model: name it", param_hint="--model")
     if embeddings is not None and embeddings.is_dir() and model is not None:
@@ -335,9 +319,7 @@ def _check_source(
         raise typer.BadParameter("a .parquet file does not state its model: name it", param_hint="--model")
 
 
-def _source(
-    embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, **loading: Any
-) -> "VectorSource":
+def _source(embeddings: Path | None, images: Path | None, model: str | None, **loading: Any) -> "VectorSource":
     """The embeddings that a command was given, or those of the images of a folder."""
     from ..configuration.identity import index_identity
     from ..inference.embedding_shards import EmbeddingsInfo
@@ -346,7 +328,7 @@ def _source(
 
     embedder = load_embedder(model, hint="--model", **loading) if model else None
     if images and model and embedder:
-        return images_source(embedder, model, images, skip_bad_images=skip_bad_images)
+        return images_source(embedder, model, images)
     assert embeddings is not None
     info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), 0) if model and embedder else None
     return embeddings_source(embeddings, info)

@@ -18,7 +18,6 @@ from ..configuration.errors import (
     UnknownLanguageError,
 )
 from ..configuration.pretrained import load_config
-from ..data.corpus.images import SkippedImage
 from ..evaluation.comparison import RunResults
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks
 from ..evaluation.retrieval import evaluate_retrieval
@@ -190,7 +189,8 @@ _HINT = "--option"
 def read_source(
     source: str, options: Sequence[str] | None = None, *, translations: bool = False, **given: Any
 ) -> Dataset:
-    """The caption corpus, or the translation corpus, of a source.
+    """The caption corpus, or the translation corpus, of a source. Images that cannot be read are skipped, with a
+    warning that counts and names them.
 
     Args:
         source: a source of recipes: a folder, a file, a Hub id, or a published data set.
@@ -212,6 +212,10 @@ def read_source(
         raise typer.BadParameter(str(error), param_hint=_HINT) from error
     arguments = {name: value for name, value in given.items() if value is not None}
     parameters = inspect.signature(data.loader(translations=translations)).parameters
+    if "on_bad_image" in parameters and not {"on_bad_image", "check_images"} & {*data.options}:
+        arguments = {"on_bad_image": "skip"} | arguments
+    if "skipped" not in parameters:
+        arguments.pop("skipped", None)
     for name in arguments:
         if name not in parameters:
             raise typer.BadParameter(f"{source} is read without it", param_hint=f"--{name.replace('_', '-')}")
@@ -221,29 +225,6 @@ def read_source(
     if not isinstance(corpus, Dataset):
         raise typer.BadParameter(f"{source} is a stream, which has no end: it is for training", param_hint=_HINT)
     return corpus
-
-
-def read_captions(
-    source: str,
-    options: Sequence[str] | None,
-    *,
-    language: str | None,
-    split: str | None,
-    skip_bad_images: bool,
-) -> tuple[Dataset, list[SkippedImage]]:
-    """The caption corpus of a source, and the images that were left out of it.
-
-    Args:
-        source, options: as those of `read_source`.
-        language: the language of captions that are plain text; None where they tell theirs.
-        split: the split, where there are several.
-        skip_bad_images: whether images that cannot be read are left out.
-
-    Raises: as `read_source`.
-    """
-    skipped: list[SkippedImage] = []
-    bad: dict[str, Any] = {"on_bad_image": "skip", "skipped": skipped} if skip_bad_images else {}
-    return read_source(source, options, language=language, split=split, **bad), skipped
 
 
 def _parsed(options: Sequence[str]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def with_options(sentence: str, options: dict[str, str]) -> str:
 
     Args:
         sentence: the message of an error.
-        options: the options by the names of their arguments, such as `--skip-bad-images` by `skip_bad_images`.
+        options: the options by the names of their arguments, such as `--trust-remote-code` by `trust_remote_code`.
     """
 
     def option(match: re.Match[str]) -> str:

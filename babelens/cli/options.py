@@ -91,22 +91,6 @@ TruncateDim = Annotated[
         min=1,
     ),
 ]
-SkipBadImages = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad-images",
-        help="Leave out images that cannot be read, and list them. The command fails when most images are bad.",
-    ),
-]
-WholeJpegs = Annotated[
-    bool,
-    typer.Option(
-        "--whole-jpegs",
-        help="Decode large JPEG files at their whole size, which takes photographs of a camera about three times as "
-        "long. Otherwise they are decoded at a fraction of it, with at least twice as many pixels on each side as the "
-        "model reads, which changes embeddings in their third digit.",
-    ),
-]
 Languages = Annotated[
     str | None,
     typer.Option(

@@ -14,10 +14,8 @@ from .options import (
     Model,
     Regions,
     Rerank,
-    SkipBadImages,
     TopK,
     TrustRemoteCode,
-    WholeJpegs,
     check_reranking,
 )
 from .starting import begin_work
@@ -43,8 +41,6 @@ def search(
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
-    skip_bad_images: SkipBadImages = False,
-    whole_jpegs: WholeJpegs = False,
     rerank: Rerank = None,
     top_k: TopK = 50,
     regions: Regions = None,
@@ -59,7 +55,8 @@ def search(
     Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
     --rerank, the score of the cross-encoder. Files with the same content are one image, shown with their number. The
     first search of a folder encodes its images; later searches with the same model encode only images that are new
-    or have changed.
+    or have changed. Hidden folders, thumbnails and trash are passed over; images that cannot be read are skipped, and
+    counted and named.
     """
     if not query.strip():
         raise typer.BadParameter("the description must not be empty", param_hint="QUERY")
@@ -74,18 +71,16 @@ def search(
     begin_work()
     import numpy as np
 
-    from ..data.corpus.images import refuse_mostly_bad
     from ..inference.image_index import ImageIndex, image_cache
     from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
     from .inputs import load_cross_encoder, load_embedder
 
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
-    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
     tag = language or default_language(embedder.processor)
     warn_of_language(tag, *languages_of(embedder.processor, model), model)
-    index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images, cache=image_cache())
-    refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
+    index = ImageIndex.of_folder(embedder, images, cache=image_cache())
     found = index.search_distinct(embedder.encode_text(query, language=tag)[0], top_k if cross_encoder else top)
     if cross_encoder:
         scores = cross_encoder.score([query] * len(found), [image.path for image in found], language=tag)
@@ -121,5 +116,3 @@ def _show(
         copies = f" ({len(each.copies) + 1} files)" if each.copies else ""
         table.add_row(f"{each.score:.3f}", f"{each.path.relative_to(folder)}{copies}")
     plain_console().print(table)
-    for reason in index.skipped.values():
-        typer.echo(f"left out: {reason}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .console import plain_console
-from .options import Model, SkipBadImages, TrustRemoteCode, WholeJpegs, split_tags
+from .options import Model, TrustRemoteCode, split_tags
 from .starting import begin_work
 
 
@@ -38,8 +38,6 @@ def serve(
         typer.Option(help="The language that the page begins with, and in which queries are read that state none."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
-    skip_bad_images: SkipBadImages = False,
-    whole_jpegs: WholeJpegs = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve a page to search the images of a folder: by text in any language of the model, and by image.
@@ -66,20 +64,17 @@ def serve(
 
         console = plain_console(stderr=True)
         console.print(f"Loading {model} …", highlight=False)
-        embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
+        embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
         console.print(f"Reading the images of {images} …", highlight=False)
         service = ImageService.of_folder(
             embedder,
             images,
             model=model,
             cache=image_cache(),
-            skip_bad_images=skip_bad_images,
             languages=split_tags(languages or ""),
             default_language=default_language,
             title=title,
         )
-        for reason in service.index.skipped.values():
-            typer.echo(f"left out: {reason}", err=True)
 
         def announce(address: str) -> None:
             typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")

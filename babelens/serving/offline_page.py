@@ -85,7 +85,6 @@ def export_offline(
     native_texts: Sequence[str] = (),
     width: int = WIDTH,
     title: str = "",
-    skip_bad_images: bool = False,
     **loading: Any,
 ) -> OfflinePage:
     """Writes a page that searches the images of a folder without a server.
@@ -99,7 +98,6 @@ def export_offline(
             that are translated word by word; the page does not have its text tower.
         width: number of values of an embedding; of a text, the mean and `width - 1` directions are kept.
         title: of the page.
-        skip_bad_images: whether images that cannot be read are left out.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
 
     Raises:
@@ -124,7 +122,7 @@ def export_offline(
             f"{source} reads texts by a neural network, which is too large for a page: teach the languages by "
             "`babelens acquire` without --text-encoder, which reads their characters alone"
         )
-    index = ImageIndex.of_folder(embedder, Path(images), skip_bad_images=skip_bad_images)
+    index = ImageIndex.of_folder(embedder, Path(images))
     wanted = normalize_languages(list(languages)) or list(model.config.languages)
     native = processor.native_language
     if native_texts:

@@ -16,7 +16,6 @@ from torch import nn
 from ..configuration.errors import ServerBusyError, UnknownLanguageError
 from ..configuration.identity import model_identity
 from ..configuration.languages import normalize_language, normalize_languages
-from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
 from ..inference.image_index import FoundImage as Found, ImageIndex
 from ..inference.texts import languages_of, warn_of_language
@@ -111,7 +110,6 @@ class ImageService:
         *,
         model: str,
         cache: Path | None = None,
-        skip_bad_images: bool = False,
         show_progress: bool | None = None,
         limits: ServingLimits | None = None,
         languages: Sequence[str] = (),
@@ -121,23 +119,19 @@ class ImageService:
         """Encodes the images of a folder, with the arguments of `ImageIndex.of_folder`.
 
         Args:
-            embedder, folder, cache, skip_bad_images, show_progress: as in `ImageIndex.of_folder`.
+            embedder, folder, cache, show_progress: as in `ImageIndex.of_folder`.
             model: the folder or the name of the model.
             limits: what one request may cost; by default `ServingLimits()`.
             languages, default_language, title: as in the class.
 
         Raises:
-            CorpusError: when the folder holds no image.
-            BadImageError: for an image that cannot be read; with `skip_bad_images`, when most images are such.
+            CorpusError: as in `ImageIndex.of_folder`.
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
         _asked_languages(embedder, model, languages, default_language)  # before all images are read
         _keep_weights(embedder.model)
-        index = ImageIndex.of_folder(
-            embedder, folder, skip_bad_images=skip_bad_images, cache=cache, show_progress=show_progress
-        )
-        refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
+        index = ImageIndex.of_folder(embedder, folder, cache=cache, show_progress=show_progress)
         return cls(
             embedder,
             index,

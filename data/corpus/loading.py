@@ -29,9 +29,10 @@ from ...configuration.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import NO_NAMES, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus
+from .image_files import is_photo_folder
 from .images import ImageRules, SkippedImage
 from .tables import METADATA, TABLES, TRANSLATION_FILES, image_folder, is_table, table_of, translation_file
-from .tar_shards import IMAGES, tar_shards, tar_stream
+from .tar_shards import tar_shards, tar_stream
 from .text_files import NO_TMX, TMX
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
@@ -262,10 +263,7 @@ def _read(
         )
     if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
-    endings = (
-        {file.suffix.lower().lstrip(".") for file in path.rglob("*") if file.is_file()} if path.is_dir() else set()
-    )
-    if endings and endings <= {*IMAGES}:
+    if path.is_dir() and is_photo_folder(path):
         raise CorpusError(
             f"a folder of images needs a {METADATA} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ...configuration.errors import CorpusError, InputError
 from ...configuration.identity import index_identity, model_identity
+from ...data.corpus.image_files import skipped_line
 from ...processing.text_inputs import shown_briefly
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
@@ -21,7 +22,7 @@ from .shards import LANGUAGE, InputShard, input_shards, parquet_schema
 
 @dataclass(frozen=True)
 class EmbeddingJob:
-    """What to embed, and how.
+    """What to embed, and how. Images that cannot be read, or have metadata of another type, are skipped and counted.
 
     Args:
         source: the images or texts, as `input_shards` takes them.
@@ -32,7 +33,6 @@ class EmbeddingJob:
         precision: what the model computes in: `float32`, `bfloat16` or `float16`.
         shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
         workers: number of threads that prepare images in each process.
-        skip_bad: leave out images that cannot be read, or have metadata of another type, instead of stopping.
         language: the language of texts that come without one, as a BCP-47 tag.
         task: the head for texts, as in `Embedder.encode_text`.
     """
@@ -45,13 +45,12 @@ class EmbeddingJob:
     precision: str = "float32"
     shard_size: int = 10_000
     workers: int = 0
-    skip_bad: bool = False
     language: str | None = None
     task: str | None = None
 
-    def shards(self) -> Iterator[InputShard]:
-        """The input shards."""
-        return input_shards(self.source, self.what, self.shard_size)
+    def shards(self, skipped: dict[str, str] | None = None) -> Iterator[InputShard]:
+        """The input shards; `skipped` is that of `input_shards`."""
+        return input_shards(self.source, self.what, self.shard_size, skipped)
 
     def metadata_schema(self) -> pa.Schema:
         """The columns of metadata with their types.
@@ -59,9 +58,11 @@ class EmbeddingJob:
         Raises:
             CorpusError: for a source without shards, or without one of the columns.
         """
-        first = next(self.shards(), None)
+        skipped: dict[str, str] = {}
+        first = next(self.shards(skipped), None)
         if first is None:
-            raise CorpusError(f"{self.source}: no {self.what} in this source")
+            why = f" that can be read. {skipped_line(skipped, 0)}" if skipped else " in this source"
+            raise CorpusError(f"{self.source}: no {self.what}{why}")
         columns = (dict.fromkeys(("text", LANGUAGE)) if self.what == "texts" else {}) | self.columns
         if first.kind != "parquet":
             return schema_of(columns)

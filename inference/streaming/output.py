@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configuration.errors import ChangedRunError, CorpusError
+from ...configuration.errors import BadImageError, ChangedRunError, CorpusError
 from ...configuration.files import atomic_file, remove_unfinished
 from ...configuration.identity import is_same_model
 from ...data.corpus.captions import enumeration
-from ...data.corpus.images import refuse_mostly_bad
+from ...data.corpus.image_files import skipped_line
 from ...data.corpus.text_files import read_json_lines
 from ..embedding_shards import EmbeddingsInfo, read_info, shard_file, shard_files, write_info
 from .job import EmbeddingJob
@@ -227,7 +227,7 @@ def finish(job: EmbeddingJob, failed: list[str]) -> Counts:
 
     Raises:
         CorpusError: if there are any; the other shards are complete.
-        BadImageError: if most images are bad.
+        BadImageError: if no image can be read.
     """
     remove_unfinished(job.output)
     sums = write_counts(job.output)
@@ -236,7 +236,12 @@ def finish(job: EmbeddingJob, failed: list[str]) -> Counts:
             f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; mend "
             f"them and run again. {enumeration(failed, shown=3)}"
         )
-    files = filter(Path.exists, map(skipped_file, shard_files(job.output)))
-    reasons = (record["reason"] for file in files for _, record in read_json_lines(file))
-    refuse_mostly_bad(list(islice(reasons, 4)), sums.read, sums.skipped.total())
+    if sums.skipped and not sums.embedded:
+        files = filter(Path.exists, map(skipped_file, shard_files(job.output)))
+        reasons = (record["reason"] for file in files for _, record in read_json_lines(file))
+        raise BadImageError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
+    skipped: dict[str, str] = {}
+    listed = sum(len(shard.files) for shard in job.shards(skipped))
+    if skipped:
+        logger.warning("%s", skipped_line(skipped, listed))
     return sums

@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 from ...configuration.errors import CorpusError
 from ...configuration.identity import remote_state, state_of
 from ...data.corpus.corpus import image_id_of
+from ...data.corpus.image_files import walk_images
 from ...data.corpus.images import path_inside
 from ...data.corpus.parquet_files import parquet_file
 from ...data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
 from ...data.corpus.text_files import MAX_BYTES, numbered_lines, parse_object
 from ...processing.text_inputs import shown_briefly
-from ..image_index import utf8_name, walk_images
 
 _STATE = "; state "  # in an identity, between what a shard has and the state that it was in
 Kind = Literal["tar", "parquet", "jsonl", "txt", "files"]
@@ -127,7 +127,9 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
-def input_shards(source: str, what: Literal["images", "texts"], shard_size: int) -> Iterator[InputShard]:
+def input_shards(
+    source: str, what: Literal["images", "texts"], shard_size: int, skipped: dict[str, str] | None = None
+) -> Iterator[InputShard]:
     """The shards of a source, in their order; a folder of images is walked through while they are taken.
 
     Args:
@@ -136,6 +138,7 @@ def input_shards(source: str, what: Literal["images", "texts"], shard_size: int)
             for one, leaves parquet files with their metadata beside them.
         what: whether images or texts are embedded.
         shard_size: number of lines, or of files of a folder of images, in a shard.
+        skipped: where the files of a folder that cannot be read are entered, as in `walk_images`.
 
     Raises:
         CorpusError: for a source that is missing, or of another kind.
@@ -151,7 +154,7 @@ def input_shards(source: str, what: Literal["images", "texts"], shard_size: int)
         cut = kind in ("jsonl", "txt")
         return _numbered(_cut_lines(files, kind, shard_size) if cut else (InputShard(0, kind, each) for each in files))
     if what == "images" and Path(source).is_dir():
-        return _numbered(_cut_files(Path(source), shard_size))
+        return _numbered(_cut_files(Path(source), shard_size, {} if skipped is None else skipped))
     missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
     raise CorpusError(f"{source}: {what} are read from {_ACCEPTED[what]}{missing}")
 
@@ -161,8 +164,8 @@ def _numbered(shards: Iterator[InputShard]) -> Iterator[InputShard]:
         yield replace(shard, index=index)
 
 
-def _cut_files(folder: Path, shard_size: int) -> Iterator[InputShard]:
-    names = (utf8_name(path, folder) for path in walk_images(folder))
+def _cut_files(folder: Path, shard_size: int, skipped: dict[str, str]) -> Iterator[InputShard]:
+    names = (Path(name).as_posix() for name, _ in walk_images(folder, skipped, utf8_names=True))
     while files := tuple(islice(names, shard_size)):
         yield InputShard(0, "files", str(folder), files)
 

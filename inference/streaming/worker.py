@@ -32,7 +32,7 @@ from ...configuration.errors import (
 from ...configuration.files import atomic_file
 from ...configuration.languages import normalize_language
 from ...configuration.locks import locked
-from ...data.corpus.images import JUDGED, read_image, refuse_mostly_bad
+from ...data.corpus.images import read_image
 from ...modeling.encoding import autocasting, progress_bar
 from ...processing.text_inputs import default_language
 from ..embedder import Embedder
@@ -132,8 +132,6 @@ class Preparation:
         for record in records:
             found = self._image(record)
             if isinstance(found, Skipped):
-                if not self.job.skip_bad:
-                    raise BadImageError(found.reason)
                 skipped.append(found)
                 continue
             image, row = found
@@ -221,8 +219,7 @@ class ShardWorker:
             Each shard once its file is written; or with the error, when it cannot be read.
 
         Raises:
-            BadImageError: for a bad image, unless bad images are skipped; and if most images of a shard are bad.
-            CorpusError: for unusable metadata, or an unusable text.
+            CorpusError: for an unusable text.
             NonFiniteError: for an embedding that is not finite.
             SaveError: if a file cannot be written.
         """
@@ -262,8 +259,6 @@ class ShardWorker:
             if result.error is not None:
                 raise _UnreadableShard(result.error)
             counts.skipped.update(each.kind for each in skipped)
-            if counts.read >= JUDGED:  # a short one can have bad images alone; the sum of all shards is judged too
-                refuse_mostly_bad([each.reason for each in skipped], counts.read)
             rows.write()
             writer.add_key_value_metadata(as_metadata(counts, identity))
             _write_skipped(skipped_file(file), skipped)
@@ -352,7 +347,7 @@ def embed_source(
     Raises:
         ChangedRunError: for a folder of another model, or of another source or settings.
         SaveError: if another process writes to the folder, or it cannot be written.
-        BadImageError: for a bad image, unless they are skipped; and if most images are bad.
+        BadImageError: if no image can be read.
         CorpusError: for a source that cannot be used; for shards that cannot be read, when the others are complete.
     """
     state = distributed_state()

@@ -9,7 +9,7 @@ import torch
 from image_sources import contents, write_tars
 from PIL import Image
 
-from babelens.configuration.errors import BadImageError, ChangedRunError, InputError
+from babelens.configuration.errors import ChangedRunError, InputError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_info
 from babelens.search import open_index
@@ -20,20 +20,18 @@ def test_tars_to_shards_and_again(run, model, tmp_path):
     tars = write_tars(tmp_path / "tars", 3, 4, broken=(5,))
     output = tmp_path / "out"
     options = ("--images", tars, "--output", output, "--columns", "url,width:int,license", "--batch-size", 4)
-    refused = run("embed", model, *options, code=1).exception
-    assert isinstance(refused, BadImageError) and "001.tar 0005" in str(refused)
     for workers in (0, 2):  # the second finds everything done
-        told = run("embed", model, *options, "--skip-bad-images", "--workers", workers).stderr
+        told = run("embed", model, *options, "--workers", workers).stderr
         assert f"11 of 12 images embedded; left out: 1 with unreadable image: {output}" in told
         assert "11 of them have no license" in told
     table = pq.read_table(output / "shard-000002.parquet")
     assert table.column_names == ["id", "embedding", "url", "width", "license"]
     assert table["id"].to_pylist() == ["0008", "0009", "0010", "0011"] and table["width"].to_pylist() == [8, 9, 10, 11]
     before = contents(output)
-    changed = run("embed", model, "--images", tars, "--output", output, "--skip-bad-images", code=1).exception
+    changed = run("embed", model, "--images", tars, "--output", output, code=1).exception
     assert isinstance(changed, ChangedRunError)
     (output / "shard-000001.parquet").unlink()
-    run("embed", model, *options, "--skip-bad-images")
+    run("embed", model, *options)
     assert contents(output) == before
 
 
@@ -74,34 +72,30 @@ def test_precision(run, model, images, tmp_path, monkeypatch):
     assert (np.load(tmp_path / "exact.npy") != rounded).any()
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_large_jpegs_are_decoded_as_drafts_or_whole(run, model, tmp_path, monkeypatch, whole):
-    """In a file, in shards, in an index, in a search and by the server; what one kept is not taken by the other."""
+def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
+    """In a file, in shards, in an index, in a search and by the server."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("babelens.serving.server.serve", lambda service, *_, **__: served.append(service))
     served = []
-    option = ["--whole-jpegs"] if whole else []
     (tmp_path / "photos").mkdir()
     photo = tmp_path / "photos" / "a.jpg"
     Image.effect_noise((800, 600), 90).convert("RGB").save(photo)
-    embedder, other = (Embedder.from_pretrained(model, draft_jpegs=drafts) for drafts in (not whole, whole))
+    embedder, other = (Embedder.from_pretrained(model, draft_jpegs=drafts) for drafts in (True, False))
     expected = embedder.encode_image(photo)
     assert (expected.astype(np.float16) != other.encode_image(photo).astype(np.float16)).any()
-    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out.npy", *option)
+    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
-    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out", "--dtype", "float32", *option)
+    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out", "--dtype", "float32")
     table = pq.read_table(tmp_path / "out" / "shard-000000.parquet")
     np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), expected)
     command = ["index", "build", "--images", tmp_path / "photos", "--model", model]
-    run(*command, "--output", tmp_path / "other", *([] if whole else ["--whole-jpegs"]))
-    run(*command, "--output", tmp_path / "index", *option)
+    run(*command, "--output", tmp_path / "index")
     np.testing.assert_array_equal(open_index(tmp_path / "index").sample(1), expected.astype(np.float16))
     search = ["search", model, "ein auto", "--language", "de", "--images", tmp_path / "photos", "--json"]
-    for each in ([], ["--whole-jpegs"], option):  # the last one after both have left what a quick search needs
-        found = json.loads(run(*search, *each).stdout)["results"]
+    found = json.loads(run(*search).stdout)["results"]
     [text] = embedder.encode_text("ein auto", language="de")
     assert found[0]["score"] == pytest.approx(float(expected[0] @ text), abs=1e-6)
-    run("serve", model, "--images", tmp_path / "photos", "--port", 0, *option)
+    run("serve", model, "--images", tmp_path / "photos", "--port", 0)
     np.testing.assert_array_equal(served[0].index.embeddings, expected)
 
 
@@ -118,17 +112,6 @@ def test_large_jpegs_are_decoded_as_drafts_or_whole(run, model, tmp_path, monkey
 def test_options_that_do_not_fit(run, model, images, tmp_path, options, message):
     options = [tmp_path / each if each in ("v.npy", "v.parquet", "out") else each for each in options]
     assert message in run("embed", model, "--images", images, *options, code=2).output
-
-
-@pytest.mark.parametrize("option", ["--skip-bad-images", "--whole-jpegs"])
-def test_options_of_images_where_none_is_read(run, model, tmp_path, option):
-    (tmp_path / "texts.txt").write_text("ein auto\n")
-    for output in ("v.npy", "v.parquet", "out"):
-        options = ("--texts", tmp_path / "texts.txt", "--language", "de", "--output", tmp_path / output)
-        assert "no images among texts" in run("embed", model, *options, option, code=2).output
-    run("embed", model, *options)
-    refused = run("index", "build", tmp_path / "out", "--output", tmp_path / "index", option, code=2)
-    assert "no image is read for EMBEDDINGS" in refused.output
 
 
 def test_wrong_columns_and_sources(run, model, images, tmp_path):

@@ -101,17 +101,33 @@ def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp
     np.testing.assert_allclose(theirs.embeddings, -ours.embeddings, atol=1e-6)
 
 
-def test_bad_images_are_named_or_left_out_and_listed(clip_parts, folder, tmp_path):
+def test_bad_images_are_skipped_and_named_in_one_line(clip_parts, folder, tmp_path, caplog):
     (folder / "broken.png").write_bytes((folder / "b.png").read_bytes()[:100])
     Image.new("RGB", (10_000, 1)).save(folder / "thin.png")
+    (folder / "inner" / "raw.nef").touch()
+    (folder / "._a.jpg").write_bytes(b"resource fork")
     embedder = Embedder(*clip_parts)
-    with pytest.raises(BadImageError, match=r"broken\.png"):
-        ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
     for _ in range(2):  # the second time, the others come from the cache
-        index = ImageIndex.of_folder(embedder, folder, skip_bad_images=True, cache=tmp_path / "cache")
-        assert [path.name for path in index.skipped] == ["broken.png", "thin.png"]
+        caplog.clear()
+        index = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+        assert {path.relative_to(folder).as_posix() for path in index.skipped} == {
+            *("broken.png", "thin.png", "inner/raw.nef")
+        }
         assert len(index.paths) == len(index.embeddings) == 3
+        (line,) = caplog.messages
+        assert "3 of 6 files" in line and all(path.name in line for path in index.skipped) and "._a" not in line
+
+
+def test_a_folder_in_which_no_image_can_be_read(clip_parts, tmp_path):
+    (tmp_path / "a.HEIC").write_bytes(b"none")
+    (tmp_path / "b.png").write_bytes(b"none")
+    with pytest.raises(BadImageError, match=r"a\.HEIC.*b\.png"):
+        ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
+
+
+def test_no_image_is_asked_for(clip_parts, folder):
+    index = ImageIndex.of_folder(Embedder(*clip_parts), folder)
+    assert index.search_distinct(index.embeddings[0], 0) == index.search(index.embeddings[0], 0) == []
 
 
 def test_a_folder_without_images(clip_parts, tmp_path):

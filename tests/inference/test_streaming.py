@@ -1,6 +1,7 @@
 """Embeddings as shards: what is read, kept, counted, skipped and refused."""
 
 import json
+import re
 import threading
 import tracemalloc
 from datetime import datetime
@@ -126,8 +127,10 @@ def test_metadata_of_another_type_is_named(embedder, tmp_path):
         pq.write_table(pa.table({"image": [image], name: values}), first)
         pq.write_table(pa.table({"image": [image], name: [70_000]}), second)
         columns = [name if kind is None else f"{name}:{kind}"]
-        with pytest.raises(CorpusError, match=rf"\.parquet row 0: x is .*, and not of the column's type {shown}"):
-            run(embedder, first.parent, tmp_path / str(number), columns)
+        counts, _, _ = run(embedder, first.parent, tmp_path / str(number), columns)
+        reasons = [json.loads(each.read_text())["reason"] for each in (tmp_path / str(number)).glob("skipped-*")]
+        assert counts.skipped == {"unusable metadata": 1}
+        assert re.search(rf"\.parquet row 0: x is .*, and not of the column's type {shown}", reasons[0])
     (tmp_path / "a.jsonl").write_text('{"file_name": "a.png", "x": 1' + "0" * 400 + "}\n")
     with pytest.raises(CorpusError, match=r"line 1: x is 10+… .int., and not of the column's type double"):
         run(embedder, tmp_path / "a.jsonl", tmp_path / "long", ["x:float"])
@@ -137,16 +140,16 @@ def test_a_column_that_holds_no_images_is_refused(embedder, tmp_path):
     for number, values in enumerate((["a.png"], [1], [[1, 2]], [{"data": drawn(0)}])):
         pq.write_table(pa.table({"image": values}), tmp_path / "a.parquet")
         with pytest.raises(CorpusError, match=r"a\.parquet row 0: .* is no image: in a column `image` are the bytes"):
-            run(embedder, tmp_path / "a.parquet", tmp_path / str(number), skip_bad=True)
+            run(embedder, tmp_path / "a.parquet", tmp_path / str(number))
     pq.write_table(pa.table({"image": [{"bytes": drawn(0)}, {"bytes": None}]}), tmp_path / "a.parquet")
-    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "bytes", skip_bad=True)
+    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "bytes")
     assert ids == ["a:0"] and counts.skipped == {"no image": 1}
 
 
 def test_threads_change_nothing(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 3, 9, broken=(2, 11))
     for workers in (0, 1, 3):
-        run(embedder, tars, tmp_path / str(workers), ["url"], workers=workers, skip_bad=True)
+        run(embedder, tars, tmp_path / str(workers), ["url"], workers=workers)
     assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "3")
 
 
@@ -158,13 +161,9 @@ def test_large_images_are_prepared_in_parts(embedder, tmp_path, monkeypatch):
     np.testing.assert_array_equal(whole, parts)
 
 
-def test_bad_images_stop_the_run_or_are_left_out_counted_and_named(embedder, tmp_path):
+def test_bad_images_are_skipped_counted_and_named(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 2, 6, broken=(1, 7, 8))
-    for workers in (0, 2):
-        with pytest.raises(BadImageError, match=r"000\.tar 0001: .*not an image"):
-            run(embedder, tars, tmp_path / "out", workers=workers)
-    assert not shard_files(tmp_path / "out")
-    counts, ids, _ = run(embedder, tars, tmp_path / "out", skip_bad=True)
+    counts, ids, _ = run(embedder, tars, tmp_path / "out")
     assert (counts.read, counts.embedded, counts.skipped) == (12, 9, {"unreadable image": 3})
     assert len(ids) == 9 and not {"0001", "0007", "0008"} & set(ids)
     assert json.loads((tmp_path / "out" / "counts.json").read_text()) == {
@@ -180,18 +179,28 @@ def test_bad_images_stop_the_run_or_are_left_out_counted_and_named(embedder, tmp
         ("0008", "unreadable image"),
     ]
     assert "001.tar 0007: " in skipped[0]["reason"]
-    again, _, _ = run(embedder, tars, tmp_path / "out", skip_bad=True)
+    again, _, _ = run(embedder, tars, tmp_path / "out")
     assert again == counts
 
 
-def test_a_source_with_hardly_an_image_is_refused(embedder, tmp_path):
-    tars = write_tars(tmp_path / "tars", 2, 24, broken=tuple(range(24, 40)))
-    with pytest.raises(BadImageError, match="8 of 24 images can be read"):
-        run(embedder, tars, tmp_path / "out", skip_bad=True)
-    assert [file.name for file in shard_files(tmp_path / "out")] == ["shard-000000.parquet"]
+def test_a_source_without_an_image_that_can_be_read_is_refused(embedder, tmp_path):
     few = write_tars(tmp_path / "few", 3, 4, broken=tuple(range(12)))
-    with pytest.raises(BadImageError, match="0 of 12 images can be read"):
-        run(embedder, few, tmp_path / "none", skip_bad=True)
+    with pytest.raises(BadImageError, match=r"none of 12 .*000\.tar 0000"):
+        run(embedder, few, tmp_path / "none")
+    folder = write_images(tmp_path / "images", range(1))
+    (folder / "0000.png").rename(folder / "0000.svg")
+    with pytest.raises(CorpusError, match=r"SVG.*0000\.svg"):
+        run(embedder, folder, tmp_path / "out")
+
+
+def test_files_of_a_folder_that_are_skipped_are_named_once(embedder, tmp_path, caplog):
+    folder = write_images(tmp_path / "images", range(3))
+    (folder / ".thumbnails").mkdir()
+    (folder / ".thumbnails" / "a.png").write_bytes(drawn(0))
+    (folder / "a.cr2").touch()
+    counts, ids, _ = run(embedder, folder, tmp_path / "out", shard_size=2)
+    assert counts.read == len(ids) == 3
+    assert caplog.text.count("a.cr2") == 1 and "1 of 4 files" in caplog.text and "thumbnails" not in caplog.text
 
 
 def test_a_lower_precision(embedder, tmp_path):
@@ -268,7 +277,7 @@ def test_unusable_records(embedder, tmp_path):
         run(embedder, folder / "a.jsonl", tmp_path / "out")
     table = pa.table({"image": [{"bytes": None, "path": None}, {"bytes": drawn(1), "path": None}], "image_id": [1, 2]})
     pq.write_table(table, tmp_path / "a.parquet")
-    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "table", skip_bad=True)
+    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "table")
     assert counts.skipped == {"no image": 1} and ids == ["2"]
 
 

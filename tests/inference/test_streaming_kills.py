@@ -18,7 +18,7 @@ from killed_saving import killed_at_each_operation
 from processes import together
 from tiny_native import saved, tiny_clip
 
-from babelens.configuration.errors import BadImageError, MissingExtraError
+from babelens.configuration.errors import MissingExtraError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import shard_files
 from babelens.inference.streaming.cluster import ShardActor, embed_on_ray, shard_as_json
@@ -37,7 +37,7 @@ def embedder():
 
 
 def job_of(source, output, **settings):
-    return EmbeddingJob(str(source), output, columns={"url": None}, skip_bad=True, **settings)
+    return EmbeddingJob(str(source), output, columns={"url": None}, **settings)
 
 
 def whole_shards(folder):
@@ -164,13 +164,10 @@ def test_a_ray_cluster_loses_a_worker_and_nothing_else(cluster, embedder, tmp_pa
 
 def test_errors_of_an_actor_keep_their_types(embedder, tmp_path):
     folder = saved((embedder.model, embedder.processor), tmp_path / "clip")
-    tars = write_tars(tmp_path / "tars", 2, 4, broken=(5,))
-    job = replace(job_of(tars, tmp_path / "out"), skip_bad=False)
-    with pytest.raises(BadImageError):
-        embed_source(embedder, job, model=str(folder))
+    job = job_of(write_tars(tmp_path / "tars", 2, 4), tmp_path / "out")
+    embed_source(embedder, job, model=str(folder))
     batch = {"shard": [shard_as_json(shard) for shard in job.shards()]}
     actor = ShardActor(str(folder), {"device": "cpu"}, job, job.metadata_schema())
-    assert actor(batch)["stop"] == ["BadImageError"] * 2
     assert actor({"shard": batch["shard"][:1]}) == {"error": [""], "stop": [""]}
     embedder = Embedder.from_pretrained(folder)
     embedder.model.visual_projection.weight.data.mul_(-1)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from served import serving
 from tiny_native import saved, tiny_clip
 
-from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.configuration.errors import CorpusError
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
 
@@ -94,11 +94,9 @@ def test_files_of_one_content_are_one_image(clip, images):
         assert len(similar) == len(found) - 1 and not any(image["copies"] for image in similar)
 
 
-def test_bad_images_are_an_error_or_counted(clip, images):
+def test_bad_images_are_counted(clip, images):
     (images / "bad.png").write_bytes(b"no image")
-    with pytest.raises(BadImageError, match=r"bad\.png"):
-        ImageService.of_folder(clip, images, model="m")
-    service = ImageService.of_folder(clip, images, model="m", skip_bad_images=True)
+    service = ImageService.of_folder(clip, images, model="m")
     with serving(service) as server:
         assert server.ask("/api/info").json["skipped"] == 1
 

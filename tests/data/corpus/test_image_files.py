@@ -1,0 +1,184 @@
+"""Folders of photos as people have them: what is passed over, what is skipped and why, and what is read."""
+
+import json
+import os
+import sys
+
+import pytest
+from PIL import Image
+
+from babelens.cli.inputs import read_source
+from babelens.configuration.errors import CorpusError, ImageError
+from babelens.data.corpus.image_files import readable_images, skipped_line, walk_images
+from babelens.data.corpus.loading import load_captions
+from babelens.evaluation.class_labels import ClassifiedImages
+from babelens.processing import images
+from babelens.processing.images import open_image
+
+
+def photo(path, size=(8, 8)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, "red").save(path)
+    return path
+
+
+@pytest.fixture
+def without_heif(monkeypatch):
+    images.readable_formats.cache_clear()
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    yield
+    images.readable_formats.cache_clear()
+
+
+def listed(folder):
+    skipped = {}
+    return [name for name, _ in walk_images(folder, skipped)], skipped
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        ".thumbnails/a.jpg",
+        ".Trash-1000/files/a.jpg",
+        ".git/a.png",
+        "._a.jpg",
+        "album/._a.jpg",
+        "@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg",
+        "#recycle/a.jpg",
+        "#snapshot/daily/a.jpg",
+        "@Recycle/a.jpg",
+        "album/.@__thumb/a.jpg",
+        "__MACOSX/a.jpg",
+        "$RECYCLE.BIN/S-1-5-21/a.jpg",
+        "System Volume Information/a.jpg",
+        "lost+found/a.jpg",
+        "LOST.DIR/a.jpg",
+        "FOUND.000/a.jpg",
+        "appdata_oc1x2y/preview/a.jpg",
+        "files_trashbin/files/a.jpg",
+        "Catalog Previews.lrdata/a.jpg",
+        "Mine.photoslibrary/resources/derivatives/a.jpg",
+        "Takeout/Google Photos/Bin/a.jpg",
+        "Takeout/Google Fotos/Papierkorb/a.jpg",
+    ],
+)
+def test_hidden_and_system_names_are_passed_over_without_a_word(tmp_path, hidden):
+    photo(tmp_path / hidden)
+    photo(tmp_path / "album" / "b.jpg")
+    assert listed(tmp_path) == (["album/b.jpg"], {})
+
+
+@pytest.mark.parametrize(
+    "name", ["#wedding/a.jpg", "@home/a.jpg", "$100.jpg", "trash/a.jpg", "M.photoslibrary/originals/0/a.jpg", "A.JPG"]
+)
+def test_what_users_name_is_read(tmp_path, name):
+    photo(tmp_path / name)
+    assert listed(tmp_path) == ([name], {})
+
+
+@pytest.mark.parametrize("root", [".hidden", "@eaDir", ".Trash-1000/files"])
+def test_a_folder_that_is_given_is_read_though_it_is_hidden(tmp_path, root):
+    photo(tmp_path / root / "a.jpg")
+    assert listed(tmp_path / root) == (["a.jpg"], {})
+
+
+def test_what_cannot_be_read_is_skipped_with_its_reason(tmp_path, without_heif, monkeypatch):
+    whole = photo(tmp_path / "a.jpg", (64, 64)).read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[:-200])
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.jpg").write_text("<html>404</html>")
+    (tmp_path / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "really-heic.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    (tmp_path / "raw.CR2").write_bytes(b"II")
+    (tmp_path / "logo.svg").write_text("<svg/>")
+    photo(tmp_path / "bomb.png", (300, 300))
+    photo(tmp_path / "thin.png", (1000, 1))
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    photo(tmp_path / "folder.jpg" / "inside.jpg")
+    monkeypatch.setattr(images, "MAX_PIXELS", 250 * 250)
+    skipped = {}
+    assert [path.name for path in readable_images(tmp_path, skipped)] == ["a.jpg", "inside.jpg"]
+    assert set(skipped) == {path.name for path in tmp_path.iterdir()} - {"a.jpg", "folder.jpg"}
+    assert skipped["b.HEIC"] == skipped["really-heic.jpg"] and "pillow-heif" in skipped["b.HEIC"]
+    assert "truncated" in skipped["cut.jpg"] and "link" in skipped["gone.jpg"] and "link" in skipped["loop.jpg"]
+    assert "SVG" in skipped["logo.svg"] and "RAW" in skipped["raw.CR2"] and skipped["empty.png"] == "empty"
+
+
+def test_folders_that_cannot_be_listed_are_skipped(tmp_path, monkeypatch):
+    photo(tmp_path / "a.jpg")
+    photo(tmp_path / "closed" / "b.jpg")
+    scandir = os.scandir
+
+    def refuse(folder):
+        if os.path.basename(folder) == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    names, skipped = listed(tmp_path)
+    assert names == ["a.jpg"] and "permission" in skipped["closed/"]
+
+
+def test_links_to_folders_end_and_lose_no_photo_silently(tmp_path):
+    photo(tmp_path / "in" / "a.jpg")
+    photo(tmp_path / "out" / "b.jpg")
+    (tmp_path / "in" / "again").symlink_to(tmp_path / "in", target_is_directory=True)
+    (tmp_path / "in" / "more").symlink_to(tmp_path / "out", target_is_directory=True)
+    names, skipped = listed(tmp_path / "in")
+    assert names == ["a.jpg"] and [*skipped] == ["more/"]
+
+
+def test_one_line_counts_and_names_by_reason():
+    skipped = {f"{number}.svg": "SVG is not supported" for number in range(5)} | {"\x1b[2J\n.jpg": "empty"}
+    line = skipped_line(skipped, 4)
+    assert line.startswith("6 of 10 files") and line.count("SVG") == 1 and "and 2 more" in line
+    assert line.isprintable()
+
+
+def test_heic_is_read_where_pillow_heif_is_installed(tmp_path):
+    pytest.importorskip("pillow_heif")
+    images.readable_formats()  # registers what writes it
+    Image.new("RGB", (16, 8), "blue").save(tmp_path / "a.HEIC", "HEIF")
+    assert listed(tmp_path) == (["a.HEIC"], {})
+    image = open_image(tmp_path / "a.HEIC")
+    assert image.size == (16, 8) and image.getpixel((4, 4))[2] > 200
+
+
+def test_an_error_says_what_reads_heic(tmp_path, without_heif):
+    with pytest.raises(ImageError, match="pillow-heif"):
+        open_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+
+
+def test_photos_without_captions_are_told_from_data_sets(tmp_path):
+    photo(tmp_path / "a.jpg")
+    (tmp_path / ".DS_Store").touch()
+    (tmp_path / "Thumbs.db").touch()
+    (tmp_path / "b.HEIC").touch()
+    with pytest.raises(CorpusError, match=r"metadata\.jsonl"):
+        load_captions(tmp_path)
+
+
+def test_class_folders_have_hidden_ones_and_bad_images_too(tmp_path, caplog):
+    photo(tmp_path / "cat" / "a.jpg")
+    photo(tmp_path / "dog" / "b.jpg")
+    photo(tmp_path / ".ipynb_checkpoints" / "c.jpg")
+    photo(tmp_path / "__MACOSX" / "cat" / "._a.jpg")
+    (tmp_path / "dog" / "broken.jpg").write_bytes(b"none")
+    found = ClassifiedImages.of_folder(tmp_path)
+    assert found.classes == ["cat", "dog"] and found.targets.tolist() == [0, 1]
+    assert "dog/broken.jpg" in caplog.text
+    (tmp_path / "dog" / "b.jpg").unlink()
+    with pytest.raises(CorpusError, match=r"'dog'.*broken\.jpg"):
+        ClassifiedImages.of_folder(tmp_path)
+
+
+def test_commands_skip_a_named_file_that_is_missing(tmp_path, caplog):
+    photo(tmp_path / "a.jpg")
+    rows = [{"file_name": name, "captions": {"en": ["x"]}} for name in ("a.jpg", "gone.jpg")]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_source(str(tmp_path))) == 1
+    assert "gone.jpg" in caplog.text
+    with pytest.raises(CorpusError, match=r"gone\.jpg"):
+        read_source(str(tmp_path), ["on_bad_image=error"])
