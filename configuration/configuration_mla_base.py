@@ -97,6 +97,8 @@ class MlaBaseConfig(DualEncoderConfig):
         image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
             3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's own temperature and bias.
         logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
+        learned_dtype: Precision of the parts beside the native model where it is not the native model's, such as
+            `float32` beside a model in bfloat16. Models write it when they are saved.
 
     Raises:
         LanguageTagError: if a tag names no language.
@@ -115,6 +117,7 @@ class MlaBaseConfig(DualEncoderConfig):
     text_text_objective: Literal["mse", "nce"] = "mse"
     image_text_objective: Literal["nce", "mse", "sigmoid"] = "nce"
     logit_scale: float | int = 100.0
+    learned_dtype: Literal["float64", "float32", "bfloat16", "float16"] | None = None
 
     def __post_init__(self, **kwargs: object) -> None:
         self.native_language = normalize_language(self.native_language)

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, BaseImageProcessor, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import (
     BabelensError,
@@ -36,7 +37,7 @@ from .errors import (
     is_of_a_file,
     named,
 )
-from .hub_code import KERNELS, refuse_kernels
+from .hub_code import KERNELS, optional_file, refuse_kernels
 
 # Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
@@ -82,6 +83,7 @@ def load_model(
     *,
     part: Callable[[PreTrainedModel], nn.Module] | None = None,
     untrained: set[str] | None = None,
+    as_stored: bool = False,
     **loading: Any,
 ) -> PreTrainedModel:
     """Loads a model, and checks that every weight was in its files and is finite.
@@ -92,6 +94,8 @@ def load_model(
         part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
             weights that are missing are initialized, such as those of a head before fine-tuning.
         untrained: receives the names of the weights that the files lack, outside of `part`.
+        as_stored: keeps the weights that the files hold in another precision than the model's as its
+            `stored_weights`: a model that carries this one writes them as they are.
         loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
 
     Raises:
@@ -113,6 +117,8 @@ def load_model(
     _check_weights(model, found["missing_keys"], part or (lambda whole: whole), source)
     if untrained is not None:
         untrained |= found["missing_keys"]
+    if as_stored:
+        model.stored_weights = _in_other_precision(model, source, loading)
     return model
 
 
@@ -302,6 +308,24 @@ def _together(problems: list[str]) -> str:
 
 
 # ---- Weights ----
+
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+
+
+def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the weights that the files of a model hold in another precision than it was loaded in."""
+    names = {SAFE_WEIGHTS_NAME}
+    if index := optional_file(source, SAFE_WEIGHTS_INDEX_NAME, loading):
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    own, found = model.state_dict(), {}
+    for path in filter(None, (optional_file(source, name, loading) for name in sorted(names))):
+        with safe_open(path, framework="pt") as file:
+            for name in own.keys() & set(file.keys()):
+                stored = file.get_slice(name).get_dtype()
+                if stored in _DTYPES.values() and stored != _DTYPES.get(own[name].dtype):
+                    found[name] = file.get_tensor(name)
+    return found
+
 
 _ERRORS = ("MISSING", "MISMATCH")  # in a report of weights: these are errors of our own
 

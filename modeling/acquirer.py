@@ -12,7 +12,7 @@ that weights are converted by renaming them.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -245,7 +245,11 @@ class AcquiredBlock(WrappedLayer):
         return (acquired, *output[1:]) if isinstance(output, tuple) else acquired
 
     def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
-        return hidden_states if language is None else self.mla_acquirers[language](hidden_states)
+        if language is None:
+            return hidden_states
+        acquirer = self.mla_acquirers[language]
+        wide = hidden_states.to(next(acquirer.parameters()).dtype)
+        return acquirer(wide).to(hidden_states.dtype)
 
 
 class AcquiredEmbedding(WrappedLayer):
@@ -343,7 +347,7 @@ class AcquiredEmbedding(WrappedLayer):
 
     def embed_non_native(self, input_ids: Tensor) -> Tensor:
         """Embeds word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
-        return self.mla_embedding(input_ids)
+        return self.mla_embedding(input_ids).to(next(self.base_layer.parameters()).dtype)
 
 
 @contextmanager
@@ -361,22 +365,31 @@ def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Returns the weights of a model with wrapped layers under the names that they have without the wrapping."""
-    return {_plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
+    return {plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
 
 
 def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Loads the weights of a plain model into a model with wrapped layers.
+    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision.
 
     Raises:
         ValueError: if they are the weights of another model.
     """
-    own = {_plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
-    missing, unexpected = model.load_state_dict({own.get(k, k): value for k, value in weights.items()}, strict=False)
+    own = {plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
+    weights = {own.get(name, name): value for name, value in weights.items()}
+    take_precision(model, weights)
+    missing, unexpected = model.load_state_dict(weights, strict=False)
     wrong = [name for name in missing if ".mla_" not in name] + unexpected
     if wrong:
         raise ValueError(f"these are not the weights of a {type(model).__name__} of this configuration: {wrong[:5]}")
 
 
-def _plain_name(name: str) -> str:
+def take_precision(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Converts the weights of a model to the precision of those that are about to be loaded."""
+    for name, own in model.state_dict(keep_vars=True).items():
+        if own.is_floating_point() and name in weights:
+            own.data = own.data.to(weights[name].dtype)
+
+
+def plain_name(name: str) -> str:
     """Returns the name of a wrapped layer without the wrapping."""
     return re.sub(r"\.base_layer\b", "", name)

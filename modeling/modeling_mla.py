@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -26,6 +27,7 @@ from .acquirer import (
     NonNativeEmbedding,
     RowsByLanguage,
     languages_of_rows,
+    take_precision,
 )
 from .modeling_common import Call, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters
@@ -52,6 +54,7 @@ class MlaModel(MlaPreTrainedModel):
         self._wrap_text_tower()
         for language in config.languages:
             self._grow(language)
+        self._settle_precision()
         self.set_trainable("acquirers")
         self.post_init()
 
@@ -70,13 +73,16 @@ class MlaModel(MlaPreTrainedModel):
         tower_parts(native_model, text_tower(native_model.config, options.get("text_tower")))
         register_native(native_model)
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
-        model.load_native(native_model.state_dict())
-        return model.to(native_model.dtype).train(native_model.training)
+        model.take_native(native_model)
+        for part in model.learned_parts():  # which are trained, and would lose small steps in half precision
+            part.to(torch.promote_types(native_model.dtype, torch.float32))
+        return model.train(native_model.training)
 
     def unload(self) -> PreTrainedModel:
         """Returns an independent copy of the native model without MLA."""
-        plain = new_native_model(self.config.base_config).to(self.dtype)
-        plain.load_state_dict(self.native_state_dict())
+        plain, weights = new_native_model(self.config.base_config), self.native_state_dict()
+        take_precision(plain, weights)
+        plain.load_state_dict(weights)
         return plain.train(self.training)
 
     # ---- Parts ----
@@ -118,7 +124,7 @@ class MlaModel(MlaPreTrainedModel):
         parts = self.text_parts
         for block in parts.blocks:
             acquirer = Acquirer(parts.width, self.config.acquirer_size, self.config.acquirer)
-            block.mla_acquirers[language] = acquirer.to(self.device, self.dtype)
+            block.mla_acquirers[language] = acquirer.to(self.device, self.embedding.mla_embedding.table.weight.dtype)
 
     def add_language(self, language: str) -> None:
         """Adds another language, with newly initialized acquirers.
@@ -148,10 +154,15 @@ class MlaModel(MlaPreTrainedModel):
         inherited = {field.name for field in fields(PreTrainedConfig)}
         settings = {f.name: getattr(self.config, f.name) for f in fields(MlaConfig) if f.name not in inherited}
         model = type(self)(MlaConfig(**settings | options))
-        _, unexpected = model.load_state_dict(self.state_dict(), strict=False)
+        weights = self.state_dict()
+        take_precision(model, weights)
+        for part in model.learned_parts():
+            part.to(self.learned_dtype)
+        model.stored_weights = self.stored_weights
+        _, unexpected = model.load_state_dict(weights, strict=False)
         if unexpected:
             raise ValueError(f"the changed model lacks weights that this one has: {unexpected[:3]}")
-        return model.to(self.device, self.dtype).train(self.training)
+        return model.to(self.device).train(self.training)
 
     def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
         """Returns the parameters of the acquirers of some languages, by default of all."""
@@ -176,6 +187,8 @@ class MlaModel(MlaPreTrainedModel):
         """
         self.requires_grad_(False)
         self.trains_native = part != "acquirers"
+        if self.trains_native:
+            self.to(torch.promote_types(self.dtype, torch.float32))
         self.trains_temperature = self.trains_native and temperature
         if self.trains_native:
             self.native_model.requires_grad_(True)
@@ -194,6 +207,10 @@ class MlaModel(MlaPreTrainedModel):
     def frozen_parts(self) -> list[nn.Module]:
         """As in `MlaPreTrainedModel`."""
         return [] if self.trains_native else [self.native_model]
+
+    def learned_parts(self) -> list[nn.Module]:
+        blocks: list[Any] = list(self.blocks)
+        return [self.embedding.mla_embedding, *(block.mla_acquirers for block in blocks)]
 
     def get_input_embeddings(self) -> nn.Module:
         """Returns the embedding table of the acquired languages, the vocabulary that can grow."""

@@ -6,7 +6,8 @@ are the targets of other texts; subclasses define how those other texts are embe
 """
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
@@ -28,7 +29,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla_base import ClipResNetConfig
 from ..configuration.configuration_two_tower import text_positions
 from ..configuration.errors import ModelKindError
-from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
+from .acquirer import AcquiredBlock, load_plain_state_dict, plain_name, plain_state_dict
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_common import Call, asks_for_states, encode_by_length, is_exporting, tower_keywords
 from .modeling_dual_encoder import (
@@ -98,12 +99,68 @@ def features_of(embed: Callable[..., Any], **inputs: Any) -> BaseModelOutputWith
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     """Base class of `MlaModel` and `MlaStudentModel`.
 
-    Subclasses define `get_text_features`, `frozen_parts` and `set_trainable`.
+    Subclasses define `get_text_features`, `frozen_parts`, `learned_parts` and `set_trainable`.
+
+    The native model keeps its precision, and its files keep the bits of the base's. The other parts may have another
+    one, which the configuration states (`learned_dtype`).
     """
 
     native_model: PreTrainedModel
+    stored_weights: Mapping[str, Tensor] = {}  # of a model that `load_model` has loaded `as_stored`
     trains_native = False
     trains_temperature = False
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Loads as transformers does: each part in its own precision, or all in the `dtype` that is asked for."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        if kwargs.get("dtype", kwargs.get("torch_dtype")) not in (None, "auto"):
+            model = loaded[0] if isinstance(loaded, tuple) else loaded
+            for part in model.learned_parts():
+                part.to(model.dtype)
+        return loaded
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Saves as transformers does. Weights of the base are written in the precision of its files."""
+        own = self.learned_dtype
+        self.config.learned_dtype = None if own == self.dtype else str(own).removeprefix("torch.")
+        if self.stored_weights:
+            state_dict = self.state_dict() if state_dict is None else state_dict
+            state_dict = state_dict | {
+                name: stored
+                for name, stored in self.stored_weights.items()
+                if torch.equal(stored.to(state_dict[name].dtype), state_dict[name].cpu())  # it was not trained
+            }
+        super().save_pretrained(save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
+
+    def learned_parts(self) -> list[nn.Module]:
+        """Returns the modules beside the native model that may have another precision."""
+        raise NotImplementedError
+
+    @property
+    def learned_dtype(self) -> torch.dtype:
+        """The precision of the parts beside the native model."""
+        return next((weight.dtype for part in self.learned_parts() for weight in part.parameters()), self.dtype)
+
+    @property
+    def text_config(self) -> Any:
+        """The configuration of a text encoder beside the native model, with its precision."""
+        text = self.config.text_config
+        if self.config.learned_dtype is not None:
+            text.dtype = getattr(torch, self.config.learned_dtype)
+        return text
+
+    def _settle_precision(self) -> None:
+        """Gives new parts the precision that the configuration states."""
+        if self.config.learned_dtype is not None:
+            for part in self.learned_parts():
+                part.to(getattr(torch, self.config.learned_dtype))
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
@@ -115,8 +172,15 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             init.constant_(self.native_model.logit_scale, initial)
 
     def load_native(self, weights: dict[str, Tensor]) -> None:
-        """Loads the weights of a plain dual encoder into the native model."""
+        """Loads the weights of a plain dual encoder into the native model, each in its own precision."""
         load_plain_state_dict(self.native_model, weights)
+
+    def take_native(self, native_model: PreTrainedModel) -> None:
+        """Loads the weights of a plain dual encoder, and keeps what its files hold in another precision."""
+        self.load_native(native_model.state_dict())
+        wrapped = {plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
+        stored = getattr(native_model, "stored_weights", {})
+        self.stored_weights = {f"native_model.{wrapped[name]}": value for name, value in stored.items()}
 
     def native_state_dict(self) -> dict[str, Tensor]:
         """Returns the weights of the native model under the names that it has by itself."""

@@ -35,7 +35,7 @@ from .acquirer import (
     load_plain_state_dict,
 )
 from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
-from .modeling_dual_encoder import count_parameters, in_dtype_of, with_embeddings
+from .modeling_dual_encoder import count_parameters, with_embeddings
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures
 from .tower_loading import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
@@ -71,7 +71,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         super().__init__(config)
         self.native_model = new_native_model(config.base_config)
         check_text_encoder(config.text_config)
-        self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
+        self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
         check_pooling(self.text_model, config.text_pooling)
         width = self.text_model.config.hidden_size
         if config.strategy == "acquisition":
@@ -91,6 +91,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         for layer in self.projection.modules():
             if isinstance(layer, nn.Linear):
                 initialized_by_itself(layer)
+        self._settle_precision()
         self.set_trainable("acquirers")
         self.post_init()
 
@@ -104,13 +105,15 @@ class MlaStudentModel(MlaPreTrainedModel):
             options: keys of `MlaStudentConfig`, such as `languages`.
         """
         configs = {"base_config": native_model.config, "text_config": text_model.config}
-        model = cls(MlaStudentConfig(**configs, **options)).to(native_model.dtype)
-        model.load_native(native_model.state_dict())
+        model = cls(MlaStudentConfig(**configs, **options))
+        model.take_native(native_model)
         # Without what is not read: the decoder of an encoder-decoder, and a pooling layer that was not asked for.
         unread: tuple[str, ...] = ("decoder.",) if text_model.config.is_encoder_decoder else ()
         unread += () if model.config.text_pooling == POOLER else ("pooler.",)
         weights = {name: value for name, value in text_model.state_dict().items() if not name.startswith(unread)}
         load_plain_state_dict(model.text_model, weights)
+        for part in model.learned_parts():  # which are trained, and would lose small steps in half precision
+            part.to(torch.promote_types(native_model.dtype, torch.float32))
         return model.train(native_model.training)
 
     @classmethod
@@ -185,6 +188,9 @@ class MlaStudentModel(MlaPreTrainedModel):
     def frozen_parts(self) -> list[nn.Module]:
         is_partly_trained = self.config.strategy != "acquisition" and not self.frozen_towers
         return [self.native_model, *([] if is_partly_trained else [self.text_model])]
+
+    def learned_parts(self) -> list[nn.Module]:
+        return [self.text_model, self.projection]
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, except in the frozen parts: also of a text encoder of which a part is trained."""
@@ -262,7 +268,7 @@ class MlaStudentModel(MlaPreTrainedModel):
             if text_features.shape[-1] != self.pooled_width:
                 given, own = text_features.shape[-1], self.pooled_width
                 raise InputError(f"text_features have the width {given}; this model's text encoder gives {own}")
-            return BaseModelOutputWithPooling(pooler_output=self._projected(in_dtype_of(self, text_features)))
+            return BaseModelOutputWithPooling(pooler_output=self._projected(text_features.to(self.learned_dtype)))
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         reads_natively = self.config.native_texts == "native"
@@ -273,8 +279,9 @@ class MlaStudentModel(MlaPreTrainedModel):
         return with_embeddings(output, self._projected(self.pooled_texts(output, input_ids, attention_mask)))
 
     def _projected(self, features: Tensor) -> Tensor:
-        """Maps pooled features [N, W] to embeddings [N, d]."""
-        return self.projection(self.text_head_input(features))
+        """Maps pooled features [N, W] to embeddings [N, d], in the precision of those of the native model."""
+        found = self.projection(self.text_head_input(features))
+        return found if self.learned_dtype == self.dtype else found.to(self.dtype)
 
     def _features_by_reader(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any

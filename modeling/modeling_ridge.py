@@ -19,7 +19,7 @@ not stated (`und`) are embedded by a map that all languages of a run share.
 
 import logging
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import torch
@@ -76,7 +76,8 @@ AutoModel.register(VectorSpaceConfig, VectorSpaceModel, exist_ok=True)
 class RidgeMaps(nn.Module):
     """The maps of all languages; the first is shared, for texts whose language is not stated.
 
-    The maps of n-grams are kept as whole numbers of 8 bits with a factor for each direction: 1.5 MB a language.
+    They are float32, whatever the precision of the native model is; those of n-grams are whole numbers of 8 bits with
+    a factor for each direction: 1.5 MB a language.
     """
 
     mean: Tensor  # [d], of all targets
@@ -92,16 +93,17 @@ class RidgeMaps(nn.Module):
         super().__init__()
         count, width = 1 + len(config.languages), feature_width(config.base_config)
         self.shortest, self.longest = config.shortest_ngram, config.longest_ngram
-        self.register_buffer("mean", torch.empty(width))
-        self.register_buffer("radius", torch.empty(()))
-        self.register_buffer("directions", torch.empty(config.rank, width))
-        self.register_buffer("importance", torch.empty(count, config.ngram_rows))
+        exact = partial(torch.empty, dtype=torch.float32)
+        self.register_buffer("mean", exact(width))
+        self.register_buffer("radius", exact(()))
+        self.register_buffer("directions", exact(config.rank, width))
+        self.register_buffer("importance", exact(count, config.ngram_rows))
         self.register_buffer("ngrams", torch.empty(count, config.ngram_rows, config.rank, dtype=torch.int8))
-        self.register_buffer("factors", torch.empty(count, config.rank))
+        self.register_buffer("factors", exact(count, config.rank))
         if config.text_config is not None:
             pooled = text_width(config.text_config, config.text_pooling)
-            self.register_buffer("encoder_mean", torch.empty(count, pooled))
-            self.register_buffer("encoder_map", torch.empty(count, pooled + config.token_kinds, config.rank))
+            self.register_buffer("encoder_mean", exact(count, pooled))
+            self.register_buffer("encoder_map", exact(count, pooled + config.token_kinds, config.rank))
         self.reset()
 
     @torch.no_grad()
@@ -220,7 +222,7 @@ class RidgeModel(MlaPreTrainedModel):
         self.text_model = None
         if config.text_config is not None:
             check_text_encoder(config.text_config)
-            self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
+            self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
             check_pooling(self.text_model, config.text_pooling)
         self.token_kinds = None
         if config.token_kinds:
@@ -252,12 +254,14 @@ class RidgeModel(MlaPreTrainedModel):
         model.maps.reset()
         if model.token_kinds is not None:
             model.token_kinds.reset()
-        model = model.to(native_model.dtype)
-        model.load_native(native_model.state_dict())
+        model.take_native(native_model)
         if text_model is not None and model.text_model is not None:
             own = model.text_model.state_dict()
             weights = {name: value for name, value in text_model.state_dict().items() if name in own}
             load_plain_state_dict(model.text_model, weights)
+            stored = getattr(text_model, "stored_weights", {})
+            kept = {f"text_model.{name}": value for name, value in stored.items() if name in own}
+            model.stored_weights = {**model.stored_weights, **kept}
         return model.eval()
 
     def take_kinds(self, kinds: TokenKinds) -> None:
@@ -266,6 +270,9 @@ class RidgeModel(MlaPreTrainedModel):
         self.config.token_kinds = len(kinds.importance)
         count, width, rank = self.maps.encoder_map.shape
         self.maps.encoder_map = self.maps.encoder_map.new_zeros(count, width + self.config.token_kinds, rank)
+
+    def learned_parts(self) -> list[nn.Module]:
+        return [] if self.text_model is None else [self.text_model]
 
     def frozen_parts(self) -> list[nn.Module]:
         return [self.native_model, *([] if self.text_model is None else [self.text_model])]

@@ -1,6 +1,7 @@
 """What a text consists of, as the maps of a `RidgeModel` read it: its character n-grams, and the pooled features and
 kinds of tokens that a text encoder sees."""
 
+from functools import partial
 from typing import Self
 
 import torch
@@ -92,10 +93,11 @@ class TokenKinds(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.empty(width))
-        self.register_buffer("directions", torch.empty(count, width))
-        self.register_buffer("preference", torch.empty(count))
-        self.register_buffer("importance", torch.empty(count))
+        exact = partial(torch.empty, dtype=torch.float32)
+        self.register_buffer("mean", exact(width))
+        self.register_buffer("directions", exact(count, width))
+        self.register_buffer("preference", exact(count))
+        self.register_buffer("importance", exact(count))
         self.reset()
 
     @torch.no_grad()

@@ -43,7 +43,7 @@ def load_learner(choices: AcquisitionChoices, translations: Dataset) -> tuple[Ml
             languages depend, and for a choice that only the first language has.
         VocabularyError: for a vocabulary that cannot serve.
     """
-    model, processor = load_dual_encoder(choices.base, dtype=torch.float32, **choices.code)
+    model, processor = load_dual_encoder(choices.base, as_stored=True, **choices.code)
     set_seed(choices.seed)
     if isinstance(model, MlaModel):
         _refuse_settled_choices(choices)

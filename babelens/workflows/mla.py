@@ -97,7 +97,7 @@ class MlaBuilder(ModelBuilder):
     def native_parts(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         """The trained model that training goes on from, and its processor."""
         attention: dict[str, Any] = {"attn_implementation": self.recipe.model.attn_implementation}
-        model = load_model(AutoModel, self.start, **attention, **self.code)
+        model = load_model(AutoModel, self.start, as_stored=True, **attention, **self.code)
         return model, load_processor(AutoProcessor, self.start, **self.code)
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:

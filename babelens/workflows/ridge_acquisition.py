@@ -11,7 +11,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, ClassVar
 
-import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -234,7 +233,7 @@ class RidgeAcquisition(AcquisitionChoices):
         if self.teacher is not None:
             self._load_beside(self.teacher)
             return
-        native, native_processor = load_dual_encoder(self.base, dtype=torch.float32, **self.code)
+        native, native_processor = load_dual_encoder(self.base, as_stored=True, **self.code)
         check_weights_license(self.license, self.base_facts)
         if self.texts is not None and (self.text_encoder is None or isinstance(native, RidgeModel)):
             raise TrainingSetupError(
@@ -292,7 +291,7 @@ class RidgeAcquisition(AcquisitionChoices):
         if self.text_encoder is None:
             return None, None, options
         pooling = self.pooling
-        encoder = load_text_encoder(self.text_encoder, pooling=pooling, **self.code)
+        encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
         tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
         return encoder, tokenizer, options | {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import torch
 from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, set_seed
@@ -41,7 +40,7 @@ def load_student(choices: AcquisitionChoices) -> tuple[MlaStudentModel, MlaStude
         ModelKindError: for a base that is no dual encoder, and for a text encoder of the wrong kind.
         TrainingSetupError: for a base that has acquired languages already.
     """
-    native, native_processor = load_dual_encoder(choices.base, dtype=torch.float32, **choices.code)
+    native, native_processor = load_dual_encoder(choices.base, as_stored=True, **choices.code)
     set_seed(choices.seed)
     if isinstance(native, MlaModel | MlaStudentModel):
         raise TrainingSetupError(

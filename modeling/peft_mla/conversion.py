@@ -18,7 +18,7 @@ from ...configuration.configuration_mla import MlaConfig
 from ...configuration.errors import ModelFolderError, ModelMismatchError, named
 from ...configuration.pretrained import is_finite
 from ...configuration.text_towers import text_tower
-from ..acquirer import Acquirer
+from ..acquirer import Acquirer, take_precision
 from ..modeling_mla import MlaModel
 from ..modeling_mla_base import register_native
 from .config import PREFIX, MlaAdapterConfig
@@ -205,6 +205,7 @@ def to_mla_model(model: PeftModel) -> MlaModel:
         for adapter, config in configs.items():
             name = name.replace(f".mla_acquirers.{adapter}.", f".mla_acquirers.{config.language}.")
         weights[name.replace(".shared_embedding.", ".mla_embedding.")] = value
+    take_precision(assembled.native_model, weights)
     assembled.native_model.load_state_dict(weights)
     return assembled.train(model.training)
 

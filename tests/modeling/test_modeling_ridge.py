@@ -22,6 +22,7 @@ class TestCharacters(ConfigContract, ProcessorContract, PublishingContract):
     """Without a text encoder."""
 
     factory = "make_ridge"
+    always_exact = ("maps.",)
     pipeline_languages = ["und"] * len(LANGUAGES)  # told no language, they are read by the shared map
 
     def test_registered_by_its_name(self, config):
@@ -48,6 +49,7 @@ class TestEncoder(ProcessorContract, PublishingContract):
     """With a text encoder."""
 
     factory = "make_ridge"
+    always_exact = ("maps.",)
     options = {"encoder": True}
     pipeline_languages = ["und"] * len(LANGUAGES)
 

@@ -1,0 +1,200 @@
+"""A base in half precision, or with weights of several precisions: what carries it keeps its bits."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from acquire_command import as_arguments, run_acquire
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from tiny_native import saved, tiny_bert, tiny_clip
+from transformers import AutoModel
+
+from babelens import Embedder, MlaModel, MlaStudentModel, RidgeModel
+from babelens.configuration.pretrained import load_model
+
+COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
+ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
+IMAGES = [np.random.default_rng(index).integers(0, 255, (40, 40, 3), dtype=np.uint8) for index in range(3)]
+KINDS = ["float32", "float16", "bfloat16", "mixed", "unlike its configuration", "sharded"]
+
+
+def save_base(folder, kind):
+    """A CLIP whose weights are of one precision or of two."""
+    model, processor = tiny_clip()
+    dtype = {"float16": torch.float16, "float32": torch.float32}.get(kind, torch.bfloat16)
+    processor.save_pretrained(folder)
+    model.to(dtype).save_pretrained(folder, max_shard_size="8KB" if kind == "sharded" else "1GB")
+    if kind == "mixed":
+        file = folder / "model.safetensors"
+        exact = tiny_clip()[0].state_dict()
+        halved = {name: exact[name] if "norm" in name else value for name, value in load_file(file).items()}
+        assert {value.dtype for value in halved.values()} == {torch.float32, torch.bfloat16}
+        for name in halved:
+            if "norm" in name:
+                halved[name] = halved[name] + 1e-5  # which bfloat16 does not hold
+        save_file(halved, file, metadata={"format": "pt"})
+    if kind == "unlike its configuration":
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(settings | {"dtype": "float32"}))
+    return folder
+
+
+def weights_in(folder):
+    return {name: value for file in folder.glob("*.safetensors") for name, value in load_file(file).items()}
+
+
+def assert_carries(folder, base):
+    """The bits of the base are in a folder, and native texts and images are those of the base."""
+    own, given = weights_in(folder), weights_in(base)
+    for name, value in given.items():
+        held = own[f"native_model.{name}"]
+        assert held.dtype == value.dtype and torch.equal(held, value), name
+    plain, model = Embedder.from_pretrained(base), Embedder.from_pretrained(folder)
+    assert model.model.dtype == plain.model.dtype
+    np.testing.assert_array_equal(model.encode_text(ROWS, language="en"), plain.encode_text(ROWS))
+    np.testing.assert_array_equal(model.encode_image(IMAGES), plain.encode_image(IMAGES))
+    return model
+
+
+def acquire(base, table, output, **more):
+    given = {"base": base, "language": "mi", "translations": table, "output": output, "names": False} | more
+    assert run_acquire(*as_arguments(given)) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bases")
+    return {kind: save_base(folder / kind.replace(" ", "-"), kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    lines = ["en\tmi\tuk", *(f"{row}\t{row[::-1]}\t{row.replace('a', 'о')}" for row in ROWS)]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def exact(bases, table, tmp_path_factory):
+    """The language as it is learned from the base in float32."""
+    folder = acquire(bases["float32"], table, tmp_path_factory.mktemp("exact") / "one")
+    return Embedder.from_pretrained(folder).encode_text([row[::-1] for row in ROWS], language="mi")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, tmp_path, kind):
+    one = acquire(bases[kind], table, tmp_path / "one")
+    model = assert_carries(one, bases[kind])
+    maps = [value for name, value in weights_in(one).items() if name.startswith("maps.")]
+    assert {value.dtype for value in maps} == {torch.float32, torch.int8}
+    assert {value.dtype for value in model.model.maps.buffers()} == {torch.float32, torch.int8}
+    mirrored = [row[::-1] for row in ROWS]
+    found = model.encode_text(mirrored, language="mi")
+    assert (found * exact).sum(1).min() > 0.999
+    two = acquire(one, table, tmp_path / "two", language="uk")
+    further = assert_carries(two, bases[kind])
+    np.testing.assert_array_equal(further.encode_text(mirrored, language="mi"), found)
+
+
+@pytest.mark.parametrize(("kind", "of_text"), [("bfloat16", "float32"), ("float32", "float16")])
+def test_the_text_encoder_has_a_precision_of_its_own(bases, table, tmp_path, kind, of_text, run_without_babelens):
+    encoder, tokenizer = tiny_bert()
+    saved((encoder.to(getattr(torch, of_text)), tokenizer), tmp_path / "bert")
+    one = acquire(bases[kind], table, tmp_path / "one", text_encoder=tmp_path / "bert", text_pooling="mean")
+    model = assert_carries(one, bases[kind])
+    stored = weights_in(one)
+    for name, value in weights_in(tmp_path / "bert").items():
+        if "pooler" not in name:
+            assert (
+                torch.equal(stored[f"text_model.{name}"], value) and stored[f"text_model.{name}"].dtype == value.dtype
+            )
+    assert model.model.text_model.dtype == getattr(torch, of_text)
+    exact = AutoModel.from_pretrained(one, dtype=torch.float32)
+    assert {weight.dtype for weight in exact.parameters()} == {torch.float32}
+    found = {}
+    for tag in ("en", "mi"):
+        inputs = model.processor(text=ROWS, language=tag, return_tensors="pt")
+        with torch.no_grad():
+            found[tag] = model.model.get_text_features(**inputs).pooler_output
+    save_file(found, tmp_path / "found.safetensors")
+    run_without_babelens(WITHOUT_THE_PACKAGE, one, tmp_path / "found.safetensors", json.dumps(ROWS))
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoProcessor
+
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+for language, expected in load_file(sys.argv[2]).items():
+    inputs = processor(text=json.loads(sys.argv[3]), language=language, return_tensors="pt")
+    with torch.no_grad():
+        found = model.get_text_features(**inputs).pooler_output
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+"""
+
+
+@pytest.mark.parametrize("kind", ["float16", "mixed"])
+def test_what_is_trained_beside_it_is_float32(bases, tmp_path, kind):
+    """Acquirers and students; a language that is added later, too."""
+    options = {"vocab_size": 60, "embedding_size": 8, "acquirer_size": 4, "sep_token_id": 3, "languages": ["mi"]}
+    native = load_model(AutoModel, bases[kind], as_stored=True)
+    model = MlaModel.from_native(native, **options)
+    model.add_language("uk")
+    student = MlaStudentModel.from_models(native, tiny_bert()[0].half(), languages=["mi"])
+    for made, name in ((model, "mla"), (student, "student")):
+        assert {weight.dtype for weight in made.parameters() if weight.requires_grad} == {torch.float32}
+        made.save_pretrained(tmp_path / name)
+        stored = {key.replace(".base_layer", ""): value for key, value in weights_in(tmp_path / name).items()}
+        for key, value in weights_in(bases[kind]).items():
+            assert torch.equal(stored[f"native_model.{key}"], value), key
+            assert stored[f"native_model.{key}"].dtype == value.dtype
+        again = AutoModel.from_pretrained(tmp_path / name)
+        assert {key: value.dtype for key, value in again.state_dict().items()} == {
+            key: value.dtype for key, value in made.state_dict().items()
+        }
+        ids = torch.tensor([[5, 6, 3]])
+        for language in (0, 1):
+            given = {"input_ids": ids, "language_ids": torch.tensor([language])}
+            found, expected = (each.eval().get_text_features(**given).pooler_output for each in (again, made))
+            assert torch.equal(found, expected) and found.dtype == native.dtype
+        halved = AutoModel.from_pretrained(tmp_path / name, dtype=torch.bfloat16)
+        assert {weight.dtype for weight in halved.parameters()} == {torch.bfloat16}
+    plain = model.unload()
+    assert {key: value.dtype for key, value in plain.state_dict().items()} == {
+        key: value.dtype for key, value in native.state_dict().items()
+    }
+    model.set_trainable("native")
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_weights_that_were_changed_are_saved_as_they_are(bases, tmp_path):
+    native = load_model(AutoModel, bases["mixed"], as_stored=True)
+    model = RidgeModel.from_models(native, ngram_rows=16, rank=4)
+    with torch.no_grad():
+        model.native_model.text_model.final_layer_norm.bias += 1
+    changed = model.native_model.text_model.final_layer_norm.bias.clone()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModel.from_pretrained(tmp_path).native_model.text_model.final_layer_norm.bias, changed)
+
+
+def test_an_adapter_and_the_model_assembled_of_it(bases, table, tmp_path):
+    saved(tiny_bert(), tmp_path / "bert")
+    given = {"way": "adapter", "vocabulary": tmp_path / "bert", "steps": 2, "acquirer_size": 8, "assemble": True}
+    folder = acquire(bases["bfloat16"], table, tmp_path / "mi", batch_size=8, **given)
+    model = AutoModel.from_pretrained(folder / "model")
+    stored = {name.replace(".base_layer", ""): value for name, value in weights_in(folder / "model").items()}
+    for name, value in weights_in(bases["bfloat16"]).items():
+        assert torch.equal(stored[f"native_model.{name}"], value)
+    assert model.dtype == torch.bfloat16 and model.learned_dtype == torch.float32
+    found, expected = (
+        Embedder.from_pretrained(source).encode_text(ROWS, language="mi") for source in (folder, folder / "model")
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert PeftModel.from_pretrained(AutoModel.from_pretrained(bases["bfloat16"]), folder)
