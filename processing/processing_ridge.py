@@ -3,7 +3,7 @@ word."""
 
 import os
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
@@ -23,6 +23,7 @@ from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout
 from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts, overlong
+from .text_normalization import NORMALIZATION, folded, same_letters, spelling_of
 
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
@@ -63,6 +64,11 @@ class RidgeProcessor(PerLanguageProcessor):
         has_text_encoder: whether a text encoder reads texts beside their characters; by default, whether there is an
             `encoder_tokenizer`. A saved processor has one in any case.
         glossaries: by language, native words by word (`Glossary`).
+        normalization: the version of `text_normalization` by which texts in other languages than the native one are
+            read; 0, as in folders that state none, for texts as they are.
+
+    Raises:
+        ModelFolderError: for a version that is not known.
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -86,6 +92,7 @@ class RidgeProcessor(PerLanguageProcessor):
         any_language: bool = False,
         has_text_encoder: bool | None = None,
         glossaries: Mapping[str, Mapping[str, str]] | None = None,
+        normalization: int = NORMALIZATION,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
@@ -93,6 +100,9 @@ class RidgeProcessor(PerLanguageProcessor):
         self.max_text_length, self.max_native_length, self.pad_native = max_text_length, max_native_length, pad_native
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
+        if normalization not in (0, NORMALIZATION):
+            raise ModelFolderError(f"texts are normalized by version {normalization}, which a later babelens knows")
+        self.normalization = normalization
         # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
         self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
 
@@ -180,7 +190,8 @@ class RidgeProcessor(PerLanguageProcessor):
         if self._glossaries:
             read = [self._language_and_glossary(text, tag) for text, tag in zip(texts, languages, strict=True)]
             languages, glossaries = [tag for tag, _ in read], [glossary for _, glossary in read]
-        glosses = self._glosses(texts, glossaries, layout)
+        spelled = [self.folded([text], tag)[0] for text, tag in zip(texts, languages, strict=True)]
+        glosses = self._glosses(texts, spelled, glossaries, layout)
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [language_id(tag, known) for tag in languages]
@@ -194,13 +205,13 @@ class RidgeProcessor(PerLanguageProcessor):
             for row, given in zip(native, read["input_ids"], strict=True):
                 tokens[row] = given
         if other := [row for row, index in enumerate(ids) if index]:
-            mine = [texts[row] for row in other]
+            mine = [self.with_same_letters([texts[row]], languages[row])[0] for row in other]
             prompted = [self.text_prompt + text for text in mine]
             read = self.encoder_tokenizer(prompted, truncation=layout.cut, max_length=layout.end, verbose=False)
             if self.has_text_encoder:
-                note_cut_texts(overlong(mine, read), f"{layout.max_length} tokens")
+                note_cut_texts(overlong([texts[row] for row in other], read), f"{layout.max_length} tokens")
             else:  # their characters are all that the model reads
-                cut = [text for text in mine if len(as_characters(text)) > MOST_CHARACTERS]
+                cut = [texts[row] for row in other if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
             for row, given in zip(other, read["input_ids"], strict=True):
                 tokens[row] = given
@@ -209,7 +220,7 @@ class RidgeProcessor(PerLanguageProcessor):
             "input_ids": layout.padded(tokens, padding_ids),
             **layout.mask(tokens),
             "language_ids": ids,
-            "character_ids": self.characters(texts).tolist(),
+            "character_ids": characters_of(spelled).tolist(),
             **glosses,
         }
 
@@ -226,8 +237,14 @@ class RidgeProcessor(PerLanguageProcessor):
         """The language as which a text is read, and the glossary; `tag` is the language that is stated, or `und`."""
         if tag != UNDETERMINED:
             return tag, self.glossary_of(tag)
+        # Languages that are spelled alike have the same words.
+        spellings = {language: spelling_of(language) for language in self._glossaries}
+        words_by_spelling = {each: first_words(*self.folded([text], each)) for each in {*spellings.values()}}
         words = first_words(text)
-        shares = {language: glossary.known(words) for language, glossary in self._glossaries.items()}
+        shares = {
+            language: glossary.known(words_by_spelling[spellings[language]])
+            for language, glossary in self._glossaries.items()
+        }
         best = max(shares, key=shares.__getitem__)
         share, native = shares[best], max(glossary.native(words) for glossary in self._glossaries.values())
         if native > share:
@@ -238,13 +255,15 @@ class RidgeProcessor(PerLanguageProcessor):
         return best if is_read_as else UNDETERMINED, self._glossaries[best] if has_enough else None
 
     def _glosses(
-        self, texts: list[str], glossaries: list[Glossary | None], layout: TextLayout
+        self, texts: list[str], spelled: list[str], glossaries: list[Glossary | None], layout: TextLayout
     ) -> dict[str, list[Any]]:
-        """The tokens of texts that are translated word by word, as the native model reads them. The mask is zero in
-        rows without a word: without a glossary, and where no word is known."""
+        """The tokens of texts that are translated word by word from their folded spelling, as the native model reads
+        them. The mask is zero in rows without a word: without a glossary, and where no word is known."""
         if not self._glossaries:
             return {}
-        words = [glossary.glosses(text) if glossary else [] for text, glossary in zip(texts, glossaries, strict=True)]
+        words = [
+            glossary.glosses(text) if glossary else [] for text, glossary in zip(spelled, glossaries, strict=True)
+        ]
         found = [" ".join(each[:MOST_WORDS]) for each in words]
         rows: list[list[int]] = [[]] * len(texts)
         if chosen := [row for row, gloss in enumerate(found) if gloss]:
@@ -269,9 +288,19 @@ class RidgeProcessor(PerLanguageProcessor):
         padded = layout.padded(rows, [self.tokenizer.pad_token_id or 0] * len(rows))
         return {"gloss_ids": padded, **layout.mask(rows, "gloss_attention_mask")}
 
-    def characters(self, texts: list[str]) -> Tensor:
-        """Returns the code points of texts [N, C], 0 at padding."""
-        return characters_of(texts)
+    # ---- Spelling ----
+
+    def folded(self, texts: Iterable[str], language: str) -> list[str]:
+        """Texts of a language as their n-grams and words are read."""
+        return [folded(text, language) for text in texts] if self.normalization else list(texts)
+
+    def with_same_letters(self, texts: Iterable[str], language: str) -> list[str]:
+        """Texts of a language as the text encoder reads them."""
+        return [same_letters(text, language) for text in texts] if self.normalization else list(texts)
+
+    def characters(self, texts: list[str], language: str) -> Tensor:
+        """Returns the code points of texts in a language [N, C], 0 at padding."""
+        return characters_of(self.folded(texts, language))
 
     # ---- Files ----
 
@@ -303,6 +332,7 @@ class RidgeProcessor(PerLanguageProcessor):
         """
         location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
+        settings = {"normalization": 0} | settings
         path = cached_file(
             pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
         )
@@ -329,13 +359,14 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
                 "tabs between them"
             )
         tag, word, native = columns
-        word = unicodedata.normalize("NFKC", word).lower()
         if tag not in spelled:
             try:
                 spelled[tag] = normalize_language(tag)
                 _check_language(spelled[tag], settings)
             except (LanguageTagError, UnknownLanguageError) as error:
                 raise ModelFolderError(f"{path}, line {number}: {error}") from error
+        word = folded(word, spelled[tag]) if settings["normalization"] else word
+        word = unicodedata.normalize("NFKC", word).lower()
         if not is_word(word):
             raise ModelFolderError(
                 f"{path}, line {number}: {word!r} is not one word. A word has letters, digits, apostrophes and "

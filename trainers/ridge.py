@@ -85,7 +85,7 @@ def learn(
         _set_space(model, targets)
     deviations = _deviations(model, targets)
     named = names or {}
-    groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
+    groups = {(tag, n): group for tag, each in named.items() for n, group in enumerate(each.groups)}
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     features = encoder_features(model, processor, translations, **reading)
     further = _names(model, processor, teacher, groups, cache_dir)
@@ -105,19 +105,21 @@ def learn(
         rows = torch.tensor([position[each] for each in natives])
         more = named.get(language)
         groups_beside = [] if more is None else list(more.groups)
-        beside = [further[more.language, n] for n in range(len(groups_beside))] if more else []
-        characters, pooled = _characters(processor, texts), features.get(language)
+        beside = [further[language, n] for n in range(len(groups_beside))]
+        characters, pooled = _characters(processor, texts, language), features.get(language)
         weight = 0.0 if more is None else more.weight
         solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
-            given = known_words(language, dictionaries or {}, natives)
+            given = _known_words(processor, language, dictionaries, natives)
             known = {**_words_before(processor, language), **given}
-            tested, glosses = held_out_glosses(texts, natives, groups_beside, known)
+            own, theirs = _spelled(processor, language, (texts, natives))
+            spelled_names = [_spelled(processor, language, pairs) for pairs in groups_beside]
+            tested, glosses = held_out_glosses(own, theirs, spelled_names, known)
             found = found[torch.searchsorted(solved.tested, tested)]
             directions = _directions_of(model, embedded, glosses)
             chosen, found = gloss_weight_of(model, found, directions, targets, rows[tested], rows[solved.tested])
-            glossary = glossary_from(texts, natives, groups_beside, known) if chosen else {}
+            glossary = glossary_from(own, theirs, spelled_names, known) if chosen else {}
             if given and not chosen:
                 logger.warning("%s: translations are found worse with the dictionary, and it is left out", language)
         untaught = None
@@ -140,6 +142,19 @@ def learn(
     if first:
         _solve_shared(model, processor, translations, features, deviations, position)
     return results
+
+
+def _spelled(processor: RidgeProcessor, language: str, pairs: Pairs) -> Pairs:
+    """Texts of a language as glossaries read them, and their native translations with one code point for a letter."""
+    texts, natives = pairs
+    return processor.folded(texts, language), processor.with_same_letters(natives, processor.native_language)
+
+
+def _known_words(
+    processor: RidgeProcessor, language: str, dictionaries: Mapping[str, Pairs] | None, natives: Sequence[str]
+) -> Mapping[str, str]:
+    given = (dictionaries or {}).get(language)
+    return known_words(language, {language: _spelled(processor, language, given)} if given else {}, natives)
 
 
 def _words_before(processor: RidgeProcessor, language: str) -> dict[str, str]:
@@ -215,8 +230,9 @@ def learn_unstated(
     processor.any_language = True
     named, translated = names or {}, dictionaries or {}
     for tag in tqdm(sorted({*named, *translated}), "Glossaries", disable=None):
-        known = known_words(tag, translated, texts)
-        glossary = glossary_from([], [], named[tag].groups if tag in named else (), known)
+        known = _known_words(processor, tag, translated, texts)
+        groups = named[tag].groups if tag in named else ()
+        glossary = glossary_from([], [], [_spelled(processor, tag, pairs) for pairs in groups], known)
         if glossary:
             processor.glossaries[tag] = Glossary(glossary)
     if processor.glossaries:
@@ -254,12 +270,12 @@ def _deviations(model: RidgeModel, targets: Tensor) -> Tensor:
 Characters = Callable[[slice | Tensor], Tensor]  # code points [n, C] of texts at some positions
 
 
-def _characters(processor: RidgeProcessor, texts: list[str]) -> Characters:
-    """The code points of texts, of some at a time, [n, C]."""
+def _characters(processor: RidgeProcessor, texts: list[str], language: str) -> Characters:
+    """The code points of texts in a language, of some at a time, [n, C]."""
 
     def of(rows: slice | Tensor) -> Tensor:
         chosen = texts[rows] if isinstance(rows, slice) else [texts[row] for row in rows.tolist()]
-        return processor.characters(chosen)
+        return processor.characters(chosen, language)
 
     return of
 
@@ -276,7 +292,8 @@ class _Names:
 def _names(
     model: RidgeModel, processor: RidgeProcessor, teacher: Teacher, groups: Mapping[Any, Pairs], cache_dir: str | None
 ) -> dict[Any, _Names]:
-    """Groups of names with their targets, each from its own mean: names are another kind of text than sentences."""
+    """By language and number, groups of names with their targets, each from its own mean: names are another kind of
+    text than sentences."""
     if not groups:
         return {}
     targets, position = native_targets(teacher, natives_of(groups), cache_dir)
@@ -284,7 +301,7 @@ def _names(
     found = {}
     for key, (texts, natives) in groups.items():
         wanted = deviations[[position[each] for each in natives]]
-        found[key] = _Names(_characters(processor, texts), wanted - wanted.mean(0))
+        found[key] = _Names(_characters(processor, texts, key[0]), wanted - wanted.mean(0))
     return found
 
 
@@ -363,8 +380,10 @@ def _solve_shared(
 ) -> None:
     """Solves for the map of texts whose language is not stated, from some sentences of all languages."""
     if len(translations) == 1:
-        model.maps.share(1)
-        return
+        ((language, (own, _)),) = translations.items()
+        if processor.folded(own, language) == processor.folded(own, UNDETERMINED):
+            model.maps.share(1)
+            return
     each = max(_SHARED // len(translations), 1)
     texts: list[str] = []
     rows: list[int] = []
@@ -375,7 +394,7 @@ def _solve_shared(
         rows += [position[natives[index]] for index in chosen]
         if language in features:
             pooled.append(features[language][torch.from_numpy(chosen)])
-    characters = _characters(processor, texts)
+    characters = _characters(processor, texts, UNDETERMINED)
     _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
 
 

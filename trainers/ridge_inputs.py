@@ -17,6 +17,7 @@ from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_features import TokenKinds
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
+from ..processing.text_inputs import UNDETERMINED
 from .frozen_features import EncoderFeatures, frozen_tensor
 from .ridge_solving import in_random_order
 
@@ -92,13 +93,13 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
 
 
 def encoder_features(
-    model: RidgeModel, processor: RidgeProcessor, translations: Mapping[Any, Pairs], **reading: Any
-) -> dict[Any, Tensor]:
+    model: RidgeModel, processor: RidgeProcessor, translations: Mapping[str, Pairs], **reading: Any
+) -> dict[str, Tensor]:
     """The features of the text encoder, by language [n, W + V]; empty without one."""
     if model.text_model is None:
         return {}
     reader = _reader(model, processor, reading)
-    return reader.of({name: texts for name, (texts, _) in translations.items()})
+    return reader.of({tag: processor.with_same_letters(texts, tag) for tag, (texts, _) in translations.items()})
 
 
 def native_kinds(
@@ -106,7 +107,8 @@ def native_kinds(
 ) -> TokenKinds | None:
     """The kinds of the tokens that the text encoder has in native texts; None if none of them is frequent. They are
     learned from some texts, and kept on disk."""
-    sample = [processor.text_prompt + texts[row] for row in in_random_order(len(texts))[:_KINDS_FROM]]
+    some = processor.with_same_letters((texts[row] for row in in_random_order(len(texts))[:_KINDS_FROM]), UNDETERMINED)
+    sample = [processor.text_prompt + text for text in some]
     reader = _reader(model, processor, reading)
     found = frozen_tensor(
         lambda: _mean_states(reader, sample),

@@ -317,7 +317,7 @@ def word_frequencies(
         own = np.zeros(len(words))
         for start in range(0, len(entries), _AT_ONCE):
             some = entries[start : start + _AT_ONCE]
-            rows, kept = model.maps.rows_of(processor.characters([word for word, _ in some]))
+            rows, kept = model.maps.rows_of(processor.characters([word for word, _ in some], language))
             rarest = importance[rows].masked_fill(~kept, 0).amax(1)
             for (_, natives), share in zip(some, rarest.neg().exp().tolist(), strict=True):
                 for each in natives:

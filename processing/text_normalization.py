@@ -1,0 +1,260 @@
+"""One spelling for texts that mean the same: letters that keyboards write by several code points, invisible
+characters, case, and marks that writers leave out.
+
+`same_letters` gives each letter its standard code point in the language, for tokenizers that were trained on ordinary
+texts. `folded` also removes case, and marks and letters that writers leave out or exchange, for n-grams and look-ups.
+A rule that would lose meaning in other languages belongs to some; a text in no stated language (`und`) is folded by
+those of them that its letters tell.
+
+Sources: Unicode's normalization forms, SpecialCasing, "Do not emit" and CLDR's letters of each language; for Arabic
+script the letters that Lucene's analyzers fold; for Khmer and Myanmar the orders of Unicode's core specification.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+# The version that new folders state. A folder without one has 0: texts are read as they are.
+NORMALIZATION = 1
+
+_LIKE_APOSTROPHES = "’‘‛ʼʻʽʾʿ`´′‵ʹꞌꞋ՚׳"
+_SAME = {
+    **dict.fromkeys(_LIKE_APOSTROPHES, "'"),
+    **dict.fromkeys("“”„‟«»‹›〝〞״「」『』", '"'),
+    **dict.fromkeys("‐‒–—―−־֊᠆⁃", "-"),
+    **dict.fromkeys("。।۔։።", "."),
+    **dict.fromkeys("、،፣", ","),
+    **dict.fromkeys("؛፤", ";"),
+    **dict.fromkeys("՛՜՞", ""),  # inside of Armenian words
+    "؟": "?",
+    "٪": "%",
+    "፡": " ",
+    "〜": "~",
+    "•": "·",
+    "∙": "·",
+    "⋅": "·",
+    "‧": "·",
+    "\u0329": "\u0323",
+    "ǝ": "ə",
+    "Ǝ": "Ə",
+    "ș": "ş",
+    "ț": "ţ",
+    "Ș": "Ş",
+    "Ț": "Ţ",
+    "װ": "וו",
+    "ױ": "וי",
+    "ײ": "יי",
+    "ـ": "",
+    "ൌ": "ൗ",
+    # Persian's letters, which most languages in Arabic script have.
+    "ك": "ک",
+    "ڪ": "ک",
+    "ي": "ی",
+    "ى": "ی",
+    "ہ": "ه",
+    "ھ": "ه",
+    "ە": "ه",
+}
+_AS_ARABIC = {"ک": "ك", "ڪ": "ك", "ی": "ي", "ى": "ى"}
+_AS_URDU = {"ه": "ہ", "ە": "ہ", "ھ": "ھ"}
+_AS_UYGHUR = {"ک": "ك", "ی": "ى", "ي": "ي", "ه": "ە", "ہ": "ھ"}
+_OKINA = dict.fromkeys("'" + _LIKE_APOSTROPHES, "ʻ")  # a letter, also at the beginning of a word
+# By language: letters that differ from `_SAME`; those that others become stay.
+_LETTERS: Mapping[str, Mapping[str, str]] = {
+    "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": _AS_ARABIC,
+    "ur pnb pa skr ks hno": _AS_URDU,
+    "ps pbt pbu pst": {"ي": "ي"},
+    "sd": {"ك": "ڪ", "ک": "ک", "ی": "ي", "ى": "ي", "ھ": "ھ"},
+    "ckb ku kmr sdh": {"ة": "ە"},
+    "ug kk kaz ky": _AS_UYGHUR,
+    "ms zsm min ace bjn": {"ی": "ي", "ى": "ى"},
+    "ro mo": {"ş": "ș", "ţ": "ț", "Ş": "Ș", "Ţ": "Ț"},
+    "haw to sm ty rap": _OKINA,
+    "vi hr bs sr": {"ð": "đ", "Ð": "Đ"},
+    "kab ak tw fat bm dyu fon ln": {"ε": "ɛ", "γ": "ɣ", "Ε": "Ɛ", "Γ": "Ɣ"},
+    "ee": {"ε": "ɛ", "γ": "ɣ", "Ε": "Ɛ", "Γ": "Ɣ", "đ": "ɖ", "ð": "ɖ", "Đ": "Ɖ", "Ð": "Ɖ"},
+    "ha": {"ƴ": "'y", "Ƴ": "'Y"},
+    "cv": {"ă": "ӑ", "ĕ": "ӗ", "ç": "ҫ", "ÿ": "ӳ", "Ă": "Ӑ", "Ĕ": "Ӗ", "Ç": "Ҫ", "Ÿ": "Ӳ"},
+    "os": {"æ": "ӕ", "Æ": "Ӕ"},
+    "ce inh av ady kbd lez lbe dar tab": {"ӏ": "Ӏ"},
+    "ab": {"ҕ": "ӷ", "Ҕ": "Ӷ", "ҧ": "ԥ", "Ҧ": "Ԥ"},
+}
+# By language: what is written otherwise in decomposed texts.
+_PLACES: Mapping[str, tuple[str, str]] = {
+    "vi": ("(o(?=.[ae])|u(?=.y))([\u0300\u0301\u0303\u0309\u0323])([aey])", r"\1\3\2"),  # hòa, hoà
+    "ca": ("(?<=l)[-.·](?=l)", "·"),
+    "ce inh av ady kbd lez lbe dar tab": ("(?<=[а-яё])[1il|і]|[1il|і](?=[а-яё])", "Ӏ"),
+    "ckb ku kmr sdh": ("ه\u200c", "ە"),
+}
+
+
+def _ethiopic(*series: tuple[str, str]) -> dict[str, str]:
+    return {chr(ord(other) + n): chr(ord(kept) + n) for other, kept in series for n in range(7)}
+
+
+_TIGRINYA = _ethiopic(("ሠ", "ሰ"), ("ፀ", "ጸ"))
+_AMHARIC = {
+    **_TIGRINYA,
+    **_ethiopic(("ሐ", "ሀ"), ("ኀ", "ሀ"), ("ዐ", "አ")),
+    **dict.fromkeys("ሃሓኃ", "ሀ"),
+    "ኣ": "አ",
+    "ዓ": "አ",
+}
+_LOOSE_IN_ALL = {"ٱ": "ا", "ة": "ه", "ۃ": "ہ", "ء": "", "œ": "oe", "ँ": "ं"}
+# By language: letters that writers exchange, in small letters.
+_LOOSE: Mapping[str, Mapping[str, str]] = {
+    "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": {"ى": "ي"},
+    "ur pnb pa skr ks hno": {"ة": "ہ"},
+    "am": _AMHARIC,
+    "ti": _TIGRINYA,
+    "fr la": {"æ": "ae"},
+    "ru tt ba cv udm ce": {"ё": "е"},
+    "und": {**_AMHARIC, "ё": "е", "ı": "i", "ð": "đ", "æ": "ae", "ۃ": "ه"},
+}
+_WITH_HAMZA = "ckb ku kmr sdh ug kk kaz ky ps pbt pbu pst ks"  # where it makes a letter another one
+_DOTLESS = "tr az azj crh gag"  # where I is the capital of ı
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+_DIGIT = re.compile(r"(?![0-9])\d")
+# Marks of one letter, in the order of Unicode: Thai, Lao, Myanmar, Khmer.
+_MARKS = re.compile(
+    "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]{2,}|[\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece]{2,}"
+    "|[\u102b-\u1038\u103a-\u103e]{2,}|[\u17b6-\u17d1]{2,}"
+)
+_FIRST_MARKS = "\u103b\u103c\u103d\u103e\u1031\u102d\u102e\u1032\u102f\u1030\u102b\u102c\u1036\u1037\u103a\u17c9\u17ca"
+_SEQUENCES = {
+    **{f"{letter}\u0d4d\u200d": chillu for letter, chillu in zip("ണനരലളക", "ൺൻർൽൾൿ", strict=True)},
+    "ൻ\u0d4dറ": "ന\u0d4dറ",
+    "ൻറ": "ന\u0d4dറ",
+    "ত\u09cd\u200d": "ৎ",
+    "เเ": "แ",
+    "ເເ": "ແ",
+    "ی\u0654": "ئ",
+    "\u0e4d\u0e32": "ำ",
+    "\u0ecd\u0eb2": "ຳ",
+    "\u17d2ដ": "\u17d2ត",
+    "\u17b8\u17c1": "ើ",
+    "\u17b6\u17c1": "ោ",
+    "ੲਿ": "ਇ",
+    "ੲੀ": "ਈ",
+    "ੳੁ": "ਉ",
+    "ੳੂ": "ਊ",
+    "ੲੇ": "ਏ",
+    "ਅੈ": "ਐ",
+    "අා": "ආ",
+    "අැ": "ඇ",
+    "අෑ": "ඈ",
+    # A vowel that is written as the letter A with the sign of the vowel, at the same places in all Indic blocks.
+    **{
+        chr(block + 0x05) + chr(block + sign): chr(block + vowel)
+        for block in range(0x0900, 0x0D80, 0x80)
+        for sign, vowel in ((0x3E, 0x06), (0x4B, 0x13), (0x4C, 0x14))
+    },
+}
+_SEQUENCE = re.compile("|".join(sorted(_SEQUENCES, key=len, reverse=True)))
+# What may be left out of decomposed texts: vowel signs of Arabic and Hebrew, joiners, accents of Greek, stress in
+# Cyrillic, the dot of a small i under an accent, and nuktas that few writers of Hindi set.
+_OPTIONAL = (
+    "[\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u200c\u200d]|(?<=[α-ω])[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+|(?<=[аеиоуыэюяіє])\u0301"
+    "|(?<=[еі]\u0308)\u0301|(?<=[ij])\u0307|(?<=[ij]\u0328)\u0307|(?<=[कखगजफ])\u093c"
+)
+_HAMZA = "|[\u0653-\u065f]"
+_NASAL = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-धप-भ])")  # हिन्दी, हिंदी
+
+
+class _Rules(NamedTuple):
+    letters: dict[int, str]
+    place: tuple[re.Pattern[str], str] | None
+    optional: re.Pattern[str]
+    loose: dict[int, str]
+    dotless: bool
+
+
+def spelling_of(language: str) -> str:
+    """Returns what is common to languages whose texts are spelled by the same rules: the language that has its own, or
+    an empty string."""
+    primary = language.partition("-")[0]
+    named = (_WITH_HAMZA, _DOTLESS, *_LETTERS, *_PLACES, *_LOOSE)
+    return primary if any(primary in several.split() for several in named) else ""
+
+
+@cache
+def _rules(language: str) -> _Rules:
+    own = spelling_of(language)
+
+    def of(tables: Mapping[str, Any]) -> Any:
+        return next((table for several, table in tables.items() if own in several.split()), None)
+
+    given, place = of(_LETTERS) or {}, of(_PLACES)
+    letters = {**_SAME, **given, **{letter: letter for letter in given.values() if len(letter) == 1}}
+    optional = _OPTIONAL if own in _WITH_HAMZA.split() else _OPTIONAL + _HAMZA
+    return _Rules(
+        str.maketrans(letters),
+        place and (re.compile(place[0], re.IGNORECASE), place[1]),
+        re.compile(optional, re.IGNORECASE),
+        str.maketrans({**letters, **_LOOSE_IN_ALL, **(of(_LOOSE) or {})}),
+        own in _DOTLESS.split(),
+    )
+
+
+def same_letters(text: str, language: str) -> str:
+    """Returns a text with the standard code points of its letters in a language, in Unicode's compatible form (NFKC).
+
+    Args:
+        text: a text.
+        language: its tag, or `und`.
+
+    Examples:
+        >>> same_letters("М\u02bcяч", "uk"), same_letters("كتاب", "fa") == "کتاب"
+        ("М'яч", True)
+    """
+    rules = _rules(language)
+    if text.isascii() and text.isprintable() and rules.place is None:
+        return text.translate(rules.letters)
+    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text.replace("´", "'")))
+    text = unicodedata.normalize("NFC", _DIGIT.sub(_ascii_digit, text.translate(rules.letters)))
+    text = _SEQUENCE.sub(_written_whole, _MARKS.sub(_sorted_marks, text))
+    if rules.place is not None:
+        pattern, replacement = rules.place
+        text = unicodedata.normalize("NFC", pattern.sub(replacement, unicodedata.normalize("NFD", text)))
+    return text
+
+
+def folded(text: str, language: str) -> str:
+    """Returns the one spelling of all texts that mean the same in a language; to fold it again changes nothing.
+
+    Args:
+        text: a text.
+        language: its tag, or `und`.
+
+    Examples:
+        >>> folded("IŞIK", "tr"), folded("ΑΥΤΟΚΊΝΗΤΟ", "el"), folded("آلأرض", "ar")
+        ('ışık', 'αυτοκινητο', 'الارض')
+    """
+    rules = _rules(language)
+    text = same_letters(text, language)
+    if rules.dotless:
+        text = text.replace("İ", "i").replace("I", "ı")
+    if text.isascii():
+        return text.lower()
+    text = rules.optional.sub("", unicodedata.normalize("NFD", text)).casefold()
+    text = unicodedata.normalize("NFC", text).translate(rules.loose)
+    return unicodedata.normalize("NFC", _NASAL.sub("ं", text).replace("եւ", "եվ"))
+
+
+def _ascii_digit(found: re.Match[str]) -> str:
+    return str(unicodedata.decimal(found[0]))
+
+
+def _written_whole(found: re.Match[str]) -> str:
+    return _SEQUENCES[found[0]]
+
+
+def _sorted_marks(found: re.Match[str]) -> str:
+    return "".join(sorted(found[0], key=lambda mark: (_FIRST_MARKS + mark).index(mark) << 16 | ord(mark)))

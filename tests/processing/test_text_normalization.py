@@ -1,0 +1,167 @@
+"""Texts that differ only in spelling are read alike, in every script; texts that differ in meaning are not."""
+
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+import torch
+
+from babelens.configuration.errors import ModelFolderError
+from babelens.inference.embedder import Embedder
+from babelens.processing.glossary import Glossary
+from babelens.processing.processing_ridge import GLOSSARY_FILE, RidgeProcessor, characters_of
+from babelens.processing.text_normalization import folded, same_letters, spelling_of
+
+
+def read_variants():
+    lines = (Path(__file__).with_name("spelling_variants.txt")).read_text("utf-8").splitlines()
+    for line in lines:
+        if not line.startswith("#"):
+            head, *spellings = (part.strip(" ") for part in line.split(" | "))
+            kind, language = head.split()
+            escaped = [each.encode("ascii", "backslashreplace").decode("unicode_escape") for each in spellings]
+            yield kind, language, escaped
+
+
+VARIANTS = list(read_variants())
+
+
+@pytest.mark.parametrize(("kind", "language", "texts"), VARIANTS, ids=[f"{v[1]}{v[0]}" for v in VARIANTS])
+def test_spellings_of_one_text_are_one(kind, language, texts):
+    assert len({" ".join(folded(text, language).split()) for text in texts}) == 1
+    assert len(set(texts)) > 1
+    if kind == "=":
+        assert len({" ".join(same_letters(text, language).split()) for text in texts}) == 1
+    for text in texts:
+        once = folded(text, language)
+        capitals = (once.replace("i", "İ") if language in ("tr", "az") else once).upper()
+        assert folded(once, language) == once and folded(capitals, language) == once
+        for form in ("NFC", "NFD"):
+            assert folded(unicodedata.normalize(form, text), language) == once
+        same = same_letters(text, language)
+        assert same_letters(same, language) == same
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("tr", "kır", "kir"),
+        ("uk", "гриб", "ґриб"),
+        ("mn", "ёс", "ес"),
+        ("be", "ён", "ен"),
+        ("ur", "ہے", "ہی"),
+        ("ur", "پہل", "پھل"),
+        ("ug", "ئى", "ي"),
+        ("ckb", "ئەو", "یەو"),
+        ("sd", "ڪار", "کار"),
+        ("ps", "سړی", "سړي"),
+        ("ml", "അവൻ", "അവന്"),
+        ("hi", "बड़ा", "बडा"),
+        ("da", "æble", "aeble"),
+        ("is", "með", "međ"),
+        ("ti", "ሓመድ", "ሃመድ"),
+        ("vi", "của", "cua"),
+        ("de", "Bär", "Bar"),
+        ("es", "año", "ano"),
+        ("ja", "ハ", "パ"),
+        ("ro", "țară", "tară"),
+        ("th", "ที่", "ที"),
+        ("to", "ʻa", "a"),
+    ],
+)
+def test_texts_of_another_meaning_stay_apart(language, one, other):
+    assert folded(one, language) != folded(other, language)
+    assert same_letters(one, language) != same_letters(other, language)
+
+
+def test_case_and_meaning_stay_for_tokenizers():
+    assert same_letters("Ελλάδα Straße İ ёлка أرض", "und") == "Ελλάδα Straße İ ёлка أرض"
+
+
+@pytest.mark.parametrize("language", ["und", "xx", "uk-UA", "zh-Hant"])
+def test_any_text_in_any_language_is_read(language):
+    random.seed(0)
+    for _ in range(300):
+        text = "".join(chr(random.choice([random.randrange(0x3000), random.randrange(0xD800)])) for _ in range(20))
+        assert folded(folded(text, language), language) == folded(text, language)
+    assert spelling_of(language) == ("und" if language == "und" else "")
+
+
+# ---- Models ----
+
+
+@pytest.fixture
+def ridge(make_ridge):
+    """A tiny model of all languages of the table, with a word of each in a glossary."""
+    model, processor = make_ridge(glossaries=True)
+    tags = list(dict.fromkeys(language for _, language, _ in VARIANTS if language != "en"))
+    maps = model.maps
+    maps.add(len(tags))
+    random_maps = torch.randint(-127, 128, maps.ngrams[-len(tags) :].shape, generator=torch.Generator().manual_seed(0))
+    maps.ngrams[-len(tags) :] = random_maps
+    for values in (maps.importance, maps.factors):
+        values[-len(tags) :] = 1
+    model.config.languages = processor.languages = [*model.config.languages, *tags]
+    model.config.gloss_weights = [0.5] * (1 + len(processor.languages))
+    return model, processor
+
+
+def test_a_model_embeds_all_spellings_to_the_same_bits(ridge):
+    model, processor = ridge
+    embedder = Embedder(model, processor)
+    for _, language, texts in VARIANTS:
+        if language in processor.languages:
+            found = embedder.encode_text(texts, language=language)
+            assert (found == found[0]).all(), language
+
+
+def test_glossaries_are_corrected_in_any_spelling(make_ridge, tmp_path):
+    _, processor = make_ridge(glossaries=True)
+    processor.languages = [*processor.languages, "uk"]
+    processor.glossaries["uk"] = Glossary({folded("м'яч", "uk"): "ball"})
+    processor.save_pretrained(tmp_path)
+    file = tmp_path / GLOSSARY_FILE
+    file.write_text(file.read_text("utf-8") + "uk\tм\u2019яч\tball\nuk\tСІМ\u02bcЯ\tfamily\n", "utf-8")
+    loaded = RidgeProcessor.from_pretrained(tmp_path)
+    read = [loaded(text=text, language="uk")["gloss_ids"] for text in ("м\u2019яч сім'я", "М'ЯЧ\u00ad СІМ`Я")]
+    assert read[0] == read[1] and any(read[0][0])
+    assert loaded.glossaries["uk"].entries == {"м'яч": "ball", "сім'я": "family"}
+    file.write_text(file.read_text("utf-8") + "uk\tм`яч\tdog\n", "utf-8")
+    with pytest.raises(ModelFolderError, match="м'яч"):
+        RidgeProcessor.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("encoder", [False, True])
+def test_folders_that_state_no_normalization_read_texts_as_before(make_ridge, tmp_path, encoder):
+    _, processor = make_ridge(encoder=encoder, glossaries=True)
+    processor.save_pretrained(tmp_path)
+    assert RidgeProcessor.from_pretrained(tmp_path).normalization == 1
+    settings = tmp_path / "processor_config.json"
+    stated = '"normalization": 1,'
+    assert stated in settings.read_text("utf-8")
+    settings.write_text(settings.read_text("utf-8").replace(stated, ""), "utf-8")
+    old = RidgeProcessor.from_pretrained(tmp_path)
+    text = "Ein Straße\u00ad m\u2019a ѐ"
+    inputs = old(text=text, language="de", return_tensors="pt")
+    as_before = f" {' '.join(unicodedata.normalize('NFKC', text).lower().split())} "
+    assert inputs["character_ids"].equal(torch.tensor([list(map(ord, as_before))]))
+    assert inputs["input_ids"][0].tolist() == old.encoder_tokenizer(text)["input_ids"]
+    old.save_pretrained(tmp_path / "again")
+    assert RidgeProcessor.from_pretrained(tmp_path / "again").normalization == 0
+    with pytest.raises(ModelFolderError, match="7"):
+        RidgeProcessor(old.image_processor, old.tokenizer, normalization=7)
+
+
+def test_native_texts_are_read_as_they_are(make_ridge):
+    _, processor = make_ridge(encoder=True, glossaries=True)
+    text = "A dog\u2019s  CO\u2011OP \u00ad\ufb01sh"
+    given = processor(text=text, language="en")["input_ids"]
+    assert given == processor.native(text=text, language="en")["input_ids"]
+    assert characters_of([text]).shape[1] > 2
+
+
+def test_the_text_encoder_reads_letters_alike(make_ridge):
+    _, processor = make_ridge(encoder=True)
+    read = processor(text=["m\u2019a Ein", "m'a Ein", "m\u00ad\u02bca Ein"], language="de")["input_ids"]
+    assert read[0] == read[1] == read[2]
