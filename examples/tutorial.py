@@ -50,7 +50,6 @@ from babelens import (
 )
 from babelens.data import load_captions, load_translations
 from babelens.evaluation import evaluate_retrieval
-from babelens.serving.offline_page import export_offline
 from babelens.trainers.ridge import learn
 
 STEPS = int(os.environ.get("TUTORIAL_STEPS", "300"))
@@ -339,19 +338,9 @@ print(f"{learned['mi'].r1:.0f} % find their translation first, by a map that was
 search(Embedder(solved, solved_processor), "he whetū whero", "mi")
 
 # %% [markdown]
-# Such a map is small enough for a page. `index.html` searches the pictures in a browser, opened as a file: no
-# server, no network. `native_texts` let it read English as well.
-
-# %%
-solved.save_pretrained(FOLDER / "maori")
-solved_processor.save_pretrained(FOLDER / "maori")
-page = export_offline(FOLDER / "maori", FOLDER / "page", FOLDER / "test", native_texts=english, title="Ngā āhua")
-print(f"{page.folder / 'index.html'}: {page.images} pictures, {page.languages}, {page.bytes / 1e6:.1f} MB")
-
-# %% [markdown]
 # ## Where to go from here
 #
-# - The same for your CLIP and photos: `babelens acquire`, then `babelens export --layout browser --images photos`.
+# - The same for your CLIP and photos: `babelens acquire`, then `babelens serve OUTPUT --images photos`.
 # - Your own photos: write a `metadata.jsonl` beside them, as above, and call `load_captions`.
 # - Scripts with every setting on the command line: [examples/](README.md).
 # - All of it from a file that can be run again: `babelens train RECIPE`.

@@ -1,5 +1,4 @@
-"""`babelens export`: a dual encoder as ONNX graphs, as a stock model, as its text tower alone, or as a page that
-searches images by itself."""
+"""`babelens export`: a dual encoder as ONNX graphs, as a stock model, or as its text tower alone."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -9,19 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .console import plain_console, print_json, results_table
-from .options import AsJson, Model, SourceOptions, Split, TruncateDim, TrustRemoteCode, split_tags
+from .options import AsJson, Model, SourceOptions, Split, TruncateDim, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..inference.onnx.export import Exported
-    from ..serving.offline_page import OfflinePage
     from ..stock_folders import StockFolder
-
-_BROWSER = "With --layout browser"
-_MORE_TEXTS = (
-    "With --texts, a thousand sentences in the native language of the model, such as those of the translations, it "
-    "reads that language too."
-)
 
 
 class Precision(StrEnum):
@@ -50,11 +42,8 @@ def export(
         ),
     ] = "onnx",
     layout: Annotated[
-        Literal["immich", "browser"] | None,
-        typer.Option(
-            help="`immich`: graphs in the layout in which Immich's machine-learning server keeps a CLIP. `browser`: a "
-            "page that searches --images without a server, for a model of `acquire` without a text encoder."
-        ),
+        Literal["immich"] | None,
+        typer.Option(help="`immich`: graphs in the layout in which Immich's machine-learning server keeps a CLIP."),
     ] = None,
     language: Annotated[
         str | None,
@@ -77,32 +66,6 @@ def export(
             "transformers.js needs it.",
         ),
     ] = False,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of images that the page searches.",
-            exists=True,
-            file_okay=False,
-            rich_help_panel=_BROWSER,
-        ),
-    ] = None,
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="The languages of queries, such as `uk,sw`; by default all that the model has learned.",
-            rich_help_panel=_BROWSER,
-        ),
-    ] = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option(
-            help="Sentences in the native language, one a line, by which the page learns to read it.",
-            exists=True,
-            dir_okay=False,
-            rich_help_panel=_BROWSER,
-        ),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="The title of the page.", rich_help_panel=_BROWSER)] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -116,7 +79,7 @@ def export(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a dual encoder for other programs: as ONNX graphs, a stock model of transformers, or a page.
+    """Write a dual encoder for other programs: as ONNX graphs or a stock model of transformers.
 
     `babelens export runs/mural --output mural-onnx --precision fp32 --precision int8`
 
@@ -124,49 +87,16 @@ def export(
 
     `babelens export runs/mla --output ViT-B-32__openai --layout immich --language sw`
 
-    `babelens export clip-uk --output page --layout browser --images photos`
-
     The graphs are run and compared with the model; the largest difference of any value of an embedding is shown, and
     nothing is written where it exceeds 0.0001 in float32. With `--data`, what a precision costs in recall is shown.
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
     too. An adapter is exported together with its base model.
-
-    A page is opened as a file, or put on any static server, and sends nothing to anybody. Its embeddings have
-    --truncate-dim values, 128 by default.
 
     A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
     for its native language. So is a text tower (`--format sentence-transformers`), which is a BERT or a RoBERTa.
     """
     if joint and (layout is not None or format_ != "onnx"):
         raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
-    of_page: dict[str, Any] = {"--images": images, "--languages": languages, "--texts": texts, "--title": title}
-    if layout == "browser":
-        if format_ != "onnx" or data is not None or precision or language is not None:
-            raise typer.BadParameter(
-                "it takes no --precision, --data, --language or --format", param_hint="--layout browser"
-            )
-        if images is None:
-            raise typer.BadParameter("name the folder of images that the page searches", param_hint="--images")
-        begin_work()
-        from ..data.corpus.text_files import read_texts
-        from ..serving.offline_page import WIDTH, export_offline
-
-        made = export_offline(
-            model,
-            output,
-            images,
-            languages=split_tags(languages or ""),
-            native_texts=read_texts(texts) if texts else [],
-            width=truncate_dim or WIDTH,
-            title=title or "",
-            trust_remote_code=trust_remote_code,
-        )
-        _show_page(made, as_json)
-        if made.glossaries and not texts and not as_json:
-            plain_console().print(_MORE_TEXTS, highlight=False)
-        return
-    if given := [name for name, value in of_page.items() if value is not None]:
-        raise typer.BadParameter("it is for --layout browser; leave it out", param_hint=given[0])
     if layout is None and language is not None:
         raise typer.BadParameter("graphs read texts in every language: leave it out", param_hint="--language")
     if layout == "immich":
@@ -221,21 +151,6 @@ def export(
         _show(exported)
         if recalls:
             _show_recalls(recalls)
-
-
-def _show_page(made: "OfflinePage", as_json: bool) -> None:
-    for reason in made.skipped:
-        typer.echo(f"left out: {reason}", err=True)
-    if as_json:
-        print_json(asdict(made))
-        return
-    counted = f"{len(made.languages)} languages" if len(made.languages) > 1 else made.languages[0]
-    plain_console().print(
-        f"{made.folder / 'index.html'}: {made.images:,} images in {counted}, {made.bytes / 1e6:.1f} MB; open it in a "
-        "browser",
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def _export_immich(
