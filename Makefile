@@ -58,7 +58,7 @@ test-peers: $(INSTALLED) ## Run transformers' and peft's own test suites on ever
 test-space: $(INSTALLED) $(SPACE_INSTALLED) ## Start the Space that babelens push --space writes, in an environment of its own, and ask it
 	BABELENS_SPACE=$(SPACE_VENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/space
 
-test-clients: $(CLIENTS_INSTALLED) ## Run programs of others on saved folders: LangChain, LlamaIndex, Chroma, LanceDB, txtai, mteb, OpenAI's client
+test-clients: $(CLIENTS_INSTALLED) ## Run programs of others on saved folders: LangChain, LlamaIndex, Chroma, LanceDB, txtai, mteb
 	BABELENS_CLIENTS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(CLIENTS_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --confcutdir tests/clients tests/clients
 
 test-newest: $(NEWEST_INSTALLED) ## Run the tests of models, processors, trainers and the Hub with the newest transformers, peft and datasets; may fail

@@ -15,7 +15,7 @@ import numpy as np
 from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
 from ..configuration.languages import normalize_language
 from ..processing.text_inputs import UNDETERMINED, default_language
-from .gate import UPLOAD_PATH, Application, Gate, cookie_of, error_content, is_token
+from .gate import UPLOAD_PATH, Application, Gate, cookie_of, is_token
 from .image_files import content_type, version_of
 from .service import ImageService
 
@@ -28,8 +28,6 @@ try:
     from pydantic.json_schema import SkipJsonSchema
     from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException as AnyHTTPException
-
-    from .openai_api import add_openai_api
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "FastAPI is not installed, by which images are served: pip install fastapi python-multipart uvicorn"
@@ -141,7 +139,6 @@ def create_app(
     _add_pages(app, static, token)
     _add_searches(app, service)
     _add_images(app, service)
-    add_openai_api(app, service)
     app.add_exception_handler(BabelensError, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
@@ -343,9 +340,7 @@ def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
 
 
 def _error(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as a sentence: under `error`, or in OpenAI's form."""
-    content = error_content(request.scope["path"], status, sentence)
-    return JSONResponse(content, status, headers=headers or _NOT_KEPT)
+    return JSONResponse({"error": sentence}, status, headers=headers or _NOT_KEPT)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

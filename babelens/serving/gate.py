@@ -26,8 +26,6 @@ _PUBLIC = ("/health", "/login", "/static/")
 # A name, an IPv4 address, or an IPv6 address in brackets; then a port, and nothing else.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 UPLOAD_PATH = "/api/search-by-image"
-OPENAI_PATH = "/v1/"
-_OPENAI_TYPES = {401: "authentication_error", 404: "not_found_error", 503: "overloaded_error"}
 # Beside the file, a form has its boundaries and the headers of its parts.
 _FORM_BYTES = 64 << 10
 
@@ -79,16 +77,6 @@ class ServingLimits:
     connections: int = 900
 
 
-def error_content(
-    path: str, status: int, sentence: str, param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
-    """The body of an error: the sentence, or below `/v1/` an object as OpenAI's API has it."""
-    if not path.startswith(OPENAI_PATH):
-        return {"error": sentence}
-    kind = _OPENAI_TYPES.get(status, "invalid_request_error")
-    return {"error": {"message": sentence, "type": kind, "param": param, "code": code}}
-
-
 class RefusedError(BabelensError):
     """A request that is answered with a status and a sentence."""
 
@@ -128,7 +116,7 @@ class Gate:
         if scope["method"] == "HEAD":  # the answer to GET, whose body the server leaves out
             scope = {**scope, "method": "GET"}
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = _Body(headers, receive, self._limits, is_upload=scope["path"].startswith((UPLOAD_PATH, OPENAI_PATH)))
+        body = _Body(headers, receive, self._limits, is_upload=scope["path"].startswith(UPLOAD_PATH))
         own = _with_headers(send, body)
         try:
             self._check_host(headers)
@@ -142,7 +130,7 @@ class Gate:
             body.refused = refused
         if body.refused and not body.is_answered:
             status, sentence = body.refused.status, body.refused.sentence
-            await _answer(own, status, error_content(scope["path"], status, sentence))
+            await _answer(own, status, {"error": sentence})
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         if self._hosts is None:
@@ -166,7 +154,7 @@ class Gate:
             await _answer(send, 401, self._login_page, asking)
             return
         sentence = "this server needs its token, in a header `Authorization: Bearer TOKEN`"
-        await _answer(send, 401, error_content(path, 401, sentence), asking)
+        await _answer(send, 401, {"error": sentence}, asking)
 
 
 def _check_site(method: str, headers: dict[bytes, bytes]) -> None:

@@ -32,8 +32,6 @@ ROOMS = [
     "api/info",
     "api/search",
     "api/search-by-image",
-    "v1/embeddings",
-    "v1/models",
 ]
 ROOMS += ["api/similar/", "images/", "thumbnails/", "static/", "static/page.html", "none"]
 HEADERS = ["host", "authorization", "cookie", "content-length", "content-type", "if-none-match", "range", "accept"]
@@ -184,24 +182,6 @@ def test_any_body_of_another_type_is_refused(loop, open_server, guarded_server, 
     ask(loop, guarded_server, "POST", "/login", b"", [(b"content-type", kind)], [body])
     status = ask(loop, open_server, "POST", "/api/search-by-image", b"", [(b"content-type", kind)], [body])
     assert 400 <= status < 500
-
-
-@given(
-    texts=st.one_of(ANY_TEXT, st.lists(ANY_TEXT, max_size=3), JSON),
-    more=st.fixed_dictionaries(
-        {},
-        optional={
-            "encoding_format": st.one_of(st.just("base64"), JSON),
-            "dimensions": st.one_of(st.integers(), JSON),
-            "language": st.one_of(st.sampled_from(["en", "de"]), TAG.map(str)),
-            "model": ANY_TEXT,
-        },
-    ),
-)
-def test_any_texts_are_embedded_or_refused(loop, open_server, texts, more):
-    body = json.dumps({"model": "tiny", "input": texts} | more).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    assert ask(loop, open_server, "POST", "/v1/embeddings", b"", headers, [body]) in (200, 400, 404)
 
 
 def _encoded(query: dict[str, str]) -> bytes:

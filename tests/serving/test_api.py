@@ -1,8 +1,6 @@
 """The JSON API, the images, the token, and what `of_folder` leaves out."""
 
-import base64
 import io
-import json
 import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -181,8 +179,6 @@ def test_info_and_the_description_of_the_api(server, service):
         "/api/similar/{id}",
         "/images/{id}",
         "/thumbnails/{id}",
-        "/v1/embeddings",
-        "/v1/models",
     }
     for operations in described.values():
         for operation in operations.values():
@@ -224,39 +220,3 @@ def test_queries_without_a_language_are_read_in_the_default_one(embedder, folder
     with serving(ImageService.of_folder(embedder, folder, model="m", default_language="de")) as server:
         stated, default = (server.ask(f"/api/search?q=gris{more}").json for more in ("&language=de", ""))
         assert stated == default and default["language"] == "de"
-
-
-def openai(server, **given):
-    body = json.dumps({"model": "tiny", **given})
-    return server.ask("/v1/embeddings", "POST", body, Content_Type="application/json")
-
-
-def test_embeddings_as_openai_gives_them(server, embedder):
-    texts = ["ein rotes Quadrat", "ein Punkt"]
-    expected = embedder.encode_text(texts, language="de")
-    answer = openai(server, input=texts, language="de").json
-    assert answer["object"] == "list" and answer["model"] == "tiny"
-    assert [each["index"] for each in answer["data"]] == [0, 1]
-    np.testing.assert_allclose([each["embedding"] for each in answer["data"]], expected, atol=1e-6)
-    tokens = int(embedder.process_texts(texts, ["de"] * 2)["attention_mask"].sum())
-    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
-    (short,) = openai(server, input=texts[0], language="de", dimensions=4, encoding_format="base64").json["data"]
-    found = np.frombuffer(base64.b64decode(short["embedding"]), "<f4")
-    np.testing.assert_allclose(found, expected[0, :4] / np.linalg.norm(expected[0, :4]), atol=1e-6)
-    assert [each["id"] for each in server.ask("/v1/models").json["data"]] == ["tiny"]
-
-
-@pytest.mark.parametrize(
-    "given, status, said",
-    [
-        ({"input": "a", "model": "ada"}, 404, "there is no 'ada' here; this server has 'tiny'"),
-        ({"input": []}, 400, "give 1 to 2048"),
-        ({"input": [[1, 2]]}, 400, "valid string"),
-        ({"input": "a", "dimensions": 5000}, 400, "more than the"),
-        ({"input": "a", "language": "sw"}, 400, "has not learned 'sw'"),
-    ],
-)
-def test_errors_in_openai_s_form(server, given, status, said):
-    answer = openai(server, **given)
-    error = answer.json["error"]
-    assert answer.status == status and said in error["message"] and set(error) == {"message", "type", "param", "code"}
