@@ -44,9 +44,8 @@ def serve(
 
     `babelens serve runs/mural --images photos`
 
-    The page is at http://127.0.0.1:7860, the description of its JSON API at http://127.0.0.1:7860/docs. Images are
-    read and never changed; no other file is served, and no request leaves the machine. By default, the server can be
-    reached from this machine alone.
+    The page is at http://127.0.0.1:7860. Images are read and never changed; no other file is served, and no request
+    leaves the machine. By default, the server can be reached from this machine alone.
 
     The first start encodes the images of the folder. Later starts with the same model encode only images that are new
     or have changed; what changes while the server runs is searched after the next start. Ctrl-C stops the server.

@@ -158,10 +158,6 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
     async def page() -> HTMLResponse:
         return HTMLResponse(static["page.html"], headers=_NOT_KEPT)
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(static["docs.html"], headers=_NOT_KEPT)
-
     @app.get("/static/{name}", include_in_schema=False)
     async def static_file(name: str) -> Response:
         if name not in static:

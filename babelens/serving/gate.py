@@ -150,7 +150,7 @@ class Gate:
 
     async def _ask_for_token(self, path: str, send: Send) -> None:
         asking = [(b"www-authenticate", b"Bearer"), (b"cache-control", b"no-store")]
-        if path in ("/", "/docs"):
+        if path == "/":
             await _answer(send, 401, self._login_page, asking)
             return
         sentence = "this server needs its token, in a header `Authorization: Bearer TOKEN`"

@@ -25,7 +25,6 @@ BYTES = st.binary(max_size=30)
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 ROOMS = [
     "",
-    "docs",
     "health",
     "login",
     "openapi.json",

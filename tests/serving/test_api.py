@@ -72,7 +72,7 @@ def test_versions_are_confirmed_in_all_their_forms(server):
 def test_head_is_answered_as_get_without_the_body(server):
     """Monitors ask so."""
     found = server.ask(f"{TEXT}&top=1").json["results"][0]
-    pages = ("/", "/docs", "/health", "/api/info", f"{TEXT}&top=1", "/static/page.js", "/images/none")
+    pages = ("/", "/health", "/api/info", f"{TEXT}&top=1", "/static/page.js", "/images/none")
     for path in (*pages, "/" + found["image"], "/" + found["thumbnail"]):
         head, whole = server.ask(path, "HEAD"), server.ask(path)
         assert (head.status, head.body) == (whole.status, b""), path
@@ -131,7 +131,7 @@ def test_errors_are_sentences(server, path, status, sentence):
 
 
 def test_every_answer_has_the_headers_of_security(server):
-    for path in ("/", "/docs", "/static/page.js", "/health", "/api/info", "/api/nothing", "/images/none"):
+    for path in ("/", "/static/page.js", "/health", "/api/info", "/api/nothing", "/images/none"):
         headers = server.ask(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy, path
