@@ -51,7 +51,6 @@ _UNPUBLISHED = [
     "runs",
     "__pycache__",
     "complete.json",
-    "recipe.yaml",  # of `acquire`: it names files of the machine
     "*.bin",
     "*.ckpt",
     "*.joblib",
@@ -61,6 +60,7 @@ _UNPUBLISHED = [
     "*.pth",
     "*.log",
     ".*",
+    "adapter",  # of `train mla/adapter`, beside its model: a repository of its own
 ]
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
 # What is found by its name in a repository, where one of an earlier model would be loaded instead of a new model's.
@@ -143,7 +143,9 @@ def _loading_problems(folder: Path) -> list[str]:
 
 def _adapter_problems(folder: Path) -> list[str]:
     """The problems of an adapter: its base and its embedding must lie in the folder or on the Hub."""
-    problems = [] if (folder / ADAPTER_WEIGHTS).is_file() else [f"{ADAPTER_WEIGHTS} is missing: acquire writes it"]
+    problems = (
+        [] if (folder / ADAPTER_WEIGHTS).is_file() else [f"{ADAPTER_WEIGHTS} is missing: train mla/adapter writes it"]
+    )
     settings = _read_json(folder / ADAPTER_CONFIG)
     for key in ("base_model_name_or_path", "embedding"):
         place = settings.get(key)

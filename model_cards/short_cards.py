@@ -23,7 +23,6 @@ class ShortCardFacts:
     Args:
         name: the model's, without an owner.
         native_language: BCP-47 tag of the language that the base reads.
-        results: of retrieving held-out translations; empty without.
         command: that trained it.
         license: of the weights, a Hub identifier.
     """
@@ -31,7 +30,6 @@ class ShortCardFacts:
     template: ClassVar[str]
     name: str
     native_language: str
-    results: Mapping[str, Any]
     command: str
     license: str = "other"
 
@@ -85,10 +83,7 @@ class AdapterCardFacts(ShortCardFacts):
         embedding: its folder, below the adapter's.
         max_text_length: tokens that the text tower reads.
         pairs: translations that it was trained on.
-        names: language of CLDR's names of emoji with which the embedding began.
         exposed: whether language exposure followed.
-        results: `pairs`, `r1`, `r10`.
-        precision: that training computed in, and why.
         base: the base model with its license (`base_model_facts`).
     """
 
@@ -102,9 +97,7 @@ class AdapterCardFacts(ShortCardFacts):
     max_text_length: int
     pairs: int
     exposed: bool
-    precision: str = ""
     base: BaseModel | None = None
-    names: str | None = None
 
     @property
     def weights(self) -> list[BaseModel]:
@@ -122,58 +115,6 @@ class AdapterCardFacts(ShortCardFacts):
             "base_model": None if is_local else self.base_model,
             "base_model_relation": None if is_local else "adapter",
             "tags": ["babelens", "mla", "adapter", "vision-language", "multilingual"],
-        }
-
-
-# ---- A student: a text encoder beside a frozen dual encoder ----
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudentCardFacts(ShortCardFacts):
-    """The facts of the card.
-
-    Args:
-        languages: BCP-47 tags of the acquired languages.
-        base, text_encoder: the models that it began with, with their licenses (`base_model_facts`).
-        strategy: as in `MlaStudentConfig`.
-        trained_layers: number of the text encoder's upper layers that were trained with the projection; None if the
-            strategy says it.
-        keeps_native: whether the base model reads texts in the native language.
-        parameters: of the whole model.
-        trained_parameters: those that were trained.
-        pairs: rows of translations that it was trained on.
-        exposed: whether language exposure followed.
-        results: by language `pairs`, `r1`, `r10`.
-        precision: that training computed in, and why.
-    """
-
-    template = "student.md.jinja"
-    languages: Sequence[str]
-    base: BaseModel
-    text_encoder: BaseModel
-    strategy: str
-    keeps_native: bool
-    parameters: int
-    trained_parameters: int
-    pairs: int
-    exposed: bool
-    trained_layers: int | None = None
-    precision: str = ""
-
-    @property
-    def weights(self) -> list[BaseModel]:
-        """The models that it began with."""
-        return [self.base, self.text_encoder]
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Those of a dual encoder that sentence-transformers loads, too."""
-        about = ["sentence-transformers", "mla_student", "vision-language", "multilingual", "image-text-retrieval"]
-        return {
-            **language_metadata([self.native_language, *self.languages]),
-            **on_the_hub(self.weights),
-            "pipeline_tag": PIPELINE_TAG,
-            "tags": ["babelens", *about],
         }
 
 
@@ -201,6 +142,7 @@ class RidgeCardFacts(ShortCardFacts):
     languages: Sequence[str]
     base_models: Sequence[BaseModel]
     has_encoder: bool
+    results: Mapping[str, Any]
     names: Sequence[str] = ()
     any_language: bool = False
     embeds_images: bool = True

@@ -2,9 +2,11 @@
 of its baselines, students with a multilingual text encoder.
 """
 
+import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,14 +29,19 @@ from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.presets import load_preset, merged, preset_facts
 from ..configuration.pretrained import load_model, load_processor
-from ..configuration.strict_config import IMAGE_TEXT, TRIPLET
-from ..model_cards.base_models import TEXT_TOWER
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..model_cards.base_models import TEXT_TOWER, base_model_facts
+from ..model_cards.licenses import OTHER
+from ..model_cards.short_cards import AdapterCardFacts, write_short_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
+from ..modeling.peft_mla.conversion import save_adapter
+from ..modeling.peft_mla.embedding import save_embedding
 from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.text_inputs import note_cut_texts, overlong
+from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.tower_training import check_student_tower, checked_training, named
@@ -153,7 +160,53 @@ class MlaBuilder(ModelBuilder):
         return None if table is None else rows_of_pieces(table, tokenizer, whole)
 
 
-MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder)
+ADAPTER, _EMBEDDING = "adapter", "embedding"
+
+
+class MlaReporting(Reporting):
+    """The reports of a recipe of MLA; a plain base that acquired one language also has an adapter of PEFT."""
+
+    recipe: MlaRecipe
+
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
+        """As `Reporting`, and in the folder `adapter` the language alone, with its card."""
+        card = super().write_card(trainer, report)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
+            self._write_adapter(model, trainer)
+        return card
+
+    def _write_adapter(self, model: MlaModel, trainer: BabelensTrainer) -> None:
+        [language], source = model.config.languages, str(self.recipe.model.from_pretrained)
+        base = str(Path(source).resolve()) if Path(source).is_dir() else source
+        facts = AdapterCardFacts(
+            name=self.output.resolve().name,
+            language=language,
+            native_language=model.config.native_language,
+            base_model=base,
+            on_mla=False,
+            parameters=sum(each.numel() for each in model.acquirer_parameters([language])),
+            trained_embedding=model.config.train_embedding,
+            embedding=_EMBEDDING,
+            max_text_length=trainer.processing_class.max_text_length,
+            pairs=len(self.data.corpora[TEXT_TEXT]) if TEXT_TEXT in self.data.corpora else 0,
+            exposed=language in self.data.image_languages,
+            command=self.command,
+            license=self.recipe.license or OTHER,
+            base=base_model_facts(source),
+        )
+        with atomic_directory(self.output / ADAPTER) as scratch:
+            save_embedding(model, scratch / _EMBEDDING)
+            trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch / _EMBEDDING)
+            file = scratch / _EMBEDDING / "tokenizer_config.json"
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            settings.pop("processor_class", None)  # which is not in this folder
+            file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", base_model=base)
+            write_short_card(scratch, facts)
+
+
+MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=MlaReporting)
 
 
 # ---- MLA's baselines ----

@@ -249,8 +249,7 @@ def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_m
         max_text_length=64,
         pairs=1,
         exposed=False,
-        results={},
-        command="babelens acquire",
+        command="babelens train mla/adapter",
     )
     for base_model, problems in (("openai/clip-vit-base-patch32", 0), (str(tmp_path), 1)):
         folder = tmp_path / f"adapter{problems}"
@@ -273,7 +272,9 @@ def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_m
     push(tmp_path / "adapter0", "owner/clip-de", api=hub)
     assert hub.repositories
     (tmp_path / "adapter0" / "adapter_model.safetensors").unlink()
-    assert folder_problems(tmp_path / "adapter0") == ["adapter_model.safetensors is missing: acquire writes it"]
+    assert folder_problems(tmp_path / "adapter0") == [
+        "adapter_model.safetensors is missing: train mla/adapter writes it"
+    ]
 
 
 @pytest.fixture

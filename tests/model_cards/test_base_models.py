@@ -228,8 +228,7 @@ def test_an_adapters_card_tells_its_bases_license_and_is_not_freer(tmp_path):
         max_text_length=64,
         pairs=1,
         exposed=False,
-        results={},
-        command="babelens acquire",
+        command="babelens train mla/adapter",
         base=base("cc-by-nc-4.0"),
     )
     text = write_short_card(tmp_path, given).read_text()

@@ -16,7 +16,6 @@ from babelens.model_cards.facts import DataSource, Example, ModelCardFacts, Trai
 from babelens.model_cards.short_cards import (
     AdapterCardFacts,
     RidgeCardFacts,
-    StudentCardFacts,
     write_short_card,
 )
 from babelens.spaces import space_files
@@ -116,12 +115,11 @@ def test_no_code_of_a_card_runs_in_a_browser(tmp_path):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("way", ["ridge", "adapter", "student"])
+@pytest.mark.parametrize("way", ["ridge", "adapter"])
 def test_a_card_of_acquired_languages(way, text, tmp_path):
     command = f"babelens acquire --translations /home/ada/pairs.tsv --output '{text}'"
     base = BaseModel(name=text, license="other", license_name=text)
     both = {"name": text.replace("/", ""), "native_language": "en", "command": command}
-    numbers = {"pairs": 20, "r1": 50.0, "r10": 90.0}
     trained = {"parameters": 2, "pairs": 20, "exposed": False}
     if way == "ridge":
         result = LanguageResult(20, 20, 50.0, 90.0, 85.0, 95.0, 5.0, 5.0, 1.0, 0.5, None, 1.0, 1234)
@@ -129,20 +127,11 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
         given = {"results": {"uk": result}, "words": 1234}
         facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, **given, **both)
         write_short_card(tmp_path, facts)
-    elif way == "adapter":
+    else:
         of_adapters = {"on_mla": False, "trained_embedding": True, "embedding": "embedding", "max_text_length": 64}
         write_short_card(
             tmp_path,
-            AdapterCardFacts(
-                language="uk", base_model=text, base=base, results=numbers, **of_adapters, **both, **trained
-            ),
-        )
-    else:
-        of_students = {"strategy": "projection", "keeps_native": True, "trained_parameters": 1}
-        of_students["results"] = {"uk": numbers}
-        write_short_card(
-            tmp_path,
-            StudentCardFacts(languages=["uk"], base=base, text_encoder=base, **of_students, **both, **trained),
+            AdapterCardFacts(language="uk", base_model=text, base=base, **of_adapters, **both, **trained),
         )
     card = checked(tmp_path)
     assert "/home/ada" not in card.content and "pairs.tsv" in card.content

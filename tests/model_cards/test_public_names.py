@@ -76,7 +76,6 @@ def test_cards(tmp_path):
         max_text_length=77,
         pairs=1,
         exposed=False,
-        results={},
         command="babelens acquire --base /home/jane.doe/models/clip",
     )
     text = write_short_card(tmp_path, adapter).read_text()

@@ -22,6 +22,7 @@ TABLE = read_table()
 ROWS = [(paper["name"], row) for paper in TABLE["papers"] for row in paper["rows"]]
 # `unread` are sources of its recipes that the settings in `how` take away.
 KEYS = {"table", "row", "recipes", "how", "data", "none", "unread"}
+OWN_RECIPES = {"mla/adapter", "mla/student"}  # for a file of translations, of no paper
 FOLDERS = ("mural", "etcl", "mla", "rc3", "smalr")
 OWN_FILES = {"data/multi30k-features", "data/coco-features"}
 
@@ -58,7 +59,7 @@ def test_a_row_names_recipes_and_the_data_that_they_read(paper, row):
 
 def test_every_recipe_of_a_paper_trains_a_row():
     trained = {name for _, row in ROWS for name in row.get("recipes", ())}
-    assert {name for name in NAMES if name.partition("/")[0] in FOLDERS} == trained
+    assert {name for name in NAMES if name.partition("/")[0] in FOLDERS} - OWN_RECIPES == trained
 
 
 def test_data_are_had_or_not_for_a_known_reason():

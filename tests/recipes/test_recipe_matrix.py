@@ -21,7 +21,9 @@ IN_EVERY_RUN = {
     "mural/finetune-multi30k-coco",
     "mural/finetune-wit",
     "etcl/base",
+    "mla/adapter",
     "mla/cc300k",
+    "mla/student",
     "photos/mla/student",
     "rc3/base",
     "rc3/itr",
@@ -56,6 +58,7 @@ def world(tmp_path_factory):
 def test_it_starts_and_is_evaluated(world, name):
     output = world.train(name)
     assert (output / "model.safetensors").is_file()
+    assert (output / "adapter" / "adapter_model.safetensors").is_file() == (name == "mla/adapter")
     recipe = load_recipe(name)
     measured = world.evaluate(name) or any((output / "evaluation").glob("*.json"))
     assert measured or (recipe.method == "rc3" and recipe.task_name is None)

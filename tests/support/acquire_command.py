@@ -7,6 +7,9 @@ import pytest
 
 from babelens.cli.main import main
 
+OPTIONS = {"base", "language", "translations", "texts", "dictionary", "output", "set", "text_encoder", "text_prompt"}
+OPTIONS |= {"license", "trust_remote_code", "json"}
+
 
 def run_acquire(*arguments: Any) -> Any:
     """The command's exit status; what it raises beside goes through."""
@@ -17,32 +20,8 @@ def run_acquire(*arguments: Any) -> Any:
     return ended.value.code
 
 
-OPTIONS = {
-    *("base", "way", "language", "translations", "texts", "dictionary", "captions", "output", "recipe", "set"),
-    *(
-        "text_encoder",
-        "text_prompt",
-        "steps",
-        "minutes",
-        "advise",
-        "assemble",
-        "license",
-        "resume",
-        "trust_remote_code",
-        "json",
-    ),
-}
-TRAINING = {
-    "batch_size": "training.per_device_train_batch_size",
-    "learning_rate": "training.learning_rate",
-    "precision": "training.precision",
-    "seed": "training.seed",
-}
-
-
 def as_arguments(given: dict[str, Any]) -> list[Any]:
-    """Options as the command line has them, other choices as keys of the recipe; `None` leaves one out, `True` is a
-    flag, or true."""
+    """Options as the command line has them, others by --set; `None` leaves one out, `True` is a flag or true."""
     arguments: list[Any] = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
@@ -51,6 +30,5 @@ def as_arguments(given: dict[str, Any]) -> list[Any]:
         if name in OPTIONS:
             arguments += [option] if value is True else [option, value]
         else:
-            written = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
-            arguments += ["--set", f"{TRAINING.get(name, name)}={written}"]
+            arguments += ["--set", f"{name}={str(value).lower()}"]
     return arguments

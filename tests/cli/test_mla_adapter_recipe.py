@@ -1,0 +1,46 @@
+"""`train mla/adapter` and `train mla/student` on people's own files: a file of translations, and any base."""
+
+import numpy as np
+import pytest
+from acquired_languages import sentences, write_tsv
+from tiny_native import saved, tiny_bert, tiny_clip, tiny_siglip
+from transformers import AutoModel
+from typer.testing import CliRunner
+
+from babelens import Embedder
+from babelens.cli.main import app
+
+TEXTS = [row["de"] for row in sentences()[:4]]
+
+
+def train(name, base, folder, **settings):
+    write_tsv(folder / "pairs.tsv", ["de", "en"], sentences())
+    bert = saved(tiny_bert(), folder / "bert")
+    given = {
+        "model.from_pretrained": saved(base, folder / "base"),
+        "train.text_text.source": folder / "pairs.tsv",
+        "training.max_steps": 2,
+        "training.per_device_train_batch_size": 8,
+        "training.use_cpu": "true",
+        "training.precision": "float32",
+    } | {key: bert if value is None else value for key, value in settings.items()}
+    words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+    done = CliRunner().invoke(app, ["train", f"mla/{name}", *words, "--output", str(folder / "out"), "--no-report"])
+    assert done.exit_code == 0, done.output
+    english = [Embedder.from_pretrained(folder / part).encode_text(["a red dog"]) for part in ("base", "out")]
+    np.testing.assert_array_equal(*english)
+    return folder / "out"
+
+
+@pytest.mark.parametrize("base", [tiny_clip, tiny_siglip])
+def test_an_adapter_stands_beside_its_model(base, tmp_path):
+    out = train("adapter", base(), tmp_path, **{"multilingual_tokenizer.from_pretrained": None})
+    alone = Embedder.from_pretrained(out / "adapter").encode_text(TEXTS, language="de")
+    np.testing.assert_array_equal(alone, Embedder.from_pretrained(out).encode_text(TEXTS, language="de"))
+    card = (out / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert "library_name: peft" in card and str(tmp_path) not in card
+
+
+def test_a_student_is_a_whole_model(tmp_path):
+    settings = {"text_model.from_pretrained": None, "training.towers": "{text: {train: upper, layers: 1}}"}
+    assert AutoModel.from_pretrained(train("student", tiny_clip(), tmp_path, **settings)).config.languages == ["de"]
