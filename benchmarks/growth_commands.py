@@ -64,12 +64,9 @@ def _train(inputs: Inputs, method: str, corpus: Path, output: Path, **training: 
     return ["train", inputs.recipe(method, corpus, **training), "--output", output]
 
 
-def acquire(inputs: Inputs, size: int, output: Path, *, batch: int = 32, steps: int = 0) -> Command:
-    """As many steps as an epoch has, unless their number is given."""
-    given = ["--base", inputs.model("clip"), "--language", "de", "--set", "new_vocabulary=2000", "--output", output]
-    length = ["--batch-size", batch or size, "--steps", steps or size // batch]
-    translations = inputs.translations(2 * BATCHES[-1] if steps else size)
-    return ["acquire", "--way", "adapter", *given, "--translations", translations, *length]
+def acquire(inputs: Inputs, size: int, output: Path) -> Command:
+    given = ["--base", inputs.model("clip"), "--language", "de", "--set", "names=false", "--output", output]
+    return ["acquire", *given, "--translations", inputs.translations(size)]
 
 
 def trim(inputs: Inputs, size: int, output: Path) -> Command:
@@ -220,7 +217,6 @@ CASES = [
     ),
     Case("train mural", "languages", LANGUAGES, train_languages),
     Case("acquire", "translation pairs", PAIRS, acquire),
-    Case("acquire, 20 steps", "batch", BATCHES, partial(acquire, batch=0, steps=20)),
     Case("trim", "texts", (10_000, 40_000, 160_000), trim),
     Case("search", "images", SEARCHED, search),
     Case("search, the second one", "images", SEARCHED, search, known_search),

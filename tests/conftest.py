@@ -76,7 +76,7 @@ def modules_stay() -> Iterator[None]:
 
 
 # Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
-pytest_plugins = ["acquired_languages", "mla_training", "retrieval_fixtures"]
+pytest_plugins = ["mla_training", "retrieval_fixtures"]
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {

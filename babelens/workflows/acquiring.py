@@ -1,227 +1,442 @@
-"""Teaching a model one more language by an adapter: a base model and translations become an adapter, and the model
-that has it.
+"""Teaching a model languages in closed form (`trainers/ridge.py`), from what people have.
 
-The base is a plain dual encoder of any kind or an MLA model with languages already; its embeddings of images and of
-the languages that it has stay bitwise what they were. `acquired_model` builds the model, as the recipes of MLA do
-(`vocabulary.native_with_vocabulary`); stages are trained as theirs are (`training`).
+The result is a whole model. Images, texts in the native language, and languages that the base has learned in this way
+before stay bitwise what they were.
 """
 
-import json
-import shutil
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from string import ascii_lowercase
+from typing import Any
 
-from accelerate import PartialState
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
-from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
-from transformers.utils.peft_utils import find_adapter_config_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoTokenizer,
+    CLIPImageProcessorPil,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
-from ..configuration.errors import ModelKindError, TrainingSetupError
-from ..data.emoji.benchmark import NameTranslations
-from ..model_cards.base_models import BaseModel, base_model_facts
-from ..model_cards.cards import write_card
-from ..model_cards.facts import DataSource, ModelCardFacts
-from ..model_cards.licenses import check_weights_license
-from ..model_cards.short_cards import AdapterCardFacts, write_short_card
-from ..modeling.modeling_mla import MlaModel
-from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.conversion import save_adapter
-from ..modeling.peft_mla.embedding import save_embedding
-from ..processing.processing_mla import MlaProcessor
-from ..trainers.checkpoints import atomic_directory
-from ..trainers.closed_starts import solve_embedding
-from .acquired_model import load_learner
-from .acquisition_choices import Way
-from .acquisition_run import AcquisitionRun
+from ..configuration.configuration_ridge import VectorSpaceConfig
+from ..configuration.configuration_two_tower import TextPooling, declared_pooling
+from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
+from ..configuration.identity import holds_weights
+from ..configuration.languages import normalize_language, normalize_languages
+from ..configuration.pretrained import explained, load_processor, located
+from ..data.batching.views import translation_pairs
+from ..data.corpus.captions import enumeration
+from ..data.corpus.corpus import captions_of, languages_of
+from ..data.corpus.loading import load_captions
+from ..data.corpus.sampling import evenly_spread
+from ..data.emoji.benchmark import NameTranslations, Pairs
+from ..data.readers.bitext import read_translations
+from ..inference.loading import load_dual_encoder
+from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
+from ..model_cards.licenses import check_hub_license, check_weights_license
+from ..model_cards.short_cards import RidgeCardFacts, write_short_card
+from ..modeling.modeling_mla_base import MlaPreTrainedModel
+from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel
+from ..modeling.tower_loading import load_text_encoder
+from ..processing.processing_ridge import RidgeProcessor
+from ..processing.text_inputs import UNDETERMINED
+from ..trainers.checkpoints import atomic_directory, prepare_saving
+from ..trainers.precision import AUTO, fastest_precision
+from ..trainers.ridge import learn, learn_unstated
 from .emoji_names import names_for, names_of_emoji
-from .training import CHECKPOINTS
+from .teachers import Teacher, teacher_of
 
-EMBEDDING, MODEL = "embedding", "model"
+logger = logging.getLogger(__name__)
+
+ALL = "all"
+
+
+def teach(
+    base: str,
+    sources: Mapping[str, str],
+    text_encoder: str | None = None,
+    *,
+    before: Callable[["Acquisition"], None] = lambda acquisition: None,
+    **choices: Any,
+) -> "Acquisition":
+    """Teaches a model languages.
+
+    Args:
+        base: folder or Hub id of a dual encoder or of a sentence-transformers model, or a table of vectors.
+        sources: what there is to learn from, as the arguments of `Acquisition`: `language` and `translations`, or
+            `texts`; and a `dictionary`.
+        text_encoder: folder or Hub id of a multilingual text encoder that reads beside the characters.
+        before: called with the loaded models and sentences, before they are learned from.
+        choices: further arguments of `Acquisition`.
+
+    Returns:
+        The acquisition, whose `model` and `processor` have the languages, whose `results` say how well, and which can
+        `save` them.
+
+    Examples:
+        >>> taught = teach("openai/clip-vit-base-patch32", {"language": "uk", "translations": "en-uk.tsv"})
+        >>> taught.save("clip-uk")
+    """
+    acquisition = Acquisition(base, text_encoder=text_encoder, **{**sources, **choices})
+    acquisition.load()
+    before(acquisition)
+    acquisition.learn()
+    return acquisition
 
 
 @dataclass
-class Acquisition(AcquisitionRun):
-    """One acquisition of a language: `load` the base, `run` the training, `save` the adapter.
+class Acquisition:
+    """One acquisition of languages: `load` the models, `learn`, `save` the whole model.
 
-    After `load`, `model` is the base with room for the language and `processor` its processor.
+    Args:
+        base: folder or Hub id of the model that learns.
+        language: tags of the languages, separated by commas; `all` for every language of the translations.
+        translations: a source of `read_translations`: pairs of the languages and the native one.
+        texts: a file of native texts, one a line, or a source of `load_captions` with native captions, in the place of
+            `language` and `translations`: the languages are all that the text encoder reads.
+        dictionary: a source as `translations`, of words: those of the languages, or with `texts`, of any.
+        text_encoder: folder or Hub id of a multilingual text encoder.
+        text_pooling: how its texts are pooled; by default as its folder states, or by the mean.
+        text_prompt: what stands before every text that it reads.
+        native_language: the language that a plain base reads; default: English.
+        ngram_rows: as in `RidgeConfig`, of a plain base: with four times the default, languages take four times the
+            space, and are found one or two points better.
+        glossaries: whether languages learn glossaries beside their maps, as in `babelens.trainers.ridge.learn`.
+        names: whether languages learn from CLDR's names of emoji too.
+        license: of the result, a Hub identifier.
+        batch_size: texts that the encoders read at a time.
+        precision: in which the text encoder computes.
+        trust_remote_code: run code that comes with models.
 
     Raises:
-        TrainingSetupError: for several languages.
+        TrainingSetupError: for choices that do not fit each other.
+        PublishError: for an unknown license.
+        LanguageTagError: for an unknown tag.
     """
 
-    way: ClassVar[Way] = "adapter"
-    result: ClassVar[str] = "an adapter"
-    result_file: ClassVar[str] = "adapter_config.json"
+    base: str
+    language: str = ""
+    translations: str = ""
+    texts: str | None = None
+    dictionary: str | None = None
+    text_encoder: str | None = None
+    text_pooling: TextPooling | None = None
+    text_prompt: str | None = None
+    native_language: str | None = None
+    ngram_rows: int | None = None
+    glossaries: bool = True
+    names: bool = True
+    license: str = "other"
+    batch_size: int = 64
+    precision: str = AUTO
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.languages) > 1:
+        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings
+        check_hub_license(self.license)
+        for name in ("ngram_rows", "batch_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise TrainingSetupError(f"{name}={value} must be at least 1")
+        if self.text_encoder is None and (given := self._given(("text_pooling", "text_prompt"))):
             raise TrainingSetupError(
-                f"an adapter holds one language, and not {', '.join(self.languages)}: acquire one after the other, or "
-                "all by a student (--way student)"
+                f"{given}: choices of a text encoder, and none is named; name one as in "
+                "text_encoder='intfloat/multilingual-e5-small'"
             )
-        self.model: MlaModel
-        self.processor: MlaProcessor
+        if self.dictionary is not None and not self.glossaries:
+            raise TrainingSetupError(
+                f"dictionary={self.dictionary!r} is for glossaries, which glossaries=False leaves out"
+            )
+        if self.texts is not None:
+            self.languages = [UNDETERMINED]
+        elif self.language == ALL:
+            self.languages = [tag for tag in languages_of(self.corpus) if tag != self._native]
+        else:
+            self.languages = normalize_languages(self.language.split(","))
+
+    def _given(self, names: Iterable[str]) -> str:
+        """Which of these choices were made, as errors of the command line show them as options."""
+        return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(self, name)) is not None)
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The argument of loaders about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @cached_property
+    def corpus(self) -> Dataset:
+        """The translations, in whatever languages."""
+        return read_translations(self.translations, on_incomplete="skip")
+
+    @cached_property
+    def pairs(self) -> dict[str, Pairs]:
+        """By language, its texts with their native translations, each pair once.
+
+        Raises:
+            CorpusError: when a language has no text, or no translation of one.
+        """
+        native, present = self._native, languages_of(self.corpus)
+        pairs = {}
+        for tag in (native, *self.languages):
+            if tag not in present:
+                raise self._absent(tag, present)
+        for tag in self.languages:
+            different = _different_pairs(self.corpus, tag, native)
+            if not different:
+                raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
+            pairs[tag] = self._taught(different, tag)
+        return pairs
+
+    def _absent(self, tag: str, present: Iterable[str]) -> CorpusError:
+        own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
+        hint = suggestion(own[0]) if own else did_you_mean(tag, present)
+        return CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}{hint}")
+
+    @cached_property
+    def dictionaries(self) -> dict[str, Pairs]:
+        """By language, words and a native translation of each.
+
+        Raises:
+            CorpusError: for a dictionary without the native language, or without one of the languages.
+        """
+        if self.dictionary is None:
+            return {}
+        corpus, native = read_translations(self.dictionary, on_incomplete="skip"), self._native
+        present = languages_of(corpus)
+        known = [tag for tag in (present if self.texts is not None else self.languages) if tag in present]
+        if native not in present or known in ([], [native]):
+            wanted = "a language" if self.texts is not None else " or ".join(self.languages)
+            raise CorpusError(
+                f"{self.dictionary} has words in {', '.join(present)}, and not in {wanted} with translations into "
+                f"{native!r}"
+            )
+        absent = [] if self.texts is not None else [tag for tag in self.languages if tag not in present]
+        if absent:
+            others = [tag for tag in present if tag != native]
+            there = (self.dictionary, enumeration(absent), enumeration(others))
+            logger.warning("%s has no words in %s; it has words in %s", *there)
+        found = {}
+        for tag in known:
+            if tag != native:
+                words, natives = zip(*_different_pairs(corpus, tag, native), strict=True)
+                found[tag] = list(words), list(natives)
+        return found
+
+    def _taught(self, examples: list[tuple[str, str]], tag: str) -> Pairs:
+        """Those of which the teacher knows the native text."""
+        if self.teacher is not None:
+            known = [each for each in examples if each[1] in self.teacher]
+            if not known:
+                raise CorpusError(
+                    f"{tag}: none of {len(examples)} native texts of {self.translations} is in {self.base}; they "
+                    "must be the same to the letter"
+                )
+            if left_out := len(examples) - len(known):
+                whole = (tag, left_out, len(examples), self.base)
+                logger.warning("%s: %d of %d native texts are not in %s, and are left out", *whole)
+            examples = known
+        texts, natives = zip(*examples, strict=True)
+        return list(texts), list(natives)
+
+    @cached_property
+    def native_texts_alone(self) -> list[str]:
+        """The different texts of `texts`.
+
+        Raises:
+            CorpusError: for a file that is not UTF-8, and for a source without native captions.
+        """
+        source = Path(str(self.texts))
+        if source.suffix == ".txt" and source.is_file():
+            try:
+                lines = source.read_text(encoding="utf-8-sig").split("\n")
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{source} is not UTF-8: save it as UTF-8 ({error})") from error
+        else:
+            lines = captions_of(load_captions(str(source), languages=[self._native]))
+            lines = lines.combine_chunks().flatten().field("text").to_pylist()
+        return list(dict.fromkeys(text for line in lines if (text := line.strip())))
+
+    @cached_property
+    def emoji_names(self) -> dict[str, NameTranslations]:
+        """Names of things to learn from beside the sentences, by language, or in the place of sentences; empty where
+        they cannot be fetched."""
+        if not self.names or not (self.teacher is None or self.teacher.reads_any):
+            return {}
+        names = names_of_emoji()
+        if names is None:
+            return {}
+        if self.texts is None:
+            return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
+        others = [tag for tag in names.languages if tag.partition("-")[0] != self._native.partition("-")[0]]
+        if self._native not in names.languages or not self.glossaries:
+            return {}
+        return {tag: names.translations(tag, self._native, 1.0) for tag in others}
+
+    def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
+        """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
+        texts, natives = self.pairs[language]
+        return [(texts[row], natives[row]) for row in evenly_spread(len(texts), count)]
+
+    @property
+    def _native(self) -> str:
+        return normalize_language(self.native_language or "en")
 
     def load(self) -> None:
-        """Loads the base and adds the language to it; sets the seed.
+        """Loads the base and the text encoder.
 
         Raises:
-            PublishError: when `license` is freer than the license of the base.
-            BabelensError: the errors of `load_learner`.
+            ModelFolderError: for a folder that holds no such model, or a damaged one.
+            ModelKindError: for a base that is no dual encoder, and for a text encoder of the wrong kind.
+            PublishError: when `license` is freer than the license of the base or of the text encoder.
+            TrainingSetupError: for a base that has learned languages in another way, or has the language.
         """
-        self.model, self.processor = load_learner(self, self.corpus)
-        check_weights_license(self.license, [self.base_facts])
-
-    @property
-    def added_parameters(self) -> int:
-        """The number of the adapter's parameters; the first language's has the embedding beside it."""
-        if len(self.model.config.languages) == 1:
-            return super().added_parameters
-        return self._acquirer_parameters
-
-    @property
-    def _acquirer_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.acquirer_parameters([self.language]))
-
-    def start(self, train: Dataset) -> None:
-        """Sets the embedding, if it is trained, so that the base reads texts as if each piece were translated."""
-        if self.model.config.train_embedding:
-            groups = () if self.emoji_names is None else self.emoji_names.groups
-            solve_embedding(self.model, self.processor, self.language, self.sides(self.language, train), groups)
-
-    @cached_property
-    def emoji_names(self) -> NameTranslations | None:
-        """Names of emoji that are aligned beside the sentences. A vocabulary of the sentences alone would cut them
-        into pieces that are other words there."""
-        takes_names = self.names and self.model.config.train_embedding and self.new_vocabulary is None
-        names = names_of_emoji() if takes_names else None
-        if names is None:
-            return None
-        texts = {self.language: self.sides(self.language, self.split[0])[0]}
-        return names_for(texts, self.model.config.native_language, names).get(self.language)
-
-    def retrieval(self, held_out: Dataset) -> dict[str, Any]:
-        """As `retrieval_in`, of the language."""
-        return self.retrieval_in(self.language, held_out)
-
-    # ---- Output ----
-
-    @cached_property
-    def base_facts(self) -> BaseModel:
-        """The base with its license."""
-        return base_model_facts(self.base)
-
-    @property
-    def _base(self) -> str:
-        """The base as an adapter names it: a folder by its whole path, which any working directory understands."""
-        return self.named(self.base)
-
-    @property
-    def _embedding(self) -> str:
-        """Where the shared embedding is: beside the first language's adapter, then in the base model."""
-        if len(self.model.config.languages) == 1:
-            return f"./{EMBEDDING}"
-        if not find_adapter_config_file(self.base):
-            return self._base
-        # An adapter of which the embedding is a part has it nowhere by itself.
-        embedding = MlaAdapterConfig.from_pretrained(self.base).embedding
-        if embedding is None:
-            return f"./{EMBEDDING}"
-        return str(Path(embedding).resolve()) if Path(embedding).is_dir() else embedding
-
-    def check_assembly(self) -> None:
-        """Checks that the whole model can be written into one folder.
-
-        Raises:
-            ModelKindError: if the code of the base comes with it, and would have to be published anew.
-        """
-        native = type(self.model.native_model)
-        if native.__module__.startswith(TRANSFORMERS_DYNAMIC_MODULE_NAME):
-            raise ModelKindError(
-                f"{self.base}: the code of {native.__name__} comes with this model, and is not copied into an "
-                "assembled one: save the adapter alone (without --assemble), which names its base"
+        if self.teacher is not None:
+            self._load_beside(self.teacher)
+            return
+        native, native_processor = load_dual_encoder(self.base, as_stored=True, **self.code)
+        check_weights_license(self.license, self.base_facts)
+        if self.texts is not None and (self.text_encoder is None or isinstance(native, RidgeModel)):
+            raise TrainingSetupError(
+                f"texts={self.texts!r}: languages without translations are those of a text encoder, beside "
+                "a plain base: name one with text_encoder='intfloat/multilingual-e5-small'"
             )
+        if isinstance(native, RidgeModel):
+            self._check_further(native)
+            self.model, self.processor = native, native_processor
+            self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
+            return
+        if isinstance(native, MlaPreTrainedModel):
+            raise TrainingSetupError(
+                f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: take the "
+                "plain model as the base"
+            )
+        if not (hasattr(native, "get_text_features") and hasattr(native, "get_image_features")):
+            raise ModelKindError(f"{self.base} is a {native.config.model_type!r} model, and no dual encoder")
+        if self._native in self.languages:
+            raise TrainingSetupError(f"{self.base} has the language {self._native!r} already")
+        encoder, tokenizer, options = self._encoder()
+        self.model = RidgeModel.from_models(native, encoder, **options)
+        prompt = {"text_prompt": self.model.config.text_prompt}
+        self.processor = RidgeProcessor.for_native(native.config, native_processor, tokenizer, self._native, **prompt)
 
-    def assemble(self) -> Path:
-        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`.
+    @cached_property
+    def teacher(self) -> Teacher | None:
+        """Vectors in a table, or a model of sentence-transformers, in the place of a dual encoder."""
+        return teacher_of(self.base, **self.code)
+
+    def _load_beside(self, teacher: Teacher) -> None:
+        """Makes a model of texts alone, in the space of a teacher."""
+        for name, given in (("texts", self.texts), ("dictionary", self.dictionary)):
+            if given is not None:
+                raise TrainingSetupError(f"{name}={given!r}: vectors take translations alone, with --language")
+        check_weights_license(self.license, self.base_facts[1:])
+        encoder, tokenizer, options = self._encoder()
+        space = VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
+        self.model = RidgeModel.from_models(space, encoder, **options)
+        # Nothing is read by these two, which a processor has in any case.
+        vocabulary = {piece: number for number, piece in enumerate(("[PAD]", "[UNK]", *ascii_lowercase))}
+        plain = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")),
+            pad_token="[PAD]",
+            unk_token="[UNK]",
+        )
+        prompt = self.model.config.text_prompt
+        self.processor = RidgeProcessor(CLIPImageProcessorPil(), plain, tokenizer, self._native, text_prompt=prompt)
+
+    def _encoder(self) -> tuple[PreTrainedModel | None, PreTrainedTokenizerBase | None, dict[str, Any]]:
+        """The text encoder and its tokenizer, if one is named, and the keys of `RidgeConfig` that are chosen."""
+        options: dict[str, Any] = {"native_language": self._native}
+        if self.ngram_rows is not None:
+            options["ngram_rows"] = self.ngram_rows
+        if self.text_encoder is None:
+            return None, None, options
+        with explained(self.text_encoder, self.code):
+            # The mean says most of a text where no state was trained for that.
+            stated = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code))
+        pooling = self.text_pooling or stated or "mean"
+        encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
+        tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
+        return encoder, tokenizer, options | {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
+
+    def _check_further(self, model: RidgeModel) -> None:
+        given = self._given(("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows"))
+        if given:
+            raise TrainingSetupError(f"{given}: already settled by {self.base}, which has languages")
+        for language in self.languages:
+            if language in (model.config.native_language, *model.config.languages):
+                raise TrainingSetupError(f"{self.base} has the language {language!r} already")
+
+    def learn(self) -> None:
+        """Solves for the languages; `results` say how well each is learned.
 
         Raises:
-            ModelKindError: as `check_assembly`.
+            CorpusError: for too few translations.
         """
-        self.check_assembly()
-        folder = self.output / MODEL
-        if PartialState().is_main_process:
-            with atomic_directory(folder) as scratch:
-                self.model.save_pretrained(scratch)
-                self.processor.save_pretrained(scratch)
-                write_card(scratch, self._assembled_facts())
-        return folder
+        precision = fastest_precision(self.model.device.type).name if self.precision == AUTO else self.precision
+        how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
+        how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
+        if self.texts is not None:
+            self.results = learn_unstated(self.model, self.processor, self.native_texts_alone, **how)
+            return
+        how |= {"teacher": self.teacher, "glossaries": self.glossaries}
+        self.results = learn(self.model, self.processor, self.pairs, **how)
 
-    def _assembled_facts(self) -> ModelCardFacts:
-        config = self.model.config
-        source = DataSource(name="Translations", license="unknown", role="translations", attribution="unknown")
-        return ModelCardFacts(
-            model_name=self.output.resolve().name,
-            method=config.model_type,
-            image_languages=[config.native_language],
-            pair_languages=config.languages,
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            training_data=[source],
-            base_models=[self.base_facts],
-            license=self.license,
-        )
+    @cached_property
+    def base_facts(self) -> list[BaseModel]:
+        """The base and the text encoder, with their licenses."""
+        bases = [base_model_facts(self.base)]
+        return bases if self.text_encoder is None else [*bases, base_model_facts(self.text_encoder, TEXT_TOWER)]
 
-    def save(self, results: dict[str, float], command: str) -> None:
-        """Writes the adapter with its card, and removes the checkpoints.
+    def save(self, output: str | Path, command: str = "") -> None:
+        """Writes the model with its processor and its card.
 
         Args:
-            results: of `run`.
-            command: that was typed.
+            output: a new folder.
+            command: that was typed, for the card.
+
+        Raises:
+            FileExistsError: when `output` holds a model already.
         """
-        if not PartialState().is_main_process:
-            return
-        with atomic_directory(self.output) as scratch:
-            if self._embedding.startswith("./"):
-                save_embedding(self.model, scratch / EMBEDDING)
-                _save_alone(self.processor.multilingual_tokenizer, scratch / EMBEDDING)
-            save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self._base)
-            write_short_card(scratch, self._facts(results, command))
-            self.write_recipe(scratch)
-        shutil.rmtree(self.output / CHECKPOINTS)
-
-    def _facts(self, results: dict[str, float], command: str) -> AdapterCardFacts:
-        config = self.model.config
-        return AdapterCardFacts(
-            name=self.output.resolve().name,
-            language=self.language,
-            native_language=config.native_language,
-            base_model=self._base,
-            on_mla=len(config.languages) > 1,
-            parameters=self._acquirer_parameters,
-            trained_embedding=config.train_embedding,
-            embedding=self._embedding.removeprefix("./"),
-            max_text_length=self.processor.max_text_length,
-            pairs=len(self.split[0]),
-            names=None if self.emoji_names is None else self.emoji_names.language,
-            exposed=self.captions is not None,
-            results=results,
-            command=command,
-            precision=self._precision,
-            license=self.license,
-            base=self.base_facts,
-        )
+        config, output = self.model.config, Path(output)
+        check_free(output)
+        prepare_saving(output)
+        with atomic_directory(output) as scratch:
+            self.model.save_pretrained(scratch)
+            self.processor.save_pretrained(scratch)
+            facts = RidgeCardFacts(
+                name=output.resolve().name,
+                languages=config.languages,
+                native_language=config.native_language,
+                base_models=self.base_facts,
+                has_encoder=config.text_config is not None,
+                results=self.results,
+                names=sorted({each.language for each in self.emoji_names.values()}),
+                any_language=self.processor.any_language,
+                embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
+                words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),
+                dictionaries=sorted({*self.dictionaries}.intersection(self.processor.glossaries)),
+                earlier_glossaries=sorted(self.earlier_glossaries),
+                command=command,
+                license=self.license,
+            )
+            write_short_card(scratch, facts)
 
 
-def _save_alone(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Saves a tokenizer without the name of its processor, which is not in the folder. transformers writes that name
-    if the tokenizer was saved with the processor before, as a checkpoint does; a run that is resumed at its end saves
-    none."""
-    tokenizer.save_pretrained(folder)
-    file = folder / "tokenizer_config.json"
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    settings.pop("processor_class", None)
-    file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+def check_free(output: Path) -> None:
+    """Checks that no model would be overwritten.
+
+    Raises:
+        FileExistsError: for a folder with a model.
+    """
+    if holds_weights(output):
+        raise FileExistsError(f"{output} holds a model already: choose another folder")
+
+
+def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
+    """The texts of a language with their native translations, each pair once."""
+    texts = translation_pairs(corpus, [(language, native)]).texts()
+    return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))

@@ -242,7 +242,7 @@ def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
     if type(processor).__name__ == "RidgeProcessor":
         raise ModelKindError(
             "this model reads the characters of texts, and Immich a tokenizer.json alone: learn the language by "
-            "--way adapter or --way student"
+            "`babelens train mla/adapter` or `mla/student`"
         )
     return tokenizer, prompt
 

@@ -1,288 +1,251 @@
-"""`babelens acquire` from files to an adapter and a model, one language after the other, and after an interruption."""
+"""`babelens acquire`: from a table of translations to a model, which learns another language."""
 
 import json
-import re
-from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from acquire_command import as_arguments, run_acquire
+from pyarrow import parquet as pq
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from tiny_native import saved, tiny_bert, tiny_clip
+from transformers import AutoModel
+
+from babelens import Embedder, RidgeModel
+from babelens.configuration.errors import InputError
+
+COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
+ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    for part in tiny_clip():
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """English beside two made-up languages."""
+    file = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    lines = ["en\tmi\tuk", *(f"{row}\t{row[::-1]}\t{row.replace('a', 'о')}" for row in ROWS)]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def acquire(base, table, output, **more):
+    given = {"base": base, "language": "mi", "translations": table, "output": output, "names": False} | more
+    return run_acquire(*as_arguments(given))
+
+
+def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_path, capsys):
+    assert acquire(base, table, tmp_path / "one", json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["model"] == str(tmp_path / "one") and told["held_out"]["mi"]["pairs"] == len(ROWS)
+    model = AutoModel.from_pretrained(tmp_path / "one")
+    assert type(model) is RidgeModel and model.config.languages == ["mi"]
+    assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
+    assert "babelens search" in capsys.readouterr().out
+    one, two = (Embedder.from_pretrained(tmp_path / name) for name in ("one", "two"))
+    plain = Embedder.from_pretrained(base)
+    np.testing.assert_array_equal(two.encode_text(ROWS, language="mi"), one.encode_text(ROWS, language="mi"))
+    np.testing.assert_allclose(
+        two.encode_text(ROWS, language="en"), plain.encode_text(ROWS, language="en"), rtol=0, atol=1e-6
+    )
+    card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
+    assert "| uk | 20 |" in card and str(tmp_path) not in card and str(table) not in card
+
+
+def test_rows_of_ngrams_are_those_of_the_first_language(base, table, tmp_path, capsys):
+    assert acquire(base, table, tmp_path / "rows", ngram_rows=512) == 0
+    assert AutoModel.from_pretrained(tmp_path / "rows").maps.ngrams.shape[1] == 512
+    assert acquire(tmp_path / "rows", table, tmp_path / "more", language="uk", ngram_rows=64) == 1
+    assert "ngram_rows=64: already settled by" in " ".join(capsys.readouterr().err.split())
+
+
+def test_all_languages_of_a_table(base, table, tmp_path, capsys):
+    assert acquire(base, table, tmp_path / "all", language="all") == 0
+    assert AutoModel.from_pretrained(tmp_path / "all").config.languages == ["mi", "uk"]
+    assert "glossary.tsv translates" in " ".join(capsys.readouterr().out.split())
+    assert acquire(base, table, tmp_path / "plain", language="all", glossaries=False) == 0
+    assert "Name the language of each text" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"language": "sw"}, "no text in 'sw'"),
+        ({"language": "en"}, "has the language 'en' already"),
+        ({"text_prompt": "query: "}, "--text-prompt 'query: ': choices of a text encoder"),
+        ({"ngram_rows": 0}, "ngram_rows=0 must be at least 1"),
+        ({"glossary": False}, "unknown key glossary; did you mean 'glossaries'?"),
+        ({"steps": 5}, "unknown key steps"),
+        ({"names": 3}, "names must be"),
+    ],
+)
+def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, tmp_path, capsys, given, complaint):
+    assert acquire(base, table, tmp_path / "out", **given) != 0
+    assert complaint in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_model_is_not_overwritten(base, table, tmp_path, capsys):
+    acquire(base, table, tmp_path / "out")
+    before = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert acquire(base, table, tmp_path / "out", language="uk") != 0
+    assert "holds a model already" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
+
+
+# ---- Without translations, and without a dual encoder ----
+
+
+def among_five(scores):
+    """The share of rows in which the right column is among the five highest; chance is a quarter of twenty."""
+    return (scores.argsort(1)[:, -5:] == np.arange(len(scores))[:, None]).any(1).mean()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return saved(tiny_bert(), tmp_path_factory.mktemp("encoder"))
+
+
+def test_texts_alone_teach_the_languages_of_the_encoder(base, encoder, tmp_path, capsys):
+    texts = [ROWS[0].replace(" ", "\u2028", 1), *ROWS[1:]]  # a line ends at a line feed alone
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, "", texts[0]]), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out", "json": True}
+    assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "names": False})) == 0
+    assert json.loads(capsys.readouterr().out)["held_out"]["und"]["pairs"] == len(ROWS)
+    found, plain = Embedder.from_pretrained(tmp_path / "out"), Embedder.from_pretrained(base)
+    unstated = found.encode_text(ROWS, language="und")
+    np.testing.assert_array_equal(found.encode_text(ROWS, language="sw"), unstated)
+    assert among_five(unstated @ plain.encode_text(ROWS, language="en").T) > 0.6
+    assert "without any translation" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_learned_from_texts_alone_stays_when_a_language_follows(base, encoder, table, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "text_encoder": encoder, "output": tmp_path / "one"}
+    assert run_acquire(*as_arguments(given)) == 0
+    assert acquire(tmp_path / "one", table, tmp_path / "two") == 0
+    one, two = (Embedder.from_pretrained(tmp_path / name) for name in ("one", "two"))
+    np.testing.assert_array_equal(two.encode_text(ROWS, language="sw"), one.encode_text(ROWS, language="sw"))
+    assert not np.array_equal(two.encode_text(ROWS, language="mi"), two.encode_text(ROWS, language="sw"))
+
+
+@pytest.mark.parametrize("given", [{}, {"language": "mi"}, {"language": "mi", "text_encoder": "x"}])
+def test_texts_alone_need_an_encoder_and_no_language(base, tmp_path, given):
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    options = {"base": base, "texts": tmp_path / "texts.txt", "output": tmp_path / "out"} | given
+    assert run_acquire(*as_arguments(options)) in (1, 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table, tmp_path, capsys):
+    (tmp_path / "words.tsv").write_text("en\tmi\tfr\nboat\twaka\tbateau\nbird\tmanu\t\n", encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    words = {"dictionary": tmp_path / "words.tsv"}
+    assert acquire(base, table, tmp_path / "one", **words, set="glossaries=false") == 1
+    assert "which glossaries=false leaves out" in " ".join(capsys.readouterr().err.split()).lower()
+    assert acquire(base, table, tmp_path / "one", language="uk", **words) == 1
+    assert "not in uk with translations into 'en'" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "one").exists()
+    texts = {"texts": tmp_path / "texts.txt", "text_encoder": encoder, "base": base, "names": False}
+    assert run_acquire(*as_arguments(texts | words | {"output": tmp_path / "two"})) == 0
+    assert "translates 3 words (2 in mi, 1 in fr), as" in " ".join(capsys.readouterr().out.split())
+    lines = (tmp_path / "two" / "glossary.tsv").read_text(encoding="utf-8").splitlines()
+    card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
+    assert "of fr, mi, found in a dictionary, whose license is to be kept" in " ".join(card.split())
+    assert sorted(lines) == ["fr\tbateau\tboat", "mi\tmanu\tbird", "mi\twaka\tboat"]
+    found = Embedder.from_pretrained(tmp_path / "two")
+    manu = found.encode_text(["he manu"], language=["mi"])
+    assert not np.array_equal(manu, found.encode_text(["he manu"], language=["sw"]))
+
+
+def test_languages_that_a_dictionary_lacks_are_named(base, table, tmp_path, capsys):
+    (tmp_path / "words.tsv").write_text("en\tmi\tuk-UA\nboat\twaka\tchoven\n", encoding="utf-8")
+    assert acquire(base, table, tmp_path / "out", language="all", dictionary=tmp_path / "words.tsv") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "words.tsv has no words in uk; it has words in mi; uk-UA" in said
+
+
+def test_the_card_says_whose_words_came_with_the_base(base, encoder, table, tmp_path):
+    """A dictionary has a license, which the base's card names."""
+    (tmp_path / "words.tsv").write_text("en\tmi\nboat\twaka\n", encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
+    given = {"base": base, "texts": tmp_path / "texts.txt", "dictionary": tmp_path / "words.tsv", "names": False}
+    assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "output": tmp_path / "one"})) == 0
+    assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
+    cards = [" ".join((tmp_path / name / "README.md").read_text(encoding="utf-8").split()) for name in ("one", "two")]
+    assert ["those of mi came with the base model" in card for card in cards] == [False, True]
+    assert ["of mi, found in a dictionary" in card for card in cards] == [True, False]
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """A table of vectors that are not normalized, two of them of no use."""
+    rng = np.random.default_rng(0)
+    words = {word: rng.normal(size=12) for word in [*COLORS, *THINGS, "a"]}
+    values = [3 * sum(words[word] for word in row.split()) for row in ROWS]
+    values[0], values[1] = None, np.zeros(12)
+    pq.write_table(pa.table({"text": ROWS, "vector": values}), tmp_path / "vectors.parquet")
+    return tmp_path / "vectors.parquet"
+
+
+def test_a_table_of_vectors_is_a_teacher(vectors, table, tmp_path, run_without_babelens, capsys):
+    assert acquire(vectors, table, tmp_path / "out", json=True) == 0
+    assert json.loads(capsys.readouterr().out)["held_out"]["mi"]["pairs"] == 18
+    found = Embedder.from_pretrained(tmp_path / "out")
+    texts = [row[::-1] for row in ROWS[2:]]
+    queries = found.encode_text(texts, language="mi")
+    kept = np.array(pq.read_table(vectors)["vector"].to_pylist()[2:])
+    assert among_five(queries @ kept.T) > 0.6
+    with pytest.raises(InputError, match=r"embedded by vectors\.parquet"):
+        found.encode_text(ROWS, language="en")
+    run_without_babelens(_WITHOUT_PACKAGE, tmp_path / "out", texts[0], tmp_path / "found.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), queries[0], atol=1e-5)
+
+
+_WITHOUT_PACKAGE = """
+import sys
+import numpy as np
 import torch
-from acquire_command import run_acquire as run
-from acquired_languages import later_options, options, sentences, write_tsv
-from huggingface_hub import ModelCard
-from safetensors.torch import load_file
-from tiny_training import shapes_corpus
-from transformers import AutoModel, AutoProcessor, AutoTokenizer
+from transformers import AutoModel, AutoProcessor
 
-from babelens import Embedder, MlaModel
-from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding
-from babelens.modeling.peft_mla.embedding import embedding_digest
-
-ENGLISH = ["a small red square", "a big blue dot", "an old green bar"]
-GERMAN = ["kleiner Quadrat in rot", "großer Punkt in blau"]
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+with torch.no_grad():
+    found = model.get_text_features(**processor(text=[sys.argv[2]], language="mi", return_tensors="pt")).pooler_output
+np.save(sys.argv[3], (found / found.norm(dim=1, keepdim=True))[0].numpy())
+"""
 
 
-def images():
-    return [row["image"] for row in shapes_corpus().select(range(4))]
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [([[1.0], [1.0, 2.0]], "vectors of one width"), ([None, None], "vectors of one width"), (None, "the columns")],
+)
+def test_tables_that_cannot_teach(table, tmp_path, capsys, values, complaint):
+    columns = {"text": ROWS[:2]} | ({} if values is None else {"vector": values})
+    pq.write_table(pa.table(columns), tmp_path / "vectors.parquet")
+    assert acquire(tmp_path / "vectors.parquet", table, tmp_path / "out") == 1
+    assert complaint in " ".join(capsys.readouterr().err.split())
 
 
-def features(source):
-    """What a model or an adapter says of the same German and English texts and images."""
-    embedder = Embedder.from_pretrained(source)
-    return {
-        "en": embedder.encode_text(ENGLISH, language="en", normalize=False),
-        "de": embedder.encode_text(GERMAN, language="de", normalize=False),
-        "images": embedder.encode_image(images(), normalize=False),
-    }
+def test_other_texts_than_those_of_the_table(vectors, tmp_path, capsys):
+    lines = ["en\tmi", *(f"{row} {row}\t{row[::-1]}" for row in ROWS)]
+    (tmp_path / "other.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert acquire(vectors, tmp_path / "other.tsv", tmp_path / "out") == 1
+    assert "none of 20 native texts" in " ".join(capsys.readouterr().err.split())
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert np.array_equal(found[name], value), name
-
-
-# ---- One language ----
-
-
-def test_the_adapters_folder(german):
-    assert {path.name for path in german.iterdir()} == {
-        "README.md",
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "embedding",
-        "model",
-        "recipe.yaml",
-    }
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (german / "embedding").iterdir()}
-    config = json.loads((german / "adapter_config.json").read_text())
-    assert (config["peft_type"], config["language"], config["embedding"]) == ("MLA", "de", "./embedding")
-    assert config["train_embedding"] and config["inference_mode"]
-    names = load_file(german / "adapter_model.safetensors")
-    assert len(names) == 8 and all(".mla_acquirers." in name for name in names)
-
-
-def test_the_adapters_card(german, brought):
-    card = ModelCard.load(german / "README.md")
-    assert card.data.library_name == "peft" and card.data.language == ["de"]
-    assert "base_model" not in card.data.to_dict() and str(brought) not in card.content  # a folder of this machine
-    assert card.data.license == "other"
-    assert "44 translations" in card.text and "language exposure" not in card.text
-    assert "trained with this language" in card.text and "Of 4 held-out texts" in card.text
-    assert "PeftModel" in card.text and "max_length=40" in card.text
-    assert re.search(r"Computed in (float32|bfloat16), because ", card.text)
-
-
-def test_the_assembled_model(german):
-    model, processor = AutoModel.from_pretrained(german / "model"), AutoProcessor.from_pretrained(german / "model")
-    assert type(model) is MlaModel and model.config.known_languages == ["en", "de"]
-    assert (processor.languages, processor.max_text_length) == (["de"], 40)
-    inputs = processor(text=["ein Punkt", "a dot"], language=["de", "en"], images=images(), return_tensors="pt")
-    assert model(**inputs).logits_per_image.shape == (4, 2)
-
-
-def test_the_table_begins_as_berts_and_is_trained(brought, german):
-    bert = AutoModel.from_pretrained(brought / "bert").get_input_embeddings().weight
-    table = load_file(german / "embedding" / "model.safetensors")["table.weight"]
-    assert table.shape == bert.shape
-    tokenizer = AutoTokenizer.from_pretrained(brought / "bert")
-    ids = {number for row in sentences() for number in tokenizer(row["de"])["input_ids"]}
-    unread = [number for number in range(len(bert)) if number not in ids and bert[number].any()]  # [PAD] has zeros
-    # What no sentence has only decays: it is Bert's still.
-    cosines = torch.nn.functional.cosine_similarity(table, bert)
-    torch.testing.assert_close(cosines[unread], torch.ones(len(unread)))
-    assert (cosines[sorted(ids)] < 1).any()
-
-
-def test_a_frozen_table_is_berts_to_the_bit(brought):
-    assert run(*options(brought, train_embedding=False, output=brought / "frozen")) == 0
-    table = load_file(brought / "frozen" / "embedding" / "model.safetensors")["table.weight"]
-    assert torch.equal(table, AutoModel.from_pretrained(brought / "bert").get_input_embeddings().weight)
-    assert "frozen" in (brought / "frozen" / "README.md").read_text()
-
-
-def test_english_and_images_are_the_base_models_to_the_bit(brought, german):
-    base, found = Embedder.from_pretrained(brought / "clip"), features(german / "model")
-    assert np.array_equal(found["en"], base.encode_text(ENGLISH, language="en", normalize=False))
-    assert np.array_equal(found["images"], base.encode_image(images(), normalize=False))
-
-
-def test_the_embedder_takes_the_adapter_as_it_takes_the_model(german):
-    assert_same(features(german), features(german / "model"))
-
-
-def test_peft_alone_takes_the_adapter(brought, german):
-    """As the card says."""
-    from peft import PeftModel
-
-    model = PeftModel.from_pretrained(AutoModel.from_pretrained(brought / "clip"), german).eval()
-    tokenizer = AutoTokenizer.from_pretrained(german, subfolder="embedding")
-    tokens = tokenizer(GERMAN, padding=True, truncation=True, max_length=40, return_tensors="pt")
-    with torch.no_grad():
-        found = model.get_text_features(**{name: tokens[name] for name in ("input_ids", "attention_mask")})
-    np.testing.assert_allclose(found.pooler_output.numpy(), features(german)["de"], rtol=1e-5, atol=1e-6)
-
-
-def test_the_cards_code_runs(brought, german, monkeypatch):
-    monkeypatch.chdir(brought)  # the card names the base model by its folder, and not where that is
-    blocks = re.findall(r"```python\n(.*?)```", (german / "README.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block.replace('"your-name/german"', repr(str(german))), {})
-
-
-def test_the_result_as_json(brought, capfd):
-    given = options(brought, output=brought / "json", json=True, acquirer="linear", license="cc-by-4.0")
-    assert run(*given) == 0
-    result = json.loads(capfd.readouterr().out)
-    assert result["adapter"] == str(brought / "json") and result["model"] is None
-    assert result["held_out"]["pairs"] == 4 and 0 <= result["held_out"]["r1"] <= result["held_out"]["r10"] <= 100
-    assert ModelCard.load(brought / "json" / "README.md").data.license == "cc-by-4.0"
-
-
-def test_samples_show_which_column_is_which(brought, capfd):
-    assert run(*options(brought, output=brought / "samples", steps=1)) == 0
-    shown = capfd.readouterr().out
-    assert "48 translations, such as" in shown
-    assert shown.index("kleiner Quadrat in rot") < shown.index("a small red square")
-
-
-def test_siglip_learns_as_well(brought):
-    assert run(*options(brought, base=brought / "siglip", output=brought / "german-siglip", assemble=True)) == 0
-    found = features(brought / "german-siglip")
-    assert_same(found, features(brought / "german-siglip" / "model"))
-    plain = Embedder.from_pretrained(brought / "siglip")
-    assert np.array_equal(found["en"], plain.encode_text(ENGLISH, language="en", normalize=False))
-    assert np.array_equal(found["images"], plain.encode_image(images(), normalize=False))
-
-
-def test_a_vocabulary_of_its_own(brought):
-    given = options(brought, new_vocabulary=120, vocabulary=None, output=brought / "own", assemble=True)
-    assert run(*given) == 0
-    model, processor = (loader.from_pretrained(brought / "own" / "model") for loader in (AutoModel, AutoProcessor))
-    assert len(processor.multilingual_tokenizer) == model.config.vocab_size <= 120
-    assert model.config.embedding_size == 16  # the text tower's
-    assert_same(features(brought / "own"), features(brought / "own" / "model"))
-
-
-# ---- One more ----
-
-
-def test_what_was_known_stays_bitwise_what_it_was(german, french):
-    assert AutoModel.from_pretrained(french / "model").config.known_languages == ["en", "de", "fr"]
-    assert_same(features(french / "model"), features(german / "model"))
-
-
-def test_a_later_adapter_brings_its_acquirers_alone(german, french):
-    config = json.loads((french / "adapter_config.json").read_text())
-    assert (config["language"], config["train_embedding"]) == ("fr", False)
-    assert config["embedding"] == config["base_model_name_or_path"] == str(german / "model")
-    assert not (french / "embedding").exists()
-    first = json.loads((german / "adapter_config.json").read_text())
-    assert config["embedding_digest"] == first["embedding_digest"]
-
-
-def test_language_exposure_leaves_its_mark(french, brought, german):
-    assert "language exposure" in (french / "README.md").read_text()
-    given = later_options(
-        brought,
-        base=german / "model",
-        language="fr",
-        translations=brought / "french.jsonl",
-        output=brought / "transfer",
-    )
-    assert run(*given) == 0
-    weights = [load_file(part / "adapter_model.safetensors") for part in (french, brought / "transfer")]
-    assert weights[0].keys() == weights[1].keys()
-    assert not any(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] if "weight" in name)
-
-
-def test_the_embedder_takes_a_later_adapter_as_it_takes_the_model(french):
-    embedders = [Embedder.from_pretrained(source) for source in (french, french / "model")]
-    for language, texts in {"fr": ["petit carré rouge"], "de": GERMAN, "en": ENGLISH}.items():
-        assert np.array_equal(*(embedder.encode_text(texts, language=language) for embedder in embedders)), language
-    assert np.array_equal(*(embedder.encode_image(images()) for embedder in embedders))
-
-
-def test_an_adapter_is_a_base_as_well(brought, german, french):
-    given = later_options(
-        brought, base=german, language="fr", translations=brought / "french.jsonl", output=brought / "on-adapter"
-    )
-    assert run(*given) == 0
-    found = Embedder.from_pretrained(brought / "on-adapter")
-    assert found.model.config.known_languages == ["en", "de", "fr"]
-    assert_same(features(brought / "on-adapter"), features(german / "model"))
-    adapter = MlaAdapterConfig.from_pretrained(brought / "on-adapter")  # plain PEFT finds the embedding as well
-    assert embedding_digest(load_embedding(adapter.embedding).weights) == adapter.embedding_digest
-
-
-def test_images_are_encoded_once(brought, german, cache):
-    """Those that one language was exposed to are found again by the next run on the same model."""
-    kept = []
-    for name in ("first", "again"):
-        given = later_options(
-            brought,
-            base=german / "model",
-            language="fr",
-            translations=brought / "french.jsonl",
-            captions=brought / "images",
-            exposure_steps=1,
-            steps=1,
-            output=brought / f"exposed-{name}",
-        )
-        assert run(*given) == 0
-        kept.append({file: file.stat().st_mtime_ns for file in cache.iterdir()})
-    assert kept[0] and kept[1] == kept[0]
-
-
-# ---- Resuming ----
-
-
-def test_other_translations_do_not_go_on_with_a_run(brought, tmp_path, capfd, monkeypatch):
-    """Whose vocabulary they would be read with."""
-    monkeypatch.setenv("COLUMNS", "1000")
-    rows = sentences()
-    write_tsv(tmp_path / "german.tsv", ["de", "en"], rows)
-    given = options(
-        brought,
-        translations=tmp_path / "german.tsv",
-        vocabulary=None,
-        new_vocabulary=120,
-        output=tmp_path / "run",
-    )
-    with monkeypatch.context() as patched:
-        patched.setattr("babelens.workflows.acquiring.Acquisition.retrieval", _break_off)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(*given)
-    write_tsv(tmp_path / "german.tsv", ["de", "en"], [rows[0] | {"de": "etwas anderes"}, *rows[1:]])
-    assert run(*given, "--resume") == 1
-    assert "translations: the data are not those that the run began with" in capfd.readouterr().err
-    write_tsv(tmp_path / "german.tsv", ["de", "en"], rows)
-    changed = [*given, "--resume", "--set", "new_vocabulary=110"]
-    assert run(*changed) == 1
-    assert "new_vocabulary was 120 when the run began, and is 110" in capfd.readouterr().err
-    assert run(*given, "--resume") == 0
-
-
-@pytest.mark.parametrize("place", ["Acquisition.retrieval", "shutil"])
-def test_a_run_that_broke_off_goes_on(brought, german, monkeypatch, tmp_path, place):
-    """After its training, and after its adapter was saved."""
-    broken = tmp_path / "broken"
-    given = options(brought, output=broken)
-    with monkeypatch.context() as patched:
-        failing = SimpleNamespace(rmtree=_break_off) if place == "shutil" else _break_off
-        patched.setattr(f"babelens.workflows.acquiring.{place}", failing)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(*given)
-    if place != "shutil":
-        assert not (broken / "adapter_config.json").exists()
-    assert run(*given) == 1  # as it stands, nobody said what is to become of it
-    assert run(*given, "--resume") == 0
-    for name in ("adapter_model.safetensors", "embedding/model.safetensors", "embedding/tokenizer_config.json"):
-        assert (broken / name).read_bytes() == (german / name).read_bytes()
-    assert not (broken / "checkpoints").exists() and not list(broken.glob(".*"))
-    assert run(*given, "--resume") == 1  # it is finished
-
-
-def _break_off(*arguments):
-    raise RuntimeError("power cut")
+def test_a_sentence_transformer_is_a_teacher(table, tmp_path):
+    modules = [Transformer(str(saved(tiny_bert(), tmp_path / "bert"))), Pooling(12)]
+    teacher = SentenceTransformer(modules=modules)
+    teacher.save(str(tmp_path / "teacher"))
+    assert acquire(tmp_path / "teacher", table, tmp_path / "out") == 0
+    queries = Embedder.from_pretrained(tmp_path / "out").encode_text([row[::-1] for row in ROWS], language="mi")
+    assert queries.shape == (20, 12)
+    assert among_five(queries @ teacher.encode(ROWS, normalize_embeddings=True).T) > 0.6

@@ -316,14 +316,6 @@ def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     assert "the copy that was downloaded before is used" in caplog.text
 
 
-def test_acquire_says_that_the_default_vocabulary_is_missing(run, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (tmp_path / "pairs.tsv").write_text("en\tde\ncat\tKatze\n")
-    pairs = ["--language", "de", "--translations", tmp_path / "pairs.tsv"]
-    error = run("acquire", "--way", "adapter", "--base", model, *pairs, "--output", tmp_path / "o", code=1).exception
-    assert "google-bert/bert-base-multilingual-cased" in str(error) and "new_vocabulary=" in str(error)
-
-
 # ---- Ctrl-C ----
 
 

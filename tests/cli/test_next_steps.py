@@ -38,10 +38,10 @@ def test_results_of_a_language_are_a_row_of_80_columns(tmp_path):
         model=SimpleNamespace(text_model=None),
         processor=SimpleNamespace(glossaries={}),
         teacher=None,
-        output=tmp_path,
+        results=results,
         languages=["mi"],
     )
-    _show_results(results, run, Console(file=written, width=80))
+    _show_results(run, tmp_path, Console(file=written, width=80))
     [row] = [line for line in written.getvalue().splitlines() if line.split()[:1] == ["mi"]]
     assert row.split() == ["mi", "12,345", "75.8", "97.1", "96.0–98.1", "1.0", "13.5"]
     assert f"babelens search {tmp_path}" in written.getvalue()

@@ -121,7 +121,7 @@ def test_neither_do_version_and_completion(answer):
         ["trim", "MODEL", "--output", "out"],
         ["export", "MODEL", "--output", "out", "--precision", "fp8"],
         ["info"],
-        ["acquire", "--steps", "0"],
+        ["acquire", "--base", "MODEL", "--output", "out"],
     ],
     ids=" ".join,
 )

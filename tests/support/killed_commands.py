@@ -23,13 +23,13 @@ from typing import NoReturn
 
 import torch
 import yaml
-from acquired_languages import options, sentences, write_tsv
+from acquired_languages import sentences, write_tsv
 from forks import forked
 from image_sources import write_images
 from open_clip_kinds import drawn_weights, recorded, tiny_settings
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from tiny_native import saved, tiny_bert, tiny_clip
+from tiny_native import saved, tiny_clip
 from tiny_recipes import mural
 from tiny_training import write_shapes
 from transformers import AutoTokenizer, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
@@ -85,8 +85,7 @@ class Outcome:
 def commands(folder: Path) -> dict[str, Command]:
     """The commands, with the tiny models and data that they read, which are made in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, parts in {"clip": tiny_clip(), "bert": tiny_bert()}.items():
-        saved(parts, folder / name)
+    saved(tiny_clip(), folder / "clip")
     write_tsv(folder / "german.tsv", ["de", "en"], sentences())
     (folder / "shapes").mkdir()
     write_shapes(folder / "shapes")
@@ -103,14 +102,12 @@ def commands(folder: Path) -> dict[str, Command]:
     clip, at = str(folder / "clip"), ["--output", "{output}"]
     index = ["--images", str(images), "--model", clip]
     features = ["--data", str(folder / "shapes"), "--resize", "36", "--crop", "32"]
-    acquired = [str(each) for each in options(folder, output="{output}", steps=6)]
     german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
     solved = [*german, *at, "--set", "names=false"]
     words = ["--size", "60", "--set", f"train.image_text.source={folder / 'shapes'}"]
     return {
         "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
-        "acquire": Command(["acquire", *acquired], "acquire", ["--resume"], "README.md"),
-        "solve": Command(["acquire", *solved], "solve", [], "README.md"),
+        "acquire": Command(["acquire", *solved], "acquire", [], "README.md"),
         "embed": Command(["embed", clip, "--images", str(images), *at, *SHARDS], "embed", [], "counts.json"),
         "embed a file": Command(["embed", clip, "--images", str(images), *at], "embed.npy"),
         "features": Command(["features", str(folder / "resnet"), *features, *at], "features"),

@@ -1,7 +1,6 @@
 """What of held-out data is in the training data."""
 
 import io
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +10,6 @@ from tiny_training import shapes_corpus
 
 from babelens.data.corpus import overlap
 from babelens.data.corpus.overlap import corpus_overlaps, shared_images, shared_texts
-from babelens.workflows import acquisition_run
-from babelens.workflows.acquiring import Acquisition
-from babelens.workflows.ridge_acquisition import RidgeAcquisition
 
 
 def photo(seed, size=(64, 48)):
@@ -94,32 +90,3 @@ def test_streams_are_named_and_not_read():
     assert (texts.same, texts.total) == (48, 48)
     assert all("web not compared" in str(found) for found in (images, texts))
     assert corpus_overlaps(shapes.remove_columns("image"), images={"own": shapes}, texts={}) == []
-
-
-# ---- What `babelens acquire` holds out ----
-
-
-def acquisition(kind, folder, rows):
-    (folder / "pairs.tsv").write_text("\n".join(["de\ten", *map("\t".join, rows)]), encoding="utf-8")
-    run = kind("clip", "de", str(folder / "pairs.tsv"), folder / "out")
-    run.model = SimpleNamespace(config=SimpleNamespace(native_language="en"))
-    return run
-
-
-def test_acquire_trains_on_no_copy_of_a_held_out_pair(tmp_path, monkeypatch, caplog):
-    rows = [(f"Hund {n}", f"dog {n}") for n in range(60)]
-    monkeypatch.setattr(acquisition_run, "translation_retrieval", lambda *args, **kwargs: {"r1": 1.0, "r10": 2.0})
-    monkeypatch.setattr(acquisition_run, "Embedder", lambda *args: None)
-    run = acquisition(Acquisition, tmp_path, rows * 3)
-    run.processor = None
-    train, held_out = run.split
-    assert (len(train), len(held_out)) == (54, 6)
-    assert run.retrieval_in("de", held_out) == {"pairs": 6, "r1": 1.0, "r10": 2.0} and not caplog.records
-    other = acquisition(Acquisition, tmp_path, [*rows, *((text, f"the {native}") for text, native in rows)])
-    other.processor = None
-    found = other.retrieval_in("de", other.split[1])
-    assert 0 < found["shared"] <= found["pairs"] == 12
-    assert f"de: {found['shared']} of the" in caplog.text
-    closed = acquisition(RidgeAcquisition, tmp_path, rows * 3)
-    monkeypatch.setattr(RidgeAcquisition, "teacher", None)
-    assert closed.pairs["de"] == tuple(map(list, zip(*rows, strict=True)))
