@@ -38,6 +38,7 @@ from .errors import (
     named,
 )
 from .hub_code import KERNELS, optional_file, refuse_kernels
+from .tokenizer_files import as_stated
 
 # Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
@@ -125,7 +126,8 @@ def load_model(
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
     """Loads a processor, tokenizer or image processor, whichever the Auto class loads.
 
-    Arguments and errors are those of `load_config`; it is an error, too, if the tokenizer has no vocabulary.
+    A tokenizer reads texts as its files state (`as_stated`). Arguments and errors are those of `load_config`; it is an
+    error, too, if the tokenizer has no vocabulary.
     """
     source, loading = str(source), located(source, **loading)
     with explained(source, loading, files=READERS):
@@ -137,6 +139,12 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
         raise ModelFolderError(
             f"{source} has no vocabulary: the files of its tokenizer, such as tokenizer.json, are missing"
         )
+    with explained(source, loading, files=OF_TOKENIZERS):
+        stated = as_stated(tokenizer, source, {k: v for k, v in _where(loading).items() if k != "backend"})
+    if tokenizer is loaded:
+        return stated
+    if stated is not tokenizer:
+        loaded.tokenizer = stated
     return loaded
 
 

@@ -15,6 +15,7 @@ PROCESSOR = {
     "sentence_files",
     "sentence_modules",
     "text_inputs",
+    "tokenizer_files",
 }
 METHOD = EVERY_MODEL | PROCESSOR
 DUAL_ENCODER = METHOD | {"configuration_two_tower", "modeling_dual_encoder", "towers"}
