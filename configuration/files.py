@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
             unfinished = Path(scratch, target.name)
             yield unfinished
+            apply_umask(unfinished)
             _reach_disk(unfinished)
             os.replace(unfinished, target)
 
@@ -56,6 +58,7 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
             unfinished = Path(scratch, target.name)
             unfinished.mkdir()
             yield unfinished
+            apply_umask(*unfinished.rglob("*"))
             for file in filter(Path.is_file, unfinished.rglob("*")):
                 _reach_disk(file)
             try:
@@ -106,6 +109,22 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
         told = SaveError(f"{path} could not be written, and {left}: {error.strerror or error}")
         told.errno = error.errno
         raise told from error
+
+
+def apply_umask(*paths: Path) -> None:
+    """Gives files the permissions of any new file, by the umask; folders and links stay as they are.
+
+    Libraries write weights through temporary files, which nobody else can read.
+    """
+    files = [path for path in paths if path.is_file() and not path.is_symlink()]
+    if not files:
+        return
+    with TemporaryDirectory(prefix=_SCRATCH, dir=files[0].parent) as scratch:
+        probe = Path(scratch, "probe")
+        probe.touch()
+        permissions = stat.S_IMODE(probe.stat().st_mode)
+    for file in files:
+        file.chmod(permissions)
 
 
 def _reach_disk(file: Path) -> None:

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..configuration.errors import SaveError
-from ..configuration.files import made, system_error_number
+from ..configuration.files import apply_umask, made, system_error_number
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ def make_checkpoint(folder: Path, run: str) -> None:
 def mark_complete(folder: str | Path) -> None:
     """Marks a checkpoint as complete, after all of its files were written."""
     folder = Path(folder)
+    apply_umask(*folder.rglob("*"))
     sizes = {
         str(file.relative_to(folder)): file.stat().st_size
         for file in sorted(folder.rglob("*"))
@@ -206,6 +207,7 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
 
 
 def _move(scratch: Path, folder: Path) -> None:
+    apply_umask(*scratch.rglob("*"))
     files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
     for file in files:
         if (folder / file).is_dir():

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.errors import ModelFolderError, ModelMismatchError, named
+from ...configuration.files import apply_umask
 from ...configuration.pretrained import is_finite
 from ...configuration.text_towers import text_tower
 from ..acquirer import Acquirer, take_precision
@@ -88,6 +89,7 @@ def save_adapter(
     Path(folder).mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     save_file(plain, Path(folder) / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
+    apply_umask(Path(folder) / SAFETENSORS_WEIGHTS_NAME)
     config.save_pretrained(str(folder))
 
 

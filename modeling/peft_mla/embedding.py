@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ...configuration.errors import ModelFolderError
+from ...configuration.files import apply_umask
 from ...configuration.identity import add_weights
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
 
@@ -92,6 +93,7 @@ def save_embedding(model: nn.Module, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.detach().cpu().contiguous() for name, value in embedding.state_dict().items()}
     save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    apply_umask(folder / WEIGHTS_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(shape), indent=2) + "\n", encoding="utf-8")
 
 

@@ -6,8 +6,13 @@ import stat
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from babelens.configuration.files import atomic_file, atomic_folder, errors_naming
+from babelens.modeling.peft_mla import save_embedding
+from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.trainers.checkpoints import atomic_directory, make_checkpoint, mark_complete
 
 
 def names_in(folder: Path) -> list[str]:
@@ -98,3 +103,40 @@ def test_an_error_without_a_number_is_told_as_it_is() -> None:
         errors_naming("x", "half was kept"),
     ):
         raise OSError("no power")
+
+
+# ---- Permissions: libraries write weights through temporary files that nobody else can read ----
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o027])
+def allowed(request):
+    before = os.umask(request.param)
+    yield 0o666 & ~request.param
+    os.umask(before)
+
+
+def permissions(folder: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_have_the_permissions_that_the_umask_says(tmp_path: Path, allowed: int) -> None:
+    weights = {"a": torch.zeros(2)}
+    with atomic_file(tmp_path / "file" / "model.safetensors") as path:
+        save_file(weights, path)
+    for write in (atomic_folder, atomic_directory):
+        with write(tmp_path / write.__name__) as folder:
+            (folder / "inside").mkdir()
+            for place in (folder, folder / "inside"):
+                save_file(weights, place / "model.safetensors")
+                (place / "config.json").write_text("{}")
+    make_checkpoint(tmp_path / "checkpoint-1", "run")
+    save_file(weights, tmp_path / "checkpoint-1" / "model.safetensors")
+    mark_complete(tmp_path / "checkpoint-1")
+    assert permissions(tmp_path) == {allowed}
+
+
+def test_an_adapter_and_its_embedding(make_mla, tmp_path: Path, allowed: int) -> None:
+    model, _ = make_mla()
+    save_embedding(model, tmp_path / "embedding")
+    save_adapter(model, "de", tmp_path, embedding="./embedding")
+    assert permissions(tmp_path) == {allowed}
