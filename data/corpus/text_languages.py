@@ -1,0 +1,224 @@
+"""What a column of a table holds: texts in the language that its name says, or something else.
+
+Names of columns are tags of languages by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So
+the cells decide, by
+
+    form       letters and words, not numbers, codes, flags, names of files and addresses
+    script     the scripts in which CLDR knows the language
+    n-grams    those of CLDR's names of emoji, if the package is at hand (`data.emoji.profiles`)
+    words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
+
+A name with `text_` or `caption_`, a language that is asked for, or a tag with a script (`cat_Latn`) needs the form
+alone. A tag of two letters is believed unless the cells speak against it; one of three letters, or one that tables
+use for other things, needs sentences, or n-grams that agree.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import regex
+
+from ...configuration.errors import LanguageTagError
+from ...configuration.languages import language_and_script, normalize_language
+
+SAMPLE = 300  # number of cells that are looked at
+_TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(line.split())
+
+
+# Names of other things that are tags of two letters and of three. A language of the latter needs n-grams that agree.
+_OTHER_THINGS = _words("id no is to so an co in la na se st")
+_ALWAYS_OTHER_THINGS = _words("alt cat index key lat mar may min mon sat sun tag url")
+_FLAGS = _words("yes no true false y n x na n/a none null nan ok - ? ja nein oui non si da так ні да нет")
+_ADDRESS = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S*[/\\]\S*\.\w{2,5}|\S+\.(?:jpe?g|png|gif|webp|txt|html?|pdf)")
+_LETTER = regex.compile(r"\p{L}")
+_WITHOUT_SPACES = regex.compile(
+    r"[\p{Script=Hani}\p{Script=Hira}\p{Script=Kana}\p{Script=Thai}\p{Script=Laoo}\p{Script=Khmr}\p{Script=Mymr}"
+    r"\p{Script=Tibt}]"
+)
+_JOINT = {
+    **dict.fromkeys(("Hans", "Hant", "Hanb"), ("Hani", "Bopo")),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+
+_WITHOUT_RELATIVES, _NEAR_ENGLISH = ("en", "de", "fr"), ("pcm", "sco", "jam", "tpi")
+
+_WORDS_OF_A_SENTENCE, _LETTERS_OF_A_SENTENCE = 2.5, 6
+_LETTERS_OF_A_SCRIPT = 5  # from which a script speaks against a tag of two letters
+_FEWEST_LETTERS = 20  # from which n-grams say something
+# Likeness to the profile of the tag, compared with the most similar profile.
+_AGREES, _CONTRADICTS, _CLEAR = 0.8, 0.5, 0.25
+_FREQUENT, _RARE = 0.12, 0.4  # share of frequent words of a language; of the tag's compared with it
+
+# Frequent words that few other languages have. Of a thousand captions they are 15 to 30 % in the language itself, less
+# than 7 % in the 190 others; but 12 to 14 % in near relatives (Asturian, Afrikaans, Silesian, Bulgarian).
+FREQUENT_WORDS = {
+    "en": "the of and with on is are to from for at by an this that",
+    "de": "der die das und mit auf ein eine einen einem ist nicht von für im den dem",
+    "fr": "le les des et dans avec une est sur du pour qui au",
+    "es": "el los las una con y que en del para por",
+    "it": "il gli una con di che è della per sono nel un",
+    "pt": "o os uma com e que em do da para um",
+    "nl": "het een van en met op de zijn voor aan",
+    "pl": "i w na z do się jest nie że przez",
+    "ru": "и в на с не что по это из для",
+    "uk": "і в у на з не що до та це для",
+}
+
+
+def language_of_column(
+    name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
+) -> str | None:
+    """The language of the texts in a column; None for anything else.
+
+    Args:
+        name: the name of the column, such as `pl` or `text_pl`.
+        cells: some of its cells.
+        asked: canonical tags of languages that the caller asks for.
+        lenient: whether the name is believed unless no cell has letters, or those are of another script.
+    """
+    tag, is_stated = tag_in(name)
+    given = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())][:SAMPLE]
+    texts = [cell for cell in given if isinstance(cell, str)]
+    are_texts = any(map(_LETTER.search, texts)) if lenient else 2 * sum(map(is_text, texts)) >= len(given)
+    if tag is None or not texts or not are_texts:
+        return None
+    written = re.split("[-_]", _TAGGED.fullmatch(name)[0 if not is_stated else 1].lower())  # type: ignore[index]
+    fits = fits_script(tag, texts)
+    is_long = len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
+    if is_stated or tag in asked:
+        # `caption_alt` in Latin letters is no Southern Altai, which is written in Cyrillic ones.
+        return None if is_long and fits is False else tag
+    is_doubtful = is_long or written[0] in _OTHER_THINGS
+    if fits is False and (is_doubtful or sum(len(_LETTER.findall(text)) for text in texts) >= _LETTERS_OF_A_SCRIPT):
+        return None
+    if lenient:
+        return tag
+    if not is_doubtful:
+        return None if resembles_another(tag, texts) else tag
+    if (agrees := _likeness(tag, tuple(texts))) is not None:
+        return tag if agrees[0] >= _AGREES * agrees[1] else None
+    if written[0] in _ALWAYS_OTHER_THINGS or fits is None or resembles_another(tag, texts):
+        return None
+    return tag if "Latn" not in scripts_of(tag) or _are_sentences(texts) else None
+
+
+@cache
+def tag_in(name: str) -> tuple[str | None, bool]:
+    """The language in the name of a column, None where there is none; and whether `text_` or `caption_` states that it
+    is one: `pl` of `pl` and `text_pl`."""
+    match = _TAGGED.fullmatch(name)
+    tag = match and (match[1] or match[2])
+    try:
+        return (normalize_language(tag), bool(match and match[1])) if tag else (None, False)
+    except LanguageTagError:
+        return None, False
+
+
+def is_text(cell: Any) -> bool:
+    """Whether a cell is a word or a text, and not a number, a code, a flag, a file's name or an address."""
+    if not isinstance(cell, str):
+        return False
+    text = cell.strip()
+    if text.lower() in _FLAGS or _ADDRESS.fullmatch(text):
+        return False
+    letters = len(_LETTER.findall(text))
+    if 2 * letters < sum(not character.isspace() for character in text) and not _has_marks(text):
+        return False
+    return any(_LETTER.search(word) and not any(map(str.isdigit, word)) for word in text.split())
+
+
+def _has_marks(text: str) -> bool:
+    """Whether there are vowel signs, which Indic scripts write as marks."""
+    return regex.search(r"\p{L}\p{M}", text) is not None
+
+
+def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
+    """Whether most letters of texts are of a script in which a language is written; None where CLDR knows none."""
+    scripts = scripts_of(tag)
+    if not scripts:
+        return None
+    found = _LETTER.findall(" ".join(texts))
+    letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
+    return 2 * sum(1 for letter in found if letters.match(letter)) >= len(found)
+
+
+@cache
+def scripts_of(tag: str) -> tuple[str, ...]:
+    """The scripts, as Unicode names them, in which a language is written: that of its tag, or all that CLDR knows."""
+    from langcodes import Language
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
+
+    primary = tag.partition("-")[0]
+    if script := Language.get(tag).script:
+        known = {script}
+    else:
+        names = {primary, MACROLANGUAGES.get(primary, primary)}
+        known = {likely.split("-")[1] for likely in LIKELY_SUBTAGS.values() if likely.split("-")[0] in names}
+    scripts = {each for script in known for each in _JOINT.get(script, (script,))}
+    return tuple(sorted(filter(_is_known_script, scripts)))
+
+
+def _is_known_script(script: str) -> bool:
+    try:
+        regex.compile(rf"\p{{scx={script}}}")
+    except regex.error:
+        return False
+    return True
+
+
+def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
+    """Which share of the words are among the most frequent of a language, where each counts up to a thirtieth: a
+    single one may be a word of another language, too."""
+    words = Counter(word for text in texts for word in regex.findall(r"\p{L}+", text.lower()))
+    most = words.total() / 30
+    return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
+
+
+def resembles_another(tag: str, texts: Sequence[str]) -> str | None:
+    """The language that texts look like, if it clearly is another one than that of their tag, by n-grams if they are
+    at hand, and by frequent words."""
+    likeness = _likeness(tag, tuple(texts))
+    if likeness is not None:
+        own, most, nearest = likeness
+        return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
+    primary = language_and_script(tag)[0]
+    shares = {language: share_of_frequent_words(texts, language) for language in FREQUENT_WORDS}
+    nearest = max(shares, key=lambda language: shares[language])
+    if shares[nearest] < _FREQUENT or primary in (nearest, *_NEAR_ENGLISH):
+        return None
+    if primary in shares:
+        return nearest if shares[primary] < _RARE * shares[nearest] else None
+    return nearest if nearest in _WITHOUT_RELATIVES else None
+
+
+def _are_sentences(texts: Sequence[str]) -> bool:
+    """Whether cells have several words on the mean, and few of them repeat."""
+    if 2 * len(set(texts)) < len(texts):
+        return False
+    letters = sum(len(_LETTER.findall(text)) for text in texts)
+    if 2 * sum(len(_WITHOUT_SPACES.findall(text)) for text in texts) > letters:
+        return letters >= _LETTERS_OF_A_SENTENCE * len(texts)
+    return sum(len(text.split()) for text in texts) >= _WORDS_OF_A_SENTENCE * len(texts)
+
+
+@lru_cache(maxsize=1024)
+def _likeness(tag: str, texts: tuple[str, ...]) -> tuple[float, float, str] | None:
+    """How alike texts are to their language and to that to which they are most alike, which is named; None where
+    nothing is known."""
+    from ..emoji.profiles import profiles_at_hand
+
+    profiles = profiles_at_hand()
+    own = [] if profiles is None else profiles.own(tag)
+    if profiles is None or not own or sum(len(_LETTER.findall(text)) for text in texts) < _FEWEST_LETTERS:
+        return None
+    likeness = profiles.likeness(texts)
+    nearest = max(likeness, key=lambda each: likeness[each])
+    return max(likeness[each] for each in own), likeness[nearest], nearest
