@@ -131,6 +131,24 @@ def language_and_script(tag: str) -> tuple[str, str]:
     return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
 
 
+def counts_as(tag: str, asked: Sequence[str]) -> str | None:
+    """Returns which of the languages that were asked for a tag is: itself, or one that lacks its region or its usual
+    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`. None for another language.
+
+    Args:
+        tag: a canonical tag.
+        asked: canonical tags.
+    """
+    if tag in asked or "-" not in tag:
+        return tag if tag in asked else None
+    return next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
+
+
+@cache
+def _same_script(tag: str, other: str) -> bool:
+    return language_and_script(tag) == language_and_script(other)
+
+
 def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
     """Returns one canonical tag for each of `count` texts, from one tag for all texts or one tag for each.
 

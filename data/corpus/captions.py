@@ -1,18 +1,16 @@
 """Captions, which are texts with their languages: brings them from any accepted form into a list of {language,
 text}."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ...configuration.errors import BadTextError, CorpusError, LanguageTagError
-from ...configuration.languages import normalize_language
+from ...configuration.languages import counts_as, normalize_language
+from .row_count import RowCount
 
 Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # index of a row -> its name in error messages
-
-logger = logging.getLogger(__name__)
 
 
 class IncompleteRowError(BadTextError):
@@ -25,7 +23,8 @@ class CaptionRules:
 
     Args:
         language: the language of captions that are plain text.
-        languages: canonical tags of the languages to keep; rows without a caption in any of them are left out.
+        languages: canonical tags of the languages to keep; rows without a caption in any of them are left out. A
+            caption in `en-US` counts as one in `en`, unless the row has one in `en`.
         max_characters: maximum length of a caption; a longer text is refused.
         at_least: minimum number of texts in a row: one for an image, two for a translation.
         skip_incomplete: whether to leave rows with fewer texts out, with a warning that names them, instead of
@@ -57,23 +56,49 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
         empty = f" (nothing in {', '.join(absent)})" if absent else ""
         raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
-    kept = [caption for caption in captions if rules.languages is None or caption["language"] in rules.languages]
+    kept = captions if rules.languages is None else list(_asked_for(captions, rules.languages))
     return kept if len(kept) >= rules.at_least else []
 
 
-def normalize_rows(values: Iterable[Any], rules: CaptionRules, place: Place) -> Iterator[list[Caption]]:
-    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list."""
-    incomplete = []
+def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[Caption]:
+    """The captions in some languages, under the tags that were asked for."""
+    given = {caption["language"] for caption in captions}
+    for caption in captions:
+        tag = counts_as(caption["language"], languages)
+        if tag is not None and (tag == caption["language"] or tag not in given):
+            yield caption | {"language": tag}
+
+
+def normalize_rows(
+    values: Iterable[Any], rules: CaptionRules, place: Place, count: RowCount | None = None
+) -> Iterator[list[Caption]]:
+    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list.
+
+    Args:
+        values, rules, place: as there.
+        count: counts the rows; without one, rows that are left out are logged at the end.
+    """
+    counted = count or RowCount("captions")
     for row, value in enumerate(values):
         try:
-            yield normalize_captions(value, rules)
+            captions = normalize_captions(value, rules)
         except (CorpusError, LanguageTagError) as error:
             if not (rules.skip_incomplete and isinstance(error, IncompleteRowError)):
                 raise type(error)(f"{place(row)}: {error}") from None
-            incomplete.append(place(row))
+            counted.leave_out("with too few texts", place(row))
             yield []
-    if incomplete:
-        logger.warning("left out %d rows with too few texts: %s", len(incomplete), enumeration(incomplete))
+            continue
+        if captions:
+            counted.read += 1
+        else:
+            counted.leave_out(f"without {_texts(rules.at_least)} in {', '.join(rules.languages or ())}")
+        yield captions
+    if count is None:
+        counted.report()
+
+
+def _texts(count: int) -> str:
+    return "a text" if count == 1 else f"{count} texts"
 
 
 def enumeration(names: list[str], shown: int = 10) -> str:

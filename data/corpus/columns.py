@@ -1,15 +1,16 @@
-"""Columns under other names than those of a corpus, as people have them.
+"""Which columns of a table hold images, captions and translations: one rule for files, parquet, the Hub and memory.
 
-    image, caption        names that the caller gives (`ColumnNames`)
-    text_pl, en, de       a column for each language, named by its tag, alone or after `text_` or `caption_`
+    image, caption        names that the caller gives (`ColumnNames`), which always win
+    text_pl, caption_pl   texts in Polish
+    pl                    texts in Polish, if its cells are (`text_languages`)
     jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
     english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
 
-The result has the columns `image` and `captions`, which `corpus` checks. Nothing is guessed: a language stands in a
-name, in a column, or is given.
+All other columns stay as they are. The log says which columns were read in which language, and which were not although
+their names are tags.
 """
 
-import re
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,16 +19,17 @@ from typing import Any, TypeVar
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
 
 from ...configuration.errors import CorpusError, LanguageTagError, did_you_mean
-from ...configuration.languages import normalize_language
+from ...configuration.languages import counts_as, normalize_language
 from .text_files import parse_object
+from .text_languages import SAMPLE, language_of_column, tag_in
+
+logger = logging.getLogger(__name__)
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 CAPTION_COLUMNS = ("captions", "caption", "text")
 _IMAGES = ("image", "jpg", "jpeg", "png", "webp")
-_TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
-# Names of other things that are tags of languages, too: `id` is Indonesian, `no` Norwegian.
-_NO_LANGUAGES = frozenset(["id", "no", "index", "key", "url"])
+_NOT_TEXTS = frozenset({"image_id", "split"})
 _PARALLEL = (("english", "non_english"), ("anchor", "positive"))
 
 
@@ -69,15 +71,19 @@ class ColumnNames:
 NO_NAMES = ColumnNames()
 
 
-def in_corpus_columns(dataset: AnyDataset, columns: ColumnNames = NO_NAMES) -> AnyDataset:
+def in_corpus_columns(
+    dataset: AnyDataset, columns: ColumnNames = NO_NAMES, languages: Sequence[str] | None = None
+) -> AnyDataset:
     """Gives a dataset the columns `image` and `captions` (or one of `CAPTION_COLUMNS`).
 
     Args:
         dataset: the dataset; its columns are known.
         columns: what they are called, where they are called otherwise.
+        languages: the languages that are asked for.
 
     Raises:
-        CorpusError: as `ColumnNames.check`, and for two columns of one language.
+        CorpusError: as `ColumnNames.check`, for two columns of one language, and where columns are named like
+            languages and none holds texts.
         LanguageTagError: for a language of `caption_column` that is unknown.
     """
     names = list(dataset.column_names or ())
@@ -89,12 +95,12 @@ def in_corpus_columns(dataset: AnyDataset, columns: ColumnNames = NO_NAMES) -> A
     names = list(dataset.column_names or ())
     if "__key__" in names and "image_id" not in names:
         dataset = dataset.rename_column("__key__", "image_id")
-    caption = columns.caption
+    caption: str | Mapping[str, str] | None = columns.caption
     if caption is None and not set(CAPTION_COLUMNS) & set(names):
-        caption = _webdataset(names) or columns_of_languages(dataset.features)
-    if isinstance(caption, Mapping):
+        caption = _webdataset(names) or text_columns(_text_names(dataset), partial(_cells, dataset), asked=languages)
+    if isinstance(caption, Mapping) and caption:
         return gathered(dataset, caption, "captions")
-    if caption is None:
+    if not isinstance(caption, str):
         caption = next((name for name in CAPTION_COLUMNS if name in names), None)
     if caption is None:
         return dataset  # whose columns are named in an error
@@ -120,47 +126,129 @@ def in_translation_columns(
         CorpusError: for a column that is not there, and for parallel columns of unknown languages.
     """
     there: list[str] = list(dataset.column_names or ())
+    texts = _text_names(dataset)
     chosen: dict[str, str] = dict(columns or {})
     if not chosen and {"captions", "translation"} & set(there):
         return dataset
-    for parallel in _PARALLEL if not chosen else ():
-        if parallel[0] in there and parallel[1] in there:
-            chosen = dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
-    if not chosen and len(found := columns_of_languages(dataset.features, prefixed=True)) > 1:
-        chosen = found
     if not chosen:
-        return dataset
+        try:
+            chosen = translation_columns(texts, partial(_cells, dataset), languages, name, there)
+        except LanguageTagError as error:
+            raise CorpusError(f"no two columns hold translations of each other: {error}") from error
     ColumnNames(caption=chosen).check(there)
     kept = [*chosen.values(), *(each for each in ("image_id", "split") if each in there)]
     return gathered(dataset.select_columns(kept), chosen, "translation")
 
 
-def columns_of_languages(features: Features | None, *, prefixed: bool = False) -> dict[str, str]:
-    """Language -> column, of the columns of texts that are named by languages.
+def translation_columns(
+    names: Sequence[str],
+    cells: Callable[[str], Sequence[Any]],
+    languages: Sequence[str] | None,
+    name: str | None = None,
+    every_name: Sequence[str] | None = None,
+) -> dict[str, str]:
+    """Language -> column, of the columns that hold translations of each other.
 
     Args:
-        features: those of a dataset.
-        prefixed: only columns such as `text_pl`, and none such as `pl`.
+        names: of the columns of texts.
+        cells: gives some cells of a column.
+        languages: those that are asked for; of parallel columns, their languages in order.
+        name: as in `in_translation_columns`.
+        every_name: of all columns, for the error.
+
+    Raises:
+        CorpusError, LanguageTagError: where there are no two languages.
     """
+    for parallel in _PARALLEL:
+        if parallel[0] in names and parallel[1] in names:
+            return dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
+    found = text_columns(names, cells, asked=languages, at_least=2)
+    if len(found) > 1:
+        return found
+    others = [each for each in every_name or names if each not in (*found.values(), "image_id", "split")]
+    for position, other in enumerate(every_name or names, 1):
+        if other in others and tag_in(other)[0] is None:
+            try:
+                normalize_language(other)
+            except LanguageTagError as error:
+                raise LanguageTagError(f"column {position} of the header: {error}") from error
+    if others or not found:
+        named = ", ".join(map(repr, others or names))
+        raise CorpusError(
+            f"translations need texts in two languages; {named} hold none by their cells. Name the columns, as in "
+            "caption_column={'en': 'source', 'de': 'target'}"
+        )
+    return found  # whose rows are incomplete
+
+
+def text_columns(
+    names: Sequence[str],
+    cells: Callable[[str], Sequence[Any]],
+    *,
+    asked: Sequence[str] | None = None,
+    at_least: int = 1,
+) -> dict[str, str]:
+    """Language -> column, of the columns that hold texts in the language of their name.
+
+    Args:
+        names: of the columns.
+        cells: gives some cells of a column.
+        asked: canonical tags of the languages that are asked for.
+        at_least: number of languages that there must be. Where there are fewer by what the cells say, names are
+            believed unless the cells contradict them; for translations, a column without any cell is believed, too.
+
+    Raises:
+        CorpusError: for two columns of one language, and where columns are named like languages and none of them holds
+            texts.
+    """
+    tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
+    samples = {
+        name: [text for cell in cells(name) for text in (cell if isinstance(cell, list) else [cell])] for name in tags
+    }
     found: dict[str, str] = {}
-    for name, feature in (features or {}).items():
-        if tag := tag_in(name, prefixed=prefixed) if _holds_texts(feature) else None:
-            if tag in found:
-                raise CorpusError(f"the columns {found[tag]!r} and {name!r} are both {tag!r}")
-            found[tag] = name
+    for lenient in (False, True) if at_least > 1 else (False,):
+        for name, tag in tags.items():
+            is_asked = counts_as(tag, asked or ()) is not None
+            read = language_of_column(name, samples[name], asked=[tag] if is_asked else (), lenient=lenient)
+            if read is None and at_least > 1 and not any(samples[name]) and (is_asked or lenient):
+                read = tag
+            if read is None or found.get(read) == name:
+                continue
+            if read in found:
+                raise CorpusError(f"the columns {found[read]!r} and {name!r} are both {read!r}")
+            found[read] = name
+        if len(found) >= at_least:
+            break
+    found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
+    others = [name for name in tags if name not in found.values() and any(samples[name])]
+    if found and (others or any(not tag_in(name)[1] for name in found.values())):
+        read_as = ", ".join(f"{name!r} as {tag}" for tag, name in found.items())
+        logger.info(
+            "texts are read from %s%s", read_as, f"; not from {_quoted(others)}, by their cells" * bool(others)
+        )
+    if others and not found and at_least == 1:
+        raise CorpusError(
+            f"no column holds captions: {_quoted(others)} by their cells are no texts in the languages that the names "
+            "say. Name the columns of captions, as in caption_column={'de': 'title'}"
+        )
     return found
 
 
-def tag_in(name: str, *, prefixed: bool = False) -> str | None:
-    """The language in the name of a column, `pl` of `pl` and `text_pl`; None where there is none."""
-    match = _TAGGED.fullmatch(name)
-    tag = match and (match[1] or (None if prefixed else match[2]))
-    if not tag or (name.lower() in _NO_LANGUAGES):
-        return None
-    try:
-        return normalize_language(tag)
-    except LanguageTagError:
-        return None
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _text_names(dataset: Dataset | IterableDataset) -> list[str]:
+    return [name for name, feature in (dataset.features or {}).items() if _holds_texts(feature)]
+
+
+def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
+    """Some cells of a column: of a stream the first."""
+    column = dataset.select_columns(name)
+    if isinstance(column, Dataset):
+        step = max(1, len(column) // SAMPLE)
+        return list(column.with_format(None).select(range(0, len(column), step))[name])
+    return [row[name] for row in column.take(SAMPLE)]
 
 
 def gathered(dataset: AnyDataset, columns: Mapping[str, str], into: str) -> AnyDataset:
@@ -258,7 +346,7 @@ def _parallel_languages(
 ) -> tuple[str, str]:
     """The languages of two parallel columns."""
     stated = list(languages or ())
-    if not stated and name and (tags := [tag_in(part) for part in name.split("-")]) and None not in tags:
+    if not stated and name and (tags := [tag_in(part)[0] for part in name.split("-")]) and None not in tags:
         stated = [tag for tag in tags if tag is not None]
     if columns[0] == "english" and "en" in stated:
         stated = ["en", *(tag for tag in stated if tag != "en")]

@@ -14,7 +14,7 @@ the examples that a task trains on.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -26,11 +26,12 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
-from ...configuration.errors import CorpusError, LanguageTagError
-from ...configuration.languages import normalize_language
+from ...configuration.errors import CorpusError
+from ...configuration.languages import counts_as, normalize_language
 from .captions import Caption, CaptionRules, Place, normalize_rows
-from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns
+from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns, in_translation_columns
 from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped
+from .row_count import RowCount
 from .text_files import refuse_broken_texts
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
@@ -78,7 +79,7 @@ def as_caption_corpus(
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
     _column_names(dataset)
-    dataset = in_corpus_columns(dataset, columns)
+    dataset = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
     names = _column_names(dataset)
     _refuse_other_types(dataset.features, place)
     if "image" in names:
@@ -111,22 +112,12 @@ def as_translation_corpus(
         CorpusError: as in `as_caption_corpus`.
     """
     names = _column_names(dataset)
+    rules = captions or CaptionRules(at_least=2)
     if not {"captions", "translation"} & set(names):
-        languages = [name for name in names if name not in ("image_id", "split")]
-        for name in languages:
-            try:
-                normalize_language(name)
-            except LanguageTagError as error:
-                raise CorpusError(
-                    f"the column {name!r} holds no translation ({error}); remove or rename it"
-                ) from error
-        features = {name: feature for name, feature in dataset.features.items() if name not in languages}
-        features["translation"] = {name: dataset.features[name] for name in languages}
-        gather = partial(_gathered, languages=languages)
-        dataset = dataset.map(gather, remove_columns=languages, features=Features(features))
+        dataset = in_translation_columns(dataset, None, rules.languages, None)
         names = _column_names(dataset)
     column = captions_column(names, ("captions", "translation"))
-    return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, names_images=False)(dataset)
+    return _Normalizer(column, rules, None, split, place, names_images=False)(dataset)
 
 
 def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
@@ -222,18 +213,24 @@ class _Normalizer:
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
         rows: Sequence[int] = range(len(dataset))
+        count = RowCount("captions" if self.names_images else "translations")
         texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
         if not self._is_normal(texts):
             others = dataset.remove_columns(texts.column_names)
-            normal = self._mapped(texts)
+            normal = self._mapped(texts, count)
             dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
             rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
         if self.split is not None:
-            rows = self._rows_in_split(dataset, rows)
+            of_split = self._rows_in_split(dataset, rows)
+            count.left_out["in another split"] = len(rows) - len(of_split)
+            rows = of_split
         corpus = dataset.select(rows)
         self._refuse_absent_languages(corpus, texts)
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
+            count.left_out["with an image that cannot be read"] = len(rows) - len(corpus)
+        count.read = len(corpus)
+        count.report()
         if not len(corpus):
             raise CorpusError("no row is left: all have too few texts")
         return corpus
@@ -244,9 +241,9 @@ class _Normalizer:
             return False
         return all(self._texts(batch, rows) == batch for rows, batch in _batches(texts))
 
-    def _mapped(self, texts: Dataset) -> Dataset:
+    def _mapped(self, texts: Dataset, count: RowCount | None = None) -> Dataset:
         return texts.map(
-            self._texts,
+            partial(self._texts, count=count),
             batched=True,
             with_indices=True,
             remove_columns=texts.column_names,
@@ -257,11 +254,15 @@ class _Normalizer:
         )
 
     def _texts(
-        self, batch: dict[str, list[Any]], rows: Sequence[int], places: Sequence[str] | None = None
+        self,
+        batch: dict[str, list[Any]],
+        rows: Sequence[int],
+        places: Sequence[str] | None = None,
+        count: RowCount | None = None,
     ) -> dict[str, list[Any]]:
         """Captions, empty where the row is to be left out, and the image_id of every row."""
         place = places.__getitem__ if places else lambda index: self.place(rows[index])
-        captions = normalize_rows(batch[self.column], self.captions, place)
+        captions = normalize_rows(batch[self.column], self.captions, place, count)
         texts: dict[str, list[Any]] = {"captions": list(captions)}
         if "image_id" in batch:
             texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
@@ -281,14 +282,8 @@ class _Normalizer:
         return [row for row in rows if splits[row] == self.split]
 
     def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
-        kept = languages_of(corpus)
-        missing = [language for language in self.captions.languages or () if language not in kept]
-        if missing:
-            whole = replace(self, captions=replace(self.captions, languages=None))
-            there = languages_of(whole._mapped(texts))
-            absent = [language for language in missing if language not in there]
-            problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
-            raise CorpusError(f"{problem}; there are {describe(there)}")
+        whole = replace(self, captions=replace(self.captions, languages=None))
+        refuse_absent_languages(corpus, self.captions, lambda: whole._mapped(texts))
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
         """Which rows of `corpus` have an image that can be read; `rows` are their numbers in the source."""
@@ -347,6 +342,26 @@ def _digests(dataset: Dataset) -> list[str]:
     return [digest_of(cell) for _, batch in _batches(cells) for cell in batch[name]]
 
 
+def refuse_absent_languages(corpus: Dataset, rules: CaptionRules, whole: Callable[[], Dataset]) -> None:
+    """Checks that a corpus has captions in each language that was asked for.
+
+    Args:
+        corpus: the rows to keep.
+        rules: the rules by which they were kept.
+        whole: gives all rows with all their languages, for the error.
+
+    Raises:
+        CorpusError: for a language of which there are none.
+    """
+    kept = languages_of(corpus)
+    if missing := [language for language in rules.languages or () if language not in kept]:
+        there = languages_of(whole())
+        counted = {counts_as(tag, missing) for tag in there}
+        absent = [language for language in missing if language not in counted]
+        problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
+        raise CorpusError(f"{problem}; there are {describe(there)}")
+
+
 def describe(languages: dict[str, int]) -> str:
     """Languages and their counts in a sentence: 'en (120), de (80)'."""
     return ", ".join(f"{language} ({count})" for language, count in languages.items())
@@ -390,7 +405,3 @@ def captions_column(names: list[str], candidates: tuple[str, ...] = CAPTION_COLU
         wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
         raise CorpusError(f"captions are looked for in one column called {wanted}; the columns are {there}")
     return found[0]
-
-
-def _gathered(row: dict[str, Any], languages: list[str]) -> dict[str, dict[str, Any]]:
-    return {"translation": {language: row[language] for language in languages}}

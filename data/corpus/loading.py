@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import datasets
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
@@ -31,9 +31,9 @@ from .columns import NO_NAMES, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus
 from .image_files import is_photo_folder
 from .images import ImageRules, SkippedImage
-from .tables import METADATA, TABLES, TRANSLATION_FILES, image_folder, is_table, table_of, translation_file
+from .tables import JSON_FILES, METADATA, TABLES, caption_file, is_table, translation_file
 from .tar_shards import tar_shards, tar_stream
-from .text_files import NO_TMX, TMX
+from .text_files import NO_TMX, TMX, kind_of
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -120,13 +120,9 @@ def load_captions(
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
-        if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
-            dataset, place = image_folder(Path(source), captions, columns)
+        if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
+            dataset, place = caption_file(file, captions, columns)
             dataset, columns = _streamed(dataset) if streaming else dataset, NO_NAMES
-        elif isinstance(source, str | Path) and is_table(source, *TABLES):
-            dataset, place = table_of(Path(source), columns)
-            columns = replace(columns, image=None)  # it is called `image` now
-            dataset = _streamed(dataset) if streaming else dataset
         elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
         else:
@@ -186,26 +182,26 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
     with _named(source):
-        named = caption_column is not None
-        if isinstance(source, str | Path) and is_table(source, ".csv", *([".tsv"] if named else [])):
-            dataset, place = table_of(Path(source))
-            dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
-            dataset = _streamed(dataset) if streaming else dataset
-            return as_translation_corpus(dataset, captions=rules, split=split, place=place)
-        if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES and not named:
-            if split is not None:
-                raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
-            rows = translation_file(Path(source), rules, streaming)
-            if rules.languages is None:  # the rows are as a corpus has them, and need not be checked twice
-                return rows
-            return as_translation_corpus(rows, captions=rules)
-        if isinstance(source, str | Path) and Path(source).suffix == ".jsonl":
-            opened = datasets.load_dataset("json", data_files=str(source), split="train", streaming=streaming)
-            dataset, place = opened, partial("{} row {}".format, source)
-        else:
-            dataset, split, place = _opened(source, name, split, streaming)
+        if isinstance(source, str | Path) and _is_translation_file(source):
+            options: dict[str, Any] = {"columns": caption_column, "name": name, "streaming": streaming}
+            if split is None:
+                return translation_file(Path(source), rules, **options)
+            rows = translation_file(Path(source), replace(rules, languages=None), **options)
+            return as_translation_corpus(rows, captions=rules, split=split)
+        dataset, split, place = _opened(source, name, split, streaming)
         dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
         return as_translation_corpus(dataset, captions=rules, split=split, place=place)
+
+
+def _caption_file(source: Path) -> Path | None:
+    """The table or the JSON file of a source, which may be a folder with a metadata.jsonl or a metadata.csv."""
+    if is_table(source, *TABLES, *JSON_FILES):
+        return source
+    return next((file for name in METADATA if (file := source / name).is_file()), None)
+
+
+def _is_translation_file(source: str | Path) -> bool:
+    return kind_of(source) in (*TABLES, *JSON_FILES) and not Path(source).is_dir()
 
 
 def _tags(languages: Languages) -> tuple[str, ...] | None:
@@ -258,14 +254,12 @@ def _read(
     if path.exists() and not path.is_dir():
         if path.name.endswith(TMX):
             raise CorpusError(f"{source}: {NO_TMX}")
-        raise CorpusError(
-            "a file of unknown kind; known are .parquet, .csv and .tsv, and for translations .tsv, .csv and .jsonl"
-        )
-    if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
+        raise CorpusError("a file of unknown kind; known are .parquet, .csv, .tsv, .jsonl and .json")
+    if not path.is_dir() and (kind_of(path) in (*TABLES, *JSON_FILES) or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
     if path.is_dir() and is_photo_folder(path):
         raise CorpusError(
-            f"a folder of images needs a {METADATA} with their captions, a line for each image, such as "
+            f"a folder of images needs a {METADATA[0]} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
         )
     if path.is_dir() and path.name == source:  # `datasets` takes some names, such as `csv`, for kinds of files

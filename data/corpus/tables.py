@@ -1,221 +1,224 @@
-"""CSV and TSV files of captions or translations, as spreadsheets and shops write them, and files of translations:
-tab-separated tables with a header of language tags, and JSON lines.
+"""Files of captions and of translations: CSV and TSV (`table_rows`), JSON lines and JSON.
 
-Of a spreadsheet's file, the encoding is found by charset-normalizer, the delimiter by the standard library's
-`csv.Sniffer`. The first line has the names of the columns, which `columns` reads; images are named relative to the
-file.
+Their columns are read by the rule of `columns`. Images are named relative to the file.
 """
 
-import csv
-import io
 import logging
+import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-from charset_normalizer import from_bytes
 from datasets import Dataset, Features, IterableDataset, Value
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 from .captions import CaptionRules, Place, normalize_rows, shortened
-from .columns import NO_NAMES, ColumnNames
-from .corpus import CAPTIONS, captions_column, image_id_of
+from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, text_columns, translation_columns
+from .corpus import CAPTIONS, captions_column, image_id_of, refuse_absent_languages
 from .images import path_inside
-from .text_files import line_of, read_json_lines, read_lines
+from .row_count import RowCount
+from .table_rows import table_rows
+from .text_files import kind_of, open_plain, parse_json, read_json, read_json_lines, read_lines
+from .text_languages import SAMPLE, language_of_column, tag_in
 
 logger = logging.getLogger(__name__)
 
 TABLES = (".csv", ".tsv")
+JSON_FILES = (".jsonl", ".ndjson", ".json")
 TRANSLATION_FILES = (".tsv", ".jsonl")
-METADATA = "metadata.jsonl"
+METADATA = ("metadata.jsonl", "metadata.csv")
+IMAGE_NAMES = (
+    *("image", "file_name", "filename", "image_path", "image_file", "img", "photo", "picture", "path", "filepath"),
+    *("file", "image_url", "url"),
+)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _PART = 10_000  # number of rows that are held as Python objects
-DELIMITERS = ",;\t|"
-_IMAGE_NAMES = ("image", "file_name", "filename", "photo", "path")
-_SAMPLE = 1 << 16  # characters from which the delimiter is found
-_ENCODED = 1 << 20  # bytes from which the encoding is found
+
+Record = dict[str, Any]
+Records = Iterator[tuple[int, Record]]  # each with its line, or its number in a JSON document
+
+
+def records_of(file: Path) -> Records:
+    """The rows of a file that is a table, JSON lines, or one JSON document: a list of objects, or COCO's captions.
+
+    Raises:
+        CorpusError: for a file that cannot be read, and a row that cannot, with the line.
+    """
+    if not file.is_file():
+        raise CorpusError(f"{file}: no such file")
+    if kind_of(file) in JSON_FILES:
+        yield from _json_records(file)
+        return
+    names, rows = table_rows(file)
+    for line, cells in rows:
+        yield line, {name: cell.strip() or None for name, cell in zip(names, cells, strict=True) if name}
+
+
+def _json_records(file: Path) -> Records:
+    if kind_of(file) != ".json" or not _is_document(file):
+        yield from read_json_lines(file)
+        return
+    document = read_json(file)
+    if isinstance(document, dict) and {"images", "annotations"} <= document.keys():
+        document = _coco_records(document, file)
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = lists[0] if len(lists) == 1 else [document]
+    for number, record in enumerate(document, 1):
+        if not isinstance(record, dict):
+            raise CorpusError(f"{file} item {number}: a JSON object is expected, such as {{…: …}}")
+        yield number, record
+
+
+def _is_document(file: Path) -> bool:
+    """Whether a JSON file is one value, and not a line for each row."""
+    try:
+        with open_plain(file) as stream:
+            first = stream.readline(1 << 20).decode("utf-8-sig")
+        return not isinstance(parse_json(first), dict)
+    except (CorpusError, UnicodeDecodeError, OSError, EOFError):
+        return True
+
+
+def _coco_records(document: Mapping[str, Any], file: Path) -> list[Record]:
+    """The images of COCO's captions, each with its captions."""
+    captions: dict[Any, list[Any]] = {}
+    for annotation in document["annotations"]:
+        captions.setdefault(annotation.get("image_id"), []).append(annotation.get("caption"))
+    images = document["images"]
+    if not images:
+        return []
+    name = str(images[0].get("file_name"))
+    folders = [file.parent, *_folders_in(file.parent), *_folders_in(file.parent.parent)]
+    folder = next((each for each in folders if (each / name).is_file()), file.parent)
+    return [
+        {
+            "file_name": image.get("file_name"),
+            "image_id": image.get("id"),
+            "captions": captions.get(image.get("id"), []),
+            _FOLDER: folder,
+        }
+        for image in images
+        if image.get("id") in captions
+    ]
+
+
+_FOLDER = "\0folder"  # where the image of a record is, if not beside its file
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir())
 
 
 def is_table(source: str | Path, *endings: str) -> bool:
-    """Whether a source is a file that ends as tables do."""
-    return Path(source).suffix.lower() in endings and Path(source).is_file()
+    """Whether a source is a file that ends as tables do, compressed or not."""
+    return kind_of(source) in endings and Path(source).is_file()
 
 
-def table_of(file: Path, columns: ColumnNames = NO_NAMES) -> tuple[Dataset, Place]:
-    """The rows of a CSV or TSV file as columns of texts, and what errors call them.
+# ---- Translations ----
 
-    A column of names of image files (`columns.image`, or `image`, `file_name`, `filename`, `photo` or `path`) becomes
-    the column `image` of paths, and their `image_id`, unless there is one. Columns that are empty in every row are
-    left out.
+
+def translation_file(
+    file: Path,
+    rules: CaptionRules,
+    *,
+    columns: Mapping[str, str] | None = None,
+    name: str | None = None,
+    streaming: bool = False,
+) -> Dataset | IterableDataset:
+    """The rows of a translation file, with normalized captions.
 
     Args:
-        file: the file.
-        columns: what its columns are called.
-
-    Raises:
-        CorpusError: for a file that cannot be read or has no rows, a header with an empty or repeated name, and a row
-            of another length; the message names the line.
-    """
-    text = decoded(file)
-    delimiter = delimiter_of(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    lines, rows = [], []
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not header:
-                header = _header(cells, file)
-                continue
-            if len(cells) != len(header):
-                raise CorpusError(
-                    f"{file} line {reader.line_num}: {len(cells)} cells, where the header has {len(header)} columns"
-                )
-            if delimiter == "\t" and any("\t" in cell and "\n" in cell for cell in cells):
-                raise CorpusError(
-                    f"{file} line {reader.line_num}: a cell has tabs and lines in it, since a quotation mark opens it "
-                    "that another one closes lines later; write a mark that is part of the text as two, in a cell in "
-                    "quotation marks"
-                )
-            lines.append(reader.line_num)
-            rows.append([cell.strip() or None for cell in cells])
-    except csv.Error as error:
-        raise CorpusError(f"{file} line {reader.line_num}: {error}") from error
-    if not rows:
-        raise CorpusError(f"{file}: there are no rows below the header")
-    columns.check(header)
-    table = {name: list(cells) for name, cells in zip(header, zip(*rows, strict=True), strict=True)}
-    place = partial(line_of, file, lines)
-    image = columns.image or next((name for name in header if name.lower() in _IMAGE_NAMES), None)
-    if image is not None:
-        _read_images(table, image, file, place)
-    return Dataset.from_dict({name: cells for name, cells in table.items() if any(cells)}), place
-
-
-def decoded(file: Path) -> str:
-    """The text of a file, in the encoding that it is most likely in; UTF-8 wherever it can be.
-
-    Raises:
-        CorpusError: for a file that cannot be read, or whose encoding cannot be found.
-    """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise CorpusError(f"{file}: {error}") from error
-    if not content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            pass
-    best = from_bytes(content[:_ENCODED]).best()
-    if best is None:
-        raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8")
-    try:
-        text = content.decode(best.encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{file}: it looks like {best.encoding}, and is not: save it as UTF-8 ({error})") from error
-    shown = next((line.strip() for line in text.splitlines() if not line.isascii()), "")
-    logger.warning(
-        "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
-        *(file, best.encoding, shown),
-    )
-    return text
-
-
-def delimiter_of(text: str) -> str:
-    """The character between the cells of a table: one that its first line has."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    there = [each for each in DELIMITERS if each in first]
-    if len(there) < 2:
-        return there[0] if there else ","
-    try:
-        return csv.Sniffer().sniff(text[:_SAMPLE], "".join(there)).delimiter
-    except csv.Error:  # cells of one row have several, and no count is the same in all rows
-        return max(there, key=first.count)
-
-
-def _header(cells: list[str], file: Path) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    for number, name in enumerate(names, 1):
-        if not name:
-            raise CorpusError(f"{file} line 1: column {number} of the header has no name")
-        if names.count(name) > 1:
-            raise CorpusError(f"{file} line 1: the column {name!r} is there twice")
-    return names
-
-
-def _read_images(table: dict[str, list[str | None]], image: str, file: Path, place: Place) -> None:
-    """Makes paths of the names of images, and names the images by them."""
-    names = table.pop(image)
-    paths: list[str | None] = []
-    for row, name in enumerate(names):
-        if name is None:
-            raise CorpusError(f"{place(row)}: no image in the column {image!r}")
-        paths.append(str(path_inside(file.parent, name.replace("\\", "/"), place(row))))
-    table["image"] = paths
-    table.setdefault("image_id", names)
-
-
-# ---- Files of translations ----
-
-
-def translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
-    """The rows of a translation file, with normalized captions.
+        file: a table or JSON.
+        rules: the rules for texts.
+        columns: language -> column, where the names do not tell the languages.
+        name: the languages of parallel columns, such as `en-de`.
+        streaming: whether to read the file while it is used.
 
     Raises:
         CorpusError, LanguageTagError: for a row that cannot be used, with the file and the line; for a stream, while
             it is read.
     """
-    if not file.is_file():
-        raise CorpusError(f"{file}: no such file")
-    first = next(_records(file), None)
-    if first is None:
+    is_json = kind_of(file) in JSON_FILES
+    head = [(line, _canonical(record) if is_json else record) for line, record in islice(records_of(file), SAMPLE)]
+    if not head:
         raise CorpusError(f"{file}: there are no rows")
-    with_ids = "image_id" in first[1]
-    features = Features(({"image_id": Value("string")} if with_ids else {}) | {"captions": CAPTIONS})
-    read = partial(_translations, file, replace(rules, languages=None), with_ids)
+    names = list(dict.fromkeys(each for _, record in head for each in record))
+    nested = next((each for each in ("translation", "captions") if each in names), None)
+    if columns is not None:
+        ColumnNames(caption=columns).check(names)
+        chosen = {normalize_language(tag): column for tag, column in columns.items()}
+    elif nested is not None:
+        chosen = {}
+    else:
+        try:
+            cells = {each: [record.get(each) for _, record in head] for each in names}
+            chosen = translation_columns(names, cells.__getitem__, rules.languages, name)
+        except (CorpusError, LanguageTagError) as error:
+            raise type(error)(f"{file} line 1: {error}") from error
+    is_open = columns is None and nested is None and is_json  # further languages may come later
+    kept: list[str] = [each for each in ("image_id", "split") if each in names]
+    features = Features({each: Value("string") for each in kept} | {"captions": CAPTIONS})
+    read = partial(_translations, file, rules, chosen, nested, kept, set(names) if is_open else None)
     if streaming:
         return IterableDataset.from_generator(read, features=features)
     rows, parts = read(), []
     while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more lines are read
         parts.append(pa.Table.from_pylist(part, features.arrow_schema))  # a third of the time of `Dataset.from_list`
-    if not parts:
+    if not parts and rules.languages is None:
         raise CorpusError(f"{file}: no row has two texts")
-    return Dataset(pa.concat_tables(parts))
+    corpus = Dataset(pa.concat_tables(parts) if parts else features.arrow_schema.empty_table())
+    whole = partial(translation_file, file, replace(rules, languages=None), columns=columns, name=name)
+    refuse_absent_languages(corpus, rules, whole)
+    return corpus
 
 
-def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[dict[str, Any]]:
+def _translations(
+    file: Path,
+    rules: CaptionRules,
+    chosen: dict[str, str],
+    nested: str | None,
+    kept: list[str],
+    known: set[str] | None,
+) -> Iterator[Record]:
     """The rows of a translation corpus."""
-    lines: list[int] = []
-    image_ids: list[Any] = []
+    lines: list[int] = [0]
+    record: Record = {}
+    columns = dict(chosen)
 
-    def texts() -> Iterator[dict[str, Any]]:
-        for line, record in _records(file):
-            lines.append(line)
-            image_ids.append(record.pop("image_id", None))
-            yield record
+    def texts() -> Iterator[Any]:
+        nonlocal record
+        for lines[0], record in records_of(file):
+            if known is not None:
+                record = _canonical(record)
+                for added in record.keys() - known:
+                    known.add(added)
+                    cells = record[added] if isinstance(record[added], list) else [record[added]]
+                    if (tag := language_of_column(added, cells, lenient=True)) and tag not in columns:
+                        columns[tag] = added
+            value = (
+                record.get(nested)
+                if nested
+                else {tag: record[name] for tag, name in columns.items() if name in record}
+            )
+            yield {tag: _filled(text) for tag, text in value.items()} if isinstance(value, dict) else value
 
-    place = partial(line_of, file, lines)
-    for row, captions in enumerate(normalize_rows(texts(), rules, place)):
-        if not with_ids and image_ids[row] is not None:
-            raise CorpusError(f"{place(row)}: an image_id, which the first row lacks; give one to all rows or to none")
-        named = {"image_id": image_id_of(image_ids[row], place(row))} if with_ids else {}
+    count = RowCount(str(file))
+    for captions in normalize_rows(texts(), rules, lambda _: f"{file} line {lines[0]}", count):
         if captions:
-            yield {"captions": captions} | named
-
-
-def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, {language: text, or None for an empty one}) of a translation file."""
-    for line, record in tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
-        yield line, {name: None if text in ("", []) else text for name, text in record.items()}
+            row: Record = {each: record.get(each) for each in kept}
+            if "image_id" in row:
+                row["image_id"] = image_id_of(row["image_id"], f"{file} line {lines[0]}")
+            yield row | {"captions": captions}
+    count.report()
 
 
 def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[str, Any]]]:
@@ -259,56 +262,165 @@ def _check_header(header: list[str], key: str, place: str) -> None:
         spellings[language] = name
 
 
-# ---- Folders of images with a metadata.jsonl ----
+def _canonical(record: Record) -> Record:
+    """A row whose languages are spelled as they are in any other row: `en` for `EN`."""
+    spelled = {}
+    for name, value in record.items():
+        tag = tag_in(name)[0] or ""
+        own = tag if name.replace("_", "-").lower() == tag.lower() else name
+        if own in spelled:
+            raise CorpusError(f"language {own!r} is given twice in one row")
+        spelled[own] = value
+    return spelled
 
 
-def image_folder(folder: Path, rules: CaptionRules, named: ColumnNames) -> tuple[Dataset, Place]:
-    """The images named in the metadata.jsonl of a folder, with normalized captions, and the names of rows."""
-    file = folder / METADATA
-    numbered = list(read_json_lines(file))
+def _filled(text: Any) -> Any:
+    return None if text in ("", []) else text
+
+
+# ---- Images with captions ----
+
+
+def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = NO_NAMES) -> tuple[Dataset, Place]:
+    """The images that a file names, with normalized captions in all languages, and what errors call the rows.
+
+    Args:
+        file: a table or JSON.
+        rules: the rules for captions.
+        named: what its columns are called.
+
+    Raises:
+        CorpusError, LanguageTagError: for a row that cannot be used, with the file and the line.
+    """
+    numbered = list(records_of(file))
     if not numbered:
-        raise CorpusError(f"{file}: there are no rows")
+        raise CorpusError(f"{file}: there are no rows{' below the header' * (kind_of(file) in TABLES)}")
+    unit = "item" if kind_of(file) == ".json" and _is_document(file) else "line"
+    places = [f"{file} {unit} {line}" for line, _ in numbered]
+    place: Place = places.__getitem__
     records = [record for _, record in numbered]
-    place = partial(line_of, file, [line for line, _ in numbered])
-    if named != NO_NAMES:
-        records = [_renamed(record, named, place(row)) for row, record in enumerate(records)]
-    for row, record in enumerate(records):
-        if not isinstance(name := record.get("file_name"), str) or not name.strip():
-            raise CorpusError(f"{place(row)}: no file_name")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    column = captions_column(names)
-    columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
-    places = [place(row) for row in range(len(records))]
-    columns["image"] = [
-        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
-    ]
-    columns["image_id"] = [
-        image_id_of(record.get("image_id", record["file_name"]), where)
-        for record, where in zip(records, places, strict=True)
-    ]
+    names = list(dict.fromkeys(name for record in records for name in record if name != _FOLDER))
+    if kind_of(file) in TABLES:
+        named.check(names)
+    image = named.image or next((name for name in names if name.lower() in IMAGE_NAMES), None)
+    captions, read = _captions(records, names, named, rules, place)
+    columns = {
+        name: [record.get(name) for record in records]
+        for name in names
+        if name not in (image, *read) and any(record.get(name) is not None for record in records)
+    }
+    if image is None and "features" not in names:
+        raise CorpusError(
+            f"{file}: no column names the images, such as file_name or image; the columns are {', '.join(names)}"
+        )
+    if image is not None:
+        folders = _Folders()
+        columns["image"] = [
+            folders.image(record.get(_FOLDER, file.parent), record.get(image), image, where)
+            for record, where in zip(records, places, strict=True)
+        ]
+        columns["image_id"] = [
+            image_id_of(record.get("image_id", record.get(image)), where)
+            for record, where in zip(records, places, strict=True)
+        ]
     if "features" in columns:
         columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
-    every_language = replace(rules, languages=None)
-    columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
+    columns["captions"] = list(normalize_rows(captions, replace(rules, languages=None), place))
     return _in_columns(columns, place), place
 
 
-def _renamed(record: dict[str, Any], named: ColumnNames, place: str) -> dict[str, Any]:
-    """A line of a metadata.jsonl under the names of a corpus."""
+def _captions(
+    records: list[Record], names: list[str], named: ColumnNames, rules: CaptionRules, place: Place
+) -> tuple[Iterable[Any], list[str]]:
+    """The captions of each row, in a form that `normalize_captions` takes, and the columns that they are read from."""
+    if isinstance(named.caption, Mapping):
+        chosen: Mapping[str, str] = named.caption
+        missing = next((row for row, record in enumerate(records) if not record.keys() & {*chosen.values()}), None)
+        if missing is not None:
+            _check(ColumnNames(caption=chosen), records[missing], place(missing))
+    elif named.caption is None and not set(CAPTION_COLUMNS) & set(names):
+        cells = {name: [record.get(name) for record in records[:: max(1, len(records) // SAMPLE)]] for name in names}
+        chosen = text_columns(names, cells.__getitem__, asked=rules.languages)
+    else:
+        chosen = {}
+    if chosen:
+        return (
+            [{tag: _filled(record.get(name)) for tag, name in chosen.items()} for record in records],
+            [*chosen.values()],
+        )
+    for row, record in enumerate(records) if named != NO_NAMES else ():
+        _check(named, record, place(row))
+    column = named.caption if isinstance(named.caption, str) else captions_column(names)
+    values = (record.get(column) for record in records)
+    if named.language is None:
+        return values, [column]
+    tagged = (
+        [
+            {"language": record.get(named.language), "text": text}
+            for text in (value if isinstance(value, list) else [value])
+        ]
+        for record, value in zip(records, values, strict=True)
+    )
+    return tagged, [column, named.language]
+
+
+def _check(named: ColumnNames, record: Record, place: str) -> None:
     try:
         named.check([*record])
     except CorpusError as error:
         raise CorpusError(f"{place}: {error}") from error
-    record = dict(record)
-    if named.image is not None:
-        record["file_name"] = record.pop(named.image)
-    if isinstance(named.caption, Mapping):
-        record["captions"] = {tag: record.pop(name) for tag, name in named.caption.items()}
-    elif named.caption is not None or named.language is not None:
-        column = named.caption or captions_column([*record])
-        captions = record.pop(column)
-        record["captions"] = captions if named.language is None else {record.pop(named.language): captions}
-    return record
+
+
+class _Folders:
+    """Finds files by names that data give, also where the disk composes letters otherwise: `ä` is one code point or
+    two, and names that look alike differ."""
+
+    def __init__(self) -> None:
+        self._named: dict[Path, dict[str, str]] = {}
+
+    def image(self, folder: Path, name: Any, column: str, place: str) -> str:
+        """The path of an image.
+
+        Raises:
+            CorpusError: for no name, one that leaves the folder, and an address of which the folder has no file.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise CorpusError(f"{place}: no image in the column {column!r}")
+        if "://" in name:
+            inside = Path(unquote(urlsplit(name).path.lstrip("/")))
+            found = (self.find(folder, Path(*inside.parts[start:])) for start in range(len(inside.parts)))
+            local = next((path for path in found if path is not None), None)
+            if local is None or ".." in inside.parts:
+                raise CorpusError(
+                    f"{place}: {name!r} is an address, and {folder} has no such file: download the images "
+                    "(img2dataset does), and name the files"
+                )
+            return str(local.absolute())
+        path = path_inside(folder, name, place)
+        if "\\" in name and not _exists(path):
+            path = path_inside(folder, name.replace("\\", "/"), place)
+        if not _exists(path):
+            path = self.find(folder, path.relative_to(folder.absolute())) or path
+        return str(path.absolute())
+
+    def find(self, folder: Path, name: Path) -> Path | None:
+        """A file in a folder, by its name in any composition; None where there is none."""
+        for part in name.parts:
+            if folder not in self._named:
+                entries = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+                self._named[folder] = {unicodedata.normalize("NFC", each): each for each in entries}
+            own = self._named[folder].get(unicodedata.normalize("NFC", part))
+            if own is None:
+                return None
+            folder = folder / own
+        return folder if folder.is_file() else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return True
 
 
 def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:

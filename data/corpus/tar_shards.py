@@ -13,6 +13,7 @@ fixed columns, and refuses truncated files.
 
 import re
 import tarfile
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from itertools import product
@@ -136,7 +137,8 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
     fields: dict[str, bytes] = {}
     for path, content in _members(shard):
         folder, (stem, ending) = path.parent, _parts(path)
-        if str(folder / stem) != name:
+        # A Mac may have composed the letters of an image's name otherwise than those of its caption's.
+        if unicodedata.normalize("NFC", str(folder / stem)) != unicodedata.normalize("NFC", name):
             if fields:
                 yield name, fields
             name, fields = str(folder / stem), {}

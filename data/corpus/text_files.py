@@ -4,8 +4,11 @@ A line ends at a line feed, with or without a carriage return before it. Other c
 of lines (form feeds, U+2028) occur inside texts; splitting there would shift all following lines.
 """
 
+import bz2
 import gzip
+import io
 import json
+import lzma
 import re
 import zipfile
 import zlib
@@ -22,6 +25,8 @@ from ...configuration.errors import BadTextError, CorpusError, wrong_encoding
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
 _MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arrow's
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # what compressed files raise
 TMX = (".tmx", ".tmx.gz")
 NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -75,7 +80,7 @@ def read_json(file: Path) -> Any:
             return parse_json(stream.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (*DAMAGED, ValueError) as error:
         raise CorpusError(f"{file}: {error}") from error
 
 
@@ -145,8 +150,19 @@ def files_matching(source: str | Path) -> list[Path]:
 
 
 def open_plain(file: Path) -> IO[bytes]:
-    """Opens a file to read its bytes; one that ends in `.gz` is decompressed."""
-    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+    """Opens a file to read its bytes; one that ends as in `COMPRESSED` is decompressed."""
+    opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstd}.get(file.suffix.lower())
+    return file.open("rb") if opened is None else opened(file, "rb")  # type: ignore[operator]
+
+
+def _open_zstd(file: Path, mode: str) -> IO[bytes]:
+    return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file), mode), "zstd"))
+
+
+def kind_of(file: str | Path) -> str:
+    """The ending of a name in small letters, without that of a compression: `.tsv` of `a.TSV.gz`."""
+    path = Path(file)
+    return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -177,7 +193,7 @@ def numbered_lines(
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{file} line {number}: {wrong_encoding(error)}") from error
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise CorpusError(f"{file} after line {number}: {error}") from error
 
 

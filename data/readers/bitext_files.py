@@ -3,6 +3,7 @@
     Moses      CCMatrix.de-en.de, CCMatrix.de-en.en    two files whose lines correspond, plain or `.gz`; OPUS has both
                                                        in `de-en.txt.zip`, of CCMatrix with `CCMatrix.de-en.scores`
     a table    WikiMatrix.de-en.tsv.gz                 score, text, text, between tabs, without a header
+               TED2020-en-de-train.tsv.gz              text, text, as sentence-transformers publishes them
 
 The name of a file tells its two languages, the first text's first. Translation memories (`.tmx`) are not read.
 """
@@ -19,9 +20,10 @@ from typing import Any, NamedTuple
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
-from ..corpus.text_files import NO_TMX, TMX, files_matching, numbered_lines, open_plain
+from ..corpus.table_rows import SCORE, has_header, pair_in_name, table_rows
+from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 
-TABLES = (".tsv", ".tsv.gz")
+TABLES = (".tsv",)
 ZIP = (".zip",)
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
@@ -71,17 +73,15 @@ class Bitext(ABC):
 
 
 class Table(Bitext):
-    """Score, text and text between tabs; further cells are not read."""
+    """Two texts between tabs, and perhaps a score before or behind them, without a header; further cells are not
+    read."""
 
     def read(self, max_characters: int) -> Iterator[Pair]:
-        first, second = self.languages
-        for line, text in numbered_lines(partial(open_plain, self.file), self.file):
-            score, *texts = text.split("\t")
-            if len(texts) < 2:
-                raise CorpusError(
-                    f"{self.file} line {line}: {len(texts) + 1} cells, where a score and two texts are expected"
-                )
-            yield Pair(line, _score(score, self.file, line), [(first, texts[0]), (second, texts[1])])
+        names, rows = table_rows(self.file)
+        for line, cells in rows:
+            record = dict(zip(names, cells, strict=True))
+            score = _score(record[SCORE], self.file, line) if SCORE in record else None
+            yield Pair(line, score, [(language, record[language]) for language in self.languages])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def bitexts(source: str | Path) -> list[Bitext]:
     files = files_matching(source) or files_matching(f"{source}.*")
     found: list[Bitext] = []
     for file in files:
-        if file.name.endswith(TABLES):
+        if kind_of(file) in TABLES:
             found.append(Table(file, _named_languages(file), file.stat().st_size))
         elif file.name.endswith(ZIP):
             found += _in_zip(file)
@@ -171,15 +171,23 @@ def bitexts(source: str | Path) -> list[Bitext]:
 
 
 def is_bitext(source: str) -> bool:
-    """Whether a source is one of `bitexts` by the names of its files. Plain tables are not: `load_translations` reads
-    those, which have a header."""
-    if source.endswith((*TABLES[1:], *TMX, *ZIP)):
-        return True
+    """Whether a source is one of `bitexts`, by the names of its files. Tables with a header are not: those are read by
+    `load_translations`."""
     path = Path(source)
+    if source.endswith((*TMX, *ZIP)) or _is_pair_table(path):
+        return True
     if not path.is_dir():
         return any(path.parent.glob(f"{path.name}.*")) and _pair_in(path.name.rpartition(".")[2]) is not None
-    names = [file.name for file in path.iterdir()]
-    return any(name.endswith((*TABLES[1:], *TMX, *ZIP)) for name in names) or bool(_sides(names))
+    files = list(path.iterdir())
+    return any(file.name.endswith((*TMX, *ZIP)) or _is_pair_table(file) for file in files) or bool(
+        _sides([file.name for file in files])
+    )
+
+
+def _is_pair_table(file: Path) -> bool:
+    if kind_of(file) not in TABLES or pair_in_name(file) is None:
+        return False
+    return "*" in file.name or (file.is_file() and not has_header(file))
 
 
 def _in_zip(file: Path) -> Iterator[Moses]:
@@ -231,13 +239,13 @@ def _pair_in(part: str) -> tuple[str, str] | None:
 
 
 def _named_languages(file: Path) -> tuple[str, str]:
-    """The languages in the name of a file: of several parts that look like a pair, the last."""
-    pairs = [pair for part in file.name.split(".") if (pair := _pair_in(part))]
-    if not pairs:
+    pair = pair_in_name(file)
+    if pair is None:
         raise CorpusError(
-            f"{file}: the name of the file tells its languages, as in WikiMatrix.de-en.tsv.gz: rename it"
+            f"{file}: the name of a table without a header tells its languages, as in WikiMatrix.de-en.tsv.gz: rename "
+            "it, or write a header"
         )
-    return _normal(pairs[-1], str(file))
+    return pair
 
 
 def _normal(pair: tuple[str, str], place: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from ..benchmarks.coco import (
     korean_captions,
 )
 from ..benchmarks.layout import Layout, captions_in, contents
-from ..corpus.text_files import files_matching
+from ..corpus.text_files import files_matching, kind_of
 from .bitext import load_bitext
 from .bitext_files import TABLES, is_bitext
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
@@ -188,7 +188,7 @@ def _sentence_pairs(
 ) -> Corpus:
     """WikiMatrix's files `WikiMatrix.de-en.tsv.gz`; or OPUS's in Moses format, `de-en.txt.zip` or the texts in it."""
     found = files_matching(files) or files_matching(f"{files}.*")
-    tables = [file.name for file in found if file.name.endswith(TABLES)]
+    tables = [file.name for file in found if kind_of(file) in TABLES]
     if name == "wikimatrix" and not any(table.startswith(_WIKIMATRIX) for table in tables):
         raise CorpusError(f"{files}: there is no file such as {_WIKIMATRIX}de-en.tsv.gz; {_holds(files)}")
     if name == "opus" and (tables or not (is_bitext(files) or any(is_bitext(str(file)) for file in found))):

@@ -55,7 +55,7 @@ def test_captions_are_spelled_out_or_refused(value, language, languages):
         ),
         max_size=4,
     ),
-    st.sampled_from([".jsonl", ".tsv", ".tmx", ".txt", ".zip", ".tsv.gz"]),
+    st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".txt", ".zip", ".tsv.gz"]),
 )
 def test_translations_are_read_or_refused(file, lines, suffix):
     path = file.with_suffix(suffix)

@@ -154,11 +154,9 @@ def test_an_encoding_that_was_found_is_said(photos, caplog):
 def test_a_lone_quotation_mark_swallows_no_rows(photos):
     file = photos / "shop.tsv"
     file.write_text('image\ten\n0.png\t"Best" chair\n')
-    with pytest.raises(CorpusError, match="line 2: "):
-        load_captions(file)
+    assert captions(load_captions(file)) == [{"en": '"Best" chair'}]
     file.write_text('image\ten\n0.png\t"a chair\n1.png\ta table"\n2.png\ta vase\n')
-    with pytest.raises(CorpusError, match="line 3: a cell has tabs and lines in it"):
-        load_captions(file)
+    assert captions(load_captions(file)) == [{"en": text} for text in ('"a chair', 'a table"', "a vase")]
     file.write_text('image\ten\n0.png\t"a chair,\nnew"\n')  # a cell of two lines, as spreadsheets write it
     assert captions(load_captions(file)) == [{"en": "a chair,\nnew"}]
 
@@ -178,7 +176,7 @@ def test_a_table_of_translations(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("image,en\n0.png\n", "line 2: 1 cells, where the header has 2 columns"),
+        ("image,en\n0.png\n", "line 2: 1 of 2 cells"),
         ("image,en,en\n", "line 1: the column 'en' is there twice"),
         ("image,en\n", "there are no rows below the header"),
         ("image,en\n,a cat\n", "line 2: no image in the column 'image'"),

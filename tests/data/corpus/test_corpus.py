@@ -304,7 +304,7 @@ class TestTranslationCorpus:
         assert corpus[0] == {"image_id": "7", "captions": [caption("en", "a"), caption("de", "b")]}
 
     def test_a_column_that_is_no_language_is_refused(self) -> None:
-        with pytest.raises(CorpusError, match="column 'source' holds no translation"):
+        with pytest.raises(CorpusError, match="'source' is not a language tag"):
             as_translation_corpus(Dataset.from_dict({"en": ["a"], "source": ["b"]}))
 
     def test_a_single_text_is_no_translation(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -314,4 +314,4 @@ class TestTranslationCorpus:
         with caplog.at_level(logging.WARNING, logger="babelens"):
             corpus = as_translation_corpus(dataset, captions=CaptionRules(at_least=2, skip_incomplete=True))
         assert len(corpus) == 1
-        assert caplog.messages == ["left out 1 rows with too few texts: row 1"]
+        assert caplog.messages == ["translations: read 1 of 2 rows; left out 1 with too few texts (row 1)"]

@@ -1,0 +1,283 @@
+"""The rows of CSV and TSV files, as spreadsheets, pandas and shops write them.
+
+Found by themselves are the encoding, the delimiter (or Excel's `sep=;`), whether the cells between tabs are in
+quotation marks, and ends of lines of any kind; a file may be compressed. A file of sentence pairs without a header is
+read if its name tells the languages, such as `TED2020-en-de-train.tsv.gz`.
+"""
+
+import csv
+import io
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from charset_normalizer import from_bytes
+
+from ...configuration.errors import CorpusError, wrong_encoding
+from .columns import CAPTION_COLUMNS
+from .text_files import COMPRESSED, DAMAGED, MAX_BYTES, kind_of, open_plain
+from .text_languages import scripts_of, tag_in
+
+logger = logging.getLogger(__name__)
+
+DELIMITERS = ",;\t|"
+SCORE = "score"  # the column of numbers in a file without a header
+_SAMPLE = 1 << 16  # characters from which the delimiter is found
+_ENCODED = 1 << 18  # bytes from which the encoding is found
+_FIRST_ROWS = 20
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+_QUOTED = re.compile(r'\s*"(?:[^"]|"")*"\s*')
+_HEADERS = frozenset({*CAPTION_COLUMNS, "translation", "image_id", "english", "non_english", "anchor", "positive"})
+
+
+class TableRows(NamedTuple):
+    """A table.
+
+    Args:
+        names: of the columns; a column without one has the name "".
+        rows: the line of each row, counted from 1, and its cells, one for each name.
+    """
+
+    names: list[str]
+    rows: Iterator[tuple[int, list[str]]]
+
+
+class _Form(NamedTuple):
+    """How a file is written."""
+
+    encoding: str
+    newline: str
+    delimiter: str
+    skipped: int  # lines before the header
+    quoted: bool
+
+
+def table_rows(file: Path) -> TableRows:
+    """The rows of a file that are not blank, one after the other.
+
+    Raises:
+        CorpusError: for a file that cannot be read, a name that is there twice, and a row of another length than the
+            header, with the line.
+    """
+    form = _form_of(file)
+    rows = _rows(file, form)
+    first = list(islice(rows, _FIRST_ROWS))
+    if not first:
+        return TableRows([], iter(()))
+    names = [cell.strip() for cell in first[0][1]]
+    if (pair := pair_in_name(file)) and not _is_header(names, pair):
+        names = _names_of_pair(pair, [cells for _, cells in first], file)
+    else:
+        del first[0]
+        for name in names:
+            if name and names.count(name) > 1:
+                raise CorpusError(f"{file} line {form.skipped + 1}: the column {name!r} is there twice")
+    return TableRows(names, _whole(file, names, chain(first, rows), form))
+
+
+def pair_in_name(file: str | Path) -> tuple[str, str] | None:
+    """The two languages in the name of a file, such as `en` and `de` of `TED2020-en-de-train.tsv.gz`; None where there
+    are none. They are neighbors; of several pairs, the one that is most likely meant."""
+    path = Path(file)
+    stem = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+    found = []
+    for pair in pairwise(re.split(r"[.-]", stem)):
+        first, second = (tag_in(part)[0] for part in pair)
+        # `dev` and `all` are languages, too, in no script that CLDR knows.
+        if first and second and first != second and scripts_of(first) and scripts_of(second):
+            found.append((sum(len(part) == 2 for part in pair), (first, second)))
+    return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def has_header(file: Path) -> bool:
+    """Whether the first row of a file has names of columns, and no texts."""
+    first = next(_rows(file, _form_of(file)), None)
+    pair = pair_in_name(file)
+    return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
+
+
+def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
+    """Whether names are those of columns, in a file whose name has a pair of languages: both languages, other tags of
+    two letters alone, or two of the names that tables of texts have. A word may be a tag, too, such as `low`."""
+    found = [tag_in(name) for name in names]
+    tags = {tag for tag, _ in found}
+    if {*pair} <= tags or (len(tags - {None}) == len(names) > 1 and all(len(name) == 2 for name in names)):
+        return True
+    return sum(stated or name.lower() in _HEADERS for name, (_, stated) in zip(names, found, strict=True)) > 1
+
+
+def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
+    """The names of the columns of a file without a header: two texts, and perhaps a number before or behind them."""
+    width = len(rows[0])
+    full = [row for row in rows if len(row) == width]
+    numbers = [column for column in range(width) if 2 * sum(_is_number(row[column]) for row in full) >= len(full)]
+    texts = [column for column in range(width) if column not in numbers]
+    if len(texts) < 2:
+        raise CorpusError(f"{file} line 1: {width} cells, where two texts are expected, and perhaps a score")
+    names = [""] * width
+    for column, tag in zip(texts, pair, strict=False):
+        names[column] = tag
+    if numbers:
+        names[numbers[0]] = SCORE
+    return names
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole(
+    file: Path, names: list[str], rows: Iterator[tuple[int, list[str]]], form: _Form
+) -> Iterator[tuple[int, list[str]]]:
+    """The rows, each of the length of the header. Spreadsheets add empty cells at the end."""
+    for line, cells in rows:
+        while len(cells) > len(names) and not cells[-1].strip():
+            del cells[-1]
+        if len(cells) < len(names) and all(names[len(cells) :]):
+            other = next((each for each in DELIMITERS if each != form.delimiter and each in " ".join(cells)), "")
+            hint = f": {_spelled(form.delimiter)} are needed between cells" if other else ""
+            raise CorpusError(
+                f"{file} line {line}: {len(cells)} of {len(names)} cells; column {names[len(cells)]!r} is missing"
+                f"{hint}"
+            )
+        if len(cells) > len(names):
+            raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(names)} columns")
+        yield line, cells + [""] * (len(names) - len(cells))
+
+
+def _spelled(delimiter: str) -> str:
+    return "tabs" if delimiter == "\t" else f"{delimiter!r}"
+
+
+def _rows(file: Path, form: _Form) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of all rows, the header among them."""
+    line = 0
+    with _opened(file, form) as lines:
+        for _ in range(form.skipped):
+            next(lines, None)
+        try:
+            if form.quoted:
+                reader = csv.reader(lines, delimiter=form.delimiter, strict=True)
+                for cells in reader:
+                    line = form.skipped + reader.line_num
+                    if any(cell.strip() for cell in cells):
+                        yield line, cells
+            else:
+                for line, text in enumerate(lines, form.skipped + 1):
+                    if text.strip():
+                        yield line, text.rstrip("\r\n").split(form.delimiter)
+        except csv.Error as error:
+            raise CorpusError(f"{file} line {form.skipped + reader.line_num}: {error}") from error
+
+
+@contextmanager
+def _opened(file: Path, form: _Form) -> Iterator[Iterator[str]]:
+    """The lines of a file."""
+    number = 0
+
+    def lines(stream: io.TextIOWrapper) -> Iterator[str]:
+        nonlocal number
+        for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), ""), 1):
+            if len(line) == MAX_BYTES:
+                raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} characters that a line may have")
+            yield line if form.newline == "\n" else line.replace("\r", "\n")
+
+    try:
+        with io.TextIOWrapper(open_plain(file), form.encoding, newline=form.newline) as stream:
+            yield lines(stream)
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file} line {number + 1}: {wrong_encoding(error)}") from error
+    except DAMAGED as error:
+        raise CorpusError(f"{file} after line {number}: {error}") from error
+
+
+def _form_of(file: Path) -> _Form:
+    content = b""
+    try:
+        with open_plain(file) as stream:
+            while len(content) < _ENCODED and (chunk := stream.read1(1 << 14)):  # type: ignore[attr-defined]
+                content += chunk
+    except DAMAGED as error:
+        if not content:
+            raise CorpusError(f"{file} after line 0: {error}") from error  # otherwise raised when it is read
+    encoding = _encoding_of(content, file)
+    sample = content.decode(encoding, errors="ignore")[:_SAMPLE]
+    newline = "\r" if "\r" in sample and "\n" not in sample else "\n"
+    first = sample.lstrip("\ufeff").partition(newline)[0]
+    separator = _SEPARATOR.fullmatch(first)
+    delimiter = separator[1] if separator else delimiter_of(sample)
+    form = _Form(encoding, newline, delimiter, 1 if separator else 0, quoted=True)
+    return form if delimiter != "\t" or _is_quoted(file, form) else form._replace(quoted=False)
+
+
+def _is_quoted(file: Path, form: _Form) -> bool:
+    """Whether marks of quotation between tabs enclose cells, and are no part of the texts. pandas and spreadsheets
+    enclose each cell with a mark in it, and double the mark; most published files of pairs enclose none."""
+    with _opened(file, form) as lines:
+        if not any('"' in line for line in lines):
+            return False
+    has_long_cells = False
+    try:
+        with _opened(file, form) as lines:
+            reader = csv.reader(lines, delimiter="\t", strict=True)
+            width = len(next(reader, []))
+            for cells in reader:
+                if len(cells) > width or any("\t" in cell and "\n" in cell for cell in cells):
+                    return False
+                has_long_cells = has_long_cells or any("\n" in cell for cell in cells)
+    except csv.Error:
+        return False
+    with _opened(file, form) as lines:
+        return has_long_cells or all(
+            _QUOTED.fullmatch(cell) for line in lines for cell in line.split("\t") if '"' in cell
+        )
+
+
+def _encoding_of(content: bytes, file: Path) -> str:
+    """UTF-8 or UTF-16; of a spreadsheet's CSV that is neither, what it is most likely in, with a warning."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\0" in content[:_SAMPLE]:  # ASCII letters in two bytes, without a mark of their order
+        return "utf-16-le" if content[1:_SAMPLE:2].count(0) >= content[:_SAMPLE:2].count(0) else "utf-16-be"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if kind_of(file) == ".csv" and (len(content) < _ENCODED or error.start < len(content) - 4):
+            return _guessed_encoding(content, file)
+    return "utf-8-sig"
+
+
+def _guessed_encoding(content: bytes, file: Path) -> str:
+    best = from_bytes(content).best()
+    if best is None:
+        raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8")
+    text = content.decode(best.encoding, errors="replace")
+    shown = next((line.strip() for line in text.splitlines() if not line.isascii()), "")
+    logger.warning(
+        "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
+        *(file, best.encoding, shown),
+    )
+    return str(best.encoding)
+
+
+def delimiter_of(text: str) -> str:
+    """The character between the cells of a table: one that its first line has."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    there = [each for each in DELIMITERS if each in first]
+    if len(there) < 2:
+        return there[0] if there else ","
+    if "\t" in there:
+        return "\t"
+    try:
+        return csv.Sniffer().sniff(text[:_SAMPLE], "".join(there)).delimiter
+    except csv.Error:  # cells of one row have several, and no count is the same in all rows
+        return max(there, key=first.count)

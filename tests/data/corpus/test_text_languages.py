@@ -1,0 +1,186 @@
+"""Names of columns that are tags of languages by chance: the cells decide."""
+
+import datasets
+import pytest
+from datasets import Dataset
+from PIL import Image
+
+from babelens.configuration.errors import CorpusError
+from babelens.data import load_captions, load_translations
+from babelens.data.corpus import text_languages
+from babelens.data.corpus.text_languages import language_of_column, resembles_another
+from babelens.data.emoji import profiles
+from babelens.data.emoji.benchmark import EmojiNames
+from babelens.data.emoji.build import Annotation
+from babelens.data.emoji.profiles import profiles_of
+
+ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a child with milk"]
+GERMAN = ["ein roter Stuhl in der Ecke", "zwei Hunde auf dem Strand", "die Tasse von einem Kind mit Milch"]
+SILESIAN = ["czerwōny stołek we rogu", "dwa psy na plaży", "szolka bajtla ze mlykym"]
+INDONESIAN = ["sebuah kursi merah di sudut", "dua anjing di pantai", "cangkir seorang anak dengan susu"]
+
+
+@pytest.fixture(autouse=True)
+def without_names(monkeypatch):
+    """CLDR's names are not at hand."""
+    monkeypatch.setattr(profiles, "profiles_at_hand", lambda: None)
+    text_languages._likeness.cache_clear()
+    yield
+    text_languages._likeness.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("sku", ["A1", "A2", "A3"]),
+        ("cat", ["Stühle", "Tische", "Tische"]),
+        ("cat", GERMAN),
+        ("alt", ["Bild 1", "Bild 2", "Bild 3"]),
+        ("alt", ["красный стул у окна", "две собаки на пляже", "чашка с молоком и хлеб"]),
+        ("tag", ["new", "sale", "new"]),
+        ("pos", ["left", "right", "top"]),
+        ("id", ["17", "18", "19"]),
+        ("id", ["chair-red", "dogs", "cup"]),
+        ("id", ENGLISH),
+        ("no", ["yes", "no", "yes"]),
+        ("is", ["new", "used", "new"]),
+        ("to", ["Berlin", "Kyiv", "Lviv"]),
+        ("de", ["yes", "no", "yes"]),
+        ("de", ["1,20", "3,50", ""]),
+        ("fr", ENGLISH),
+        ("uk", ENGLISH),
+        ("en", ["червоний стілець", "два пси", "чашка"]),
+        ("url", ["https://a.example/1.jpg"] * 3),
+        ("it", ["a/1.jpg", "b/2.png", "c.webp"]),
+        ("cat_id", ["1", "2", "3"]),
+        ("text_id", ["1", "2", "3"]),
+        ("caption_alt", ENGLISH),
+        ("des", GERMAN),
+        ("title", GERMAN),
+        ("de", [None, "", " "]),
+    ],
+)
+def test_other_things_are_no_captions(name, cells):
+    assert language_of_column(name, cells) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "tag"),
+    [
+        ("de", ["rot", "blau", "grün"], "de"),
+        ("it", ["rosso", "blu"], "it"),
+        ("uk", ["червоний", "синій"], "uk"),
+        ("ja", ["赤い椅子", "スーパーのカップ"], "ja"),
+        ("hi", ["लाल कुर्सी", "दो कुत्ते"], "hi"),
+        ("th", ["แดง"], "th"),
+        ("zh_hant", ["紅色的椅子"], "zh-Hant"),
+        ("sr", ["crvena stolica"], "sr"),
+        ("sr", ["црвена столица"], "sr"),
+        ("mi", ["he tūru whero kei te kokonga", "e rua ngā kurī"], "mi"),
+        ("szl", SILESIAN, "szl"),
+        ("cat_Latn", ["una cadira vermella", "dos gossos"], "ca"),
+        ("id", INDONESIAN, "id"),
+        ("text_id", ["merah"], "id"),
+        ("caption_alt", ["кызыл отургуш"], "alt"),
+        ("captions.pl", ["kot"], "pl"),
+        ("en_US", ENGLISH, "en-US"),
+        ("en", ["a"], "en"),
+    ],
+)
+def test_texts_in_the_language_of_their_name_are_captions(name, cells, tag):
+    assert language_of_column(name, cells) == tag
+
+
+def test_a_language_that_is_asked_for_is_believed():
+    assert language_of_column("id", ["merah", "biru"], asked=["id"]) == "id"
+    assert language_of_column("id", ["1", "2"], asked=["id"]) is None
+
+
+def test_n_grams_decide_where_they_are_at_hand(monkeypatch):
+    texts = {"en": ENGLISH, "de": GERMAN, "id": INDONESIAN, "ca": ["una cadira vermella", "dos gossos", "la tassa"]}
+    names = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in texts.items()}
+    found = profiles_of(EmojiNames(names))
+    monkeypatch.setattr(profiles, "profiles_at_hand", lambda: found)
+    assert language_of_column("cat", ["cadira vermella", "dos gossos", "tassa"]) == "ca"
+    assert language_of_column("cat", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
+    assert language_of_column("id", ["sebuah kursi merah", "dua anjing"]) == "id"
+    assert language_of_column("id", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
+    assert resembles_another("id", GERMAN) == "de" and resembles_another("id", INDONESIAN) is None
+
+
+# ---- One rule for all sources ----
+
+
+@pytest.fixture
+def shop(tmp_path):
+    for number in range(3):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+ROWS = {"sku": ["A1", "A2", "A3"], "cat": ["Stühle", "Tische", "Tische"], "id": ["1", "2", "3"], "text_de": GERMAN}
+
+
+def write(shop, kind):
+    rows = [{"image": f"{n}.png"} | {name: cells[n] for name, cells in ROWS.items()} for n in range(3)]
+    file = shop / f"shop.{kind}"
+    if kind in ("csv", "tsv"):
+        between = ";" if kind == "csv" else "\t"
+        file.write_text("\n".join(between.join(row) for row in [[*rows[0]], *(row.values() for row in rows)]), "utf-8")
+    elif kind == "jsonl":
+        Dataset.from_list(rows).to_json(file, force_ascii=False)
+    elif kind == "json":
+        Dataset.from_list(rows).to_json(file, lines=False, orient="records")
+    else:
+        data = Dataset.from_list([row | {"image": str(shop / row["image"])} for row in rows])
+        data = data.cast_column("image", datasets.Image())
+        if kind == "memory":
+            return data
+        data.to_parquet(file)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "parquet", "memory"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_shops_table_is_read_alike_from_every_source(kind, streaming, shop, caplog):
+    caplog.set_level("INFO", logger="babelens")
+    corpus = list(load_captions(write(shop, kind), streaming=streaming))
+    assert [[(each["language"], each["text"]) for each in row["captions"]] for row in corpus] == [
+        [("de", text)] for text in GERMAN
+    ]
+    assert [row["sku"] for row in corpus] == ROWS["sku"] and [row["cat"] for row in corpus] == ROWS["cat"]
+    told = [message for message in caplog.messages if "'text_de' as de" in message]
+    assert len(told) == 1 and all(name in told[0] for name in ("'sku'", "'cat'", "'id'"))
+
+
+def test_columns_that_are_named_are_read_whatever_they_hold(shop):
+    corpus = load_captions(write(shop, "csv"), caption_column={"ca": "cat", "de": "text_de"})
+    assert {each["language"] for row in corpus for each in row["captions"]} == {"ca", "de"}
+
+
+def test_where_no_column_holds_captions_the_error_names_them(shop):
+    (shop / "shop.csv").write_text("image,cat,no\n0.png,Stühle,1\n1.png,Tische,2\n")
+    with pytest.raises(CorpusError, match=r"'cat'.*caption_column"):
+        load_captions(shop / "shop.csv")
+
+
+def test_translations_have_other_columns_too(tmp_path):
+    rows = [f"{n}\t{en}\t{de}\tA{n}" for n, (en, de) in enumerate(zip(ENGLISH, GERMAN, strict=True))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["id\ten\tde\tsku", *rows]), "utf-8")
+    data = Dataset.from_dict({"id": [0, 1, 2], "en": ENGLISH, "de": GERMAN, "sku": ["A1", "A2", "A3"]})
+    for source in (tmp_path / "pairs.tsv", data):
+        for row, text in zip(load_translations(source), GERMAN, strict=True):
+            assert [each["language"] for each in row["captions"]] == ["en", "de"] and row["captions"][1][
+                "text"
+            ] == text
+    (tmp_path / "words.tsv").write_text("en\tid\nred\tmerah\nblue\tbiru\n")  # nothing else can be meant
+    assert load_translations(tmp_path / "words.tsv")[0]["captions"][1]["language"] == "id"
+
+
+def test_regions_count_as_the_language_that_is_asked_for(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("EN-US\tuk_UA\tpt-BR\na cat\tкіт\tum gato\na dog\tпес\tum cão\n", "utf-8")
+    pairs = load_translations(tmp_path / "pairs.tsv", languages=["en", "uk"])
+    assert [[each["language"] for each in row["captions"]] for row in pairs] == [["en", "uk"]] * 2
+    assert {each["language"] for each in load_translations(tmp_path / "pairs.tsv")[0]["captions"]} == {
+        *("en-US", "uk-UA", "pt-BR")
+    }
