@@ -27,7 +27,7 @@ from ..configuration.configuration_ridge import VectorSpaceConfig
 from ..configuration.configuration_two_tower import TextPooling, declared_pooling
 from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
 from ..configuration.identity import holds_weights
-from ..configuration.languages import normalize_language, normalize_languages
+from ..configuration.languages import counts_as, normalize_language, normalize_languages
 from ..configuration.pretrained import explained, load_processor, located
 from ..data.batching.views import translation_pairs
 from ..data.corpus.captions import enumeration
@@ -48,7 +48,7 @@ from ..processing.text_inputs import UNDETERMINED
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import AUTO, fastest_precision
 from ..trainers.ridge import learn, learn_unstated
-from .emoji_names import names_for, names_of_emoji
+from .emoji_names import check_columns, names_for, names_of_emoji
 from .teachers import Teacher, teacher_of
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,16 @@ class Acquisition:
     @cached_property
     def corpus(self) -> Dataset:
         """The translations, in whatever languages."""
-        return read_translations(self.translations, on_incomplete="skip")
+        return self._read(self.translations)
+
+    def _read(self, source: str) -> Dataset:
+        """Translations, whose languages are called as those that are learned: `en` for `en-US`."""
+        corpus = read_translations(source, on_incomplete="skip")
+        asked = [self._native, *getattr(self, "languages", ())]
+        known = {tag: counts_as(tag, asked) or tag for tag in languages_of(corpus)}
+        if all(tag == name for tag, name in known.items()):
+            return corpus
+        return read_translations(source, languages=list(dict.fromkeys(known.values())), on_incomplete="skip")
 
     @cached_property
     def pairs(self) -> dict[str, Pairs]:
@@ -189,6 +198,7 @@ class Acquisition:
             if not different:
                 raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
             pairs[tag] = self._taught(different, tag)
+        check_columns(pairs, native, self.translations)
         return pairs
 
     def _absent(self, tag: str, present: Iterable[str]) -> CorpusError:
@@ -205,7 +215,7 @@ class Acquisition:
         """
         if self.dictionary is None:
             return {}
-        corpus, native = read_translations(self.dictionary, on_incomplete="skip"), self._native
+        corpus, native = self._read(self.dictionary), self._native
         present = languages_of(corpus)
         known = [tag for tag in (present if self.texts is not None else self.languages) if tag in present]
         if native not in present or known in ([], [native]):
@@ -270,6 +280,7 @@ class Acquisition:
         if names is None:
             return {}
         if self.texts is None:
+            check_columns(self.pairs, self._native, self.translations, names)
             return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
         others = [tag for tag in names.languages if tag.partition("-")[0] != self._native.partition("-")[0]]
         if self._native not in names.languages or not self.glossaries:

@@ -2,28 +2,21 @@
 
 The language is found by its sentences and not by its tag alone. Tags differ in their detail (`arb-Arab`, `ar`), most
 languages have no names of their own while a relative has (Occitan's is Catalan), and a column of another language than
-its tag says is a mistake to report.
+its tag says is an error.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor
-
-from ..configuration.errors import MissingExtraError, SourceUnavailableError
-from ..configuration.identity import code_of
-from ..data.emoji.benchmark import EmojiNames, NameTranslations, load_emoji_names
-from ..modeling.modeling_dual_encoder import normalize
-from ..modeling.text_features import hashed_ngrams
-from ..processing.processing_ridge import characters_of
-from ..trainers.frozen_features import frozen_tensor
+from ..configuration.errors import CorpusError, MissingExtraError, SourceUnavailableError
+from ..data.corpus.text_languages import check_pairs, resembles_another
+from ..data.emoji.benchmark import EmojiNames, NameTranslations, Pairs, load_emoji_names
+from ..data.emoji.profiles import profiles_of
 
 logger = logging.getLogger(__name__)
 
-_ROWS, _SENTENCES = 2**16, 300
 # Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and near relatives 0.35 to 0.55.
-_ALIKE, _RELATED, _SAME_SCRIPT, _APART = 0.5, 0.4, 0.1, 0.15
+_ALIKE, _RELATED, _SAME_SCRIPT = 0.5, 0.4, 0.1
 _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 
 
@@ -36,8 +29,28 @@ def names_of_emoji() -> EmojiNames | None:
         return None
 
 
+def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
+    """Checks that translations are in the languages that their columns say.
+
+    Args:
+        pairs: by language, its texts and their native translations.
+        native: the native language.
+        source: where they are from.
+        names: CLDR's names; by default those that were fetched before, if any.
+
+    Raises:
+        CorpusError: as `check_pairs`, with the source.
+    """
+    profiles = None if names is None else profiles_of(names)
+    for language, (texts, natives) in pairs.items():
+        try:
+            check_pairs(texts, natives, language, native, profiles)
+        except CorpusError as error:
+            raise CorpusError(f"{source}: {error}") from error
+
+
 def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames) -> dict[str, NameTranslations]:
-    """Chooses names for languages; a warning tells of texts that look like another language than their tag's.
+    """Chooses names for languages.
 
     Args:
         texts: by language, its sentences.
@@ -46,51 +59,24 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
 
     Returns:
         By language, its names; languages without any that would help are left out.
+
+    Raises:
+        CorpusError: for texts that look like another language than their tag's.
     """
     if not names.names_most(native):
         return {}
-    counts = _counts_of_names(names)
-    known = [place for place, tag in enumerate(names.annotations) if tag != native and counts[place].any()]
-    tags, counts = [list(names.annotations)[place] for place in known], counts[known].float()
-    importance = (len(tags) / (counts > 0).sum(0).clamp(min=1)).log()
-    profiles = normalize(counts * importance)
+    profiles = profiles_of(names)
     chosen = {}
     for language, sentences in texts.items():
-        alike = profiles @ normalize(_counts(sentences[:_SENTENCES]) * importance)
-        nearest = int(alike.argmax())
-        tagged = next((tags.index(tag) for tag in (language, language.partition("-")[0]) if tag in tags), None)
-        if tagged is not None and alike[nearest] >= max(_ALIKE, float(alike[tagged]) + _APART):
-            logger.warning(
-                "%s: the texts look like %s and not like %s: check the columns, or the tag",
-                language,
-                tags[nearest],
-                tags[tagged],
-            )
-            tagged = None
+        if nearest := resembles_another(language, sentences, profiles):
+            raise CorpusError(f"the texts in {language!r} look like {nearest} and not like {language}")
+        alike = profiles.likeness(sentences)
+        alike.pop(native, None)
+        nearest = max(alike, key=lambda tag: alike[tag], default="")
+        tagged = next((tag for tag in (language, language.partition("-")[0]) if tag in alike), None)
         if tagged is not None and alike[tagged] >= _SAME_SCRIPT:
-            chosen[language] = names.translations(tags[tagged], native, _WEIGHT)
-        elif alike[nearest] >= _RELATED:
+            chosen[language] = names.translations(tagged, native, _WEIGHT)
+        elif nearest and alike[nearest] >= _RELATED:
             weight = _WEIGHT if alike[nearest] >= _ALIKE else _WEIGHT_OF_RELATIVES
-            chosen[language] = names.translations(tags[nearest], native, weight)
+            chosen[language] = names.translations(nearest, native, weight)
     return chosen
-
-
-def _counts_of_names(names: EmojiNames) -> Tensor:
-    """The n-grams of the names in each language [languages, rows], zero in languages that name few emoji. Those of
-    CLDR's package are kept on disk: to count them takes as long as to learn a language."""
-
-    def compute() -> Tensor:
-        none = torch.zeros(_ROWS)
-        each = [_counts(names.sample(tag)) if names.names_most(tag) else none for tag in names.annotations]
-        return torch.stack(each).half()
-
-    if names.source is None:
-        return compute()
-    settings = f"n-grams of names, {names.source} {_ROWS} {code_of(names)}"
-    return frozen_tensor(compute, weights={}, settings=settings, items=[])
-
-
-def _counts(texts: Sequence[str]) -> Tensor:
-    """Damped counts of the n-grams of 2 to 4 characters in texts, hashed [rows]."""
-    places, kept = hashed_ngrams(characters_of(list(texts)), _ROWS, 2, 4)
-    return torch.bincount(places[kept], minlength=_ROWS).float().log1p()

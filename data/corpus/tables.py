@@ -174,7 +174,9 @@ def translation_file(
     while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more lines are read
         parts.append(pa.Table.from_pylist(part, features.arrow_schema))  # a third of the time of `Dataset.from_list`
     if not parts and rules.languages is None:
-        raise CorpusError(f"{file}: no row has two texts")
+        empty = [column for column in chosen.values() if not any(record.get(column) for _, record in head)]
+        which = f": {', '.join(map(repr, empty))} has none" if empty else ""
+        raise CorpusError(f"{file}: no row has two texts{which}")
     corpus = Dataset(pa.concat_tables(parts) if parts else features.arrow_schema.empty_table())
     whole = partial(translation_file, file, replace(rules, languages=None), columns=columns, name=name)
     refuse_absent_languages(corpus, rules, whole)

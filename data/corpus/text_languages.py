@@ -17,12 +17,15 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import regex
 
-from ...configuration.errors import LanguageTagError
+from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import language_and_script, normalize_language
+
+if TYPE_CHECKING:
+    from ..emoji.profiles import LanguageProfiles
 
 SAMPLE = 300  # number of cells that are looked at
 _TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
@@ -51,7 +54,8 @@ _JOINT = {
 _WITHOUT_RELATIVES, _NEAR_ENGLISH = ("en", "de", "fr"), ("pcm", "sco", "jam", "tpi")
 
 _WORDS_OF_A_SENTENCE, _LETTERS_OF_A_SENTENCE = 2.5, 6
-_LETTERS_OF_A_SCRIPT = 5  # from which a script speaks against a tag of two letters
+_LETTERS_OF_A_SCRIPT = 8  # from which a script speaks against a tag of two letters
+_FEWEST_PAIRS = 5  # of which equal ones say something
 _FEWEST_LETTERS = 20  # from which n-grams say something
 # Likeness to the profile of the tag, compared with the most similar profile.
 _AGREES, _CONTRADICTS, _CLEAR = 0.8, 0.5, 0.25
@@ -62,7 +66,7 @@ _FREQUENT, _RARE = 0.12, 0.4  # share of frequent words of a language; of the ta
 FREQUENT_WORDS = {
     "en": "the of and with on is are to from for at by an this that",
     "de": "der die das und mit auf ein eine einen einem ist nicht von für im den dem",
-    "fr": "le les des et dans avec une est sur du pour qui au",
+    "fr": "le les des et dans avec une est du pour qui au",
     "es": "el los las una con y que en del para por",
     "it": "il gli una con di che è della per sono nel un",
     "pt": "o os uma com e que em do da para um",
@@ -141,13 +145,14 @@ def _has_marks(text: str) -> bool:
 
 
 def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
-    """Whether most letters of texts are of a script in which a language is written; None where CLDR knows none."""
+    """Whether letters of texts are of a script in which a language is written: most of the Latin script, a tenth of
+    any other, since names of brands are Latin; None where CLDR knows no script."""
     scripts = scripts_of(tag)
     if not scripts:
         return None
     found = _LETTER.findall(" ".join(texts))
     letters = regex.compile("".join(["[", *(rf"\p{{scx={script}}}" for script in scripts), "]"]))
-    return 2 * sum(1 for letter in found if letters.match(letter)) >= len(found)
+    return sum(1 for letter in found if letters.match(letter)) >= (0.5 if "Latn" in scripts else 0.1) * len(found)
 
 
 @cache
@@ -182,10 +187,15 @@ def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
     return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
 
 
-def resembles_another(tag: str, texts: Sequence[str]) -> str | None:
-    """The language that texts look like, if it clearly is another one than that of their tag, by n-grams if they are
-    at hand, and by frequent words."""
-    likeness = _likeness(tag, tuple(texts))
+def resembles_another(tag: str, texts: Sequence[str], profiles: "LanguageProfiles | None" = None) -> str | None:
+    """The language that texts look like, if it clearly is another one than that of their tag.
+
+    Args:
+        tag: the language that they should be in.
+        texts: the texts.
+        profiles: the n-grams of languages; by default those at hand. Without them, frequent words tell.
+    """
+    likeness = _likeness(tag, tuple(texts), profiles)
     if likeness is not None:
         own, most, nearest = likeness
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
@@ -209,13 +219,79 @@ def _are_sentences(texts: Sequence[str]) -> bool:
     return sum(len(text.split()) for text in texts) >= _WORDS_OF_A_SENTENCE * len(texts)
 
 
+def check_pairs(
+    texts: Sequence[str],
+    natives: Sequence[str],
+    language: str,
+    native: str,
+    profiles: "LanguageProfiles | None" = None,
+) -> None:
+    """Checks that texts and their translations are in the languages that their columns say.
+
+    Args:
+        texts, natives: the texts, and the translation of each.
+        language, native: their languages.
+        profiles: as in `resembles_another`.
+
+    Raises:
+        CorpusError: for columns that are swapped or hold the same texts, and for one in another language or script.
+    """
+    step = max(1, len(texts) // SAMPLE)
+    some, others = tuple(texts[::step][:SAMPLE]), tuple(natives[::step][:SAMPLE])
+    columns = f"the columns {native!r} and {language!r}"
+    same = sum(a.strip().casefold() == b.strip().casefold() for a, b in zip(texts, natives, strict=True))
+    if 2 * same > len(texts) >= _FEWEST_PAIRS:
+        raise CorpusError(f"{columns} hold the same texts in {same:,} of {len(texts):,} rows: name the right columns")
+    crossed = _is_foreign(native, others) and not _is_foreign(native, some) and not _is_foreign(language, others)
+    if crossed or _is_native(some, others, native, profiles):
+        raise CorpusError(
+            f"{columns} seem to be swapped, or {language!r} is in {native} too: {language!r} says {_shown(some)}, and "
+            f"{native!r} says {_shown(others)}. Correct the header, or name the columns"
+        )
+    for tag, column in ((native, others), (language, some)):
+        if _is_foreign(tag, column):
+            raise CorpusError(
+                f"the column {tag!r} says {_shown(column)}, which is not in the script of {tag}: correct the header, "
+                f"or write the script into the tag, such as {tag.partition('-')[0]}-Latn"
+            )
+        if nearest := resembles_another(tag, column, profiles):
+            raise CorpusError(
+                f"the column {tag!r} looks like {nearest} and not like {tag}, such as {_shown(column)}: correct the "
+                "header, or name the columns"
+            )
+
+
+def _is_native(
+    texts: tuple[str, ...], natives: tuple[str, ...], native: str, profiles: "LanguageProfiles | None"
+) -> bool:
+    """Whether texts are more like the native language than those that should be in it."""
+    own, other = _likeness(native, natives, profiles), _likeness(native, texts, profiles)
+    if own is not None and other is not None:
+        return other[0] > own[0] and other[0] >= _CLEAR
+    if native not in FREQUENT_WORDS:
+        return False
+    share = share_of_frequent_words(texts, native)
+    return share >= _FREQUENT and share > share_of_frequent_words(natives, native)
+
+
+def _is_foreign(tag: str, texts: Sequence[str]) -> bool:
+    letters = sum(len(_LETTER.findall(text)) for text in texts)
+    return letters >= _FEWEST_LETTERS and fits_script(tag, texts) is False
+
+
+def _shown(texts: Sequence[str]) -> str:
+    return f"{next((text for text in texts if text.strip()), '')[:40]!r}"
+
+
 @lru_cache(maxsize=1024)
-def _likeness(tag: str, texts: tuple[str, ...]) -> tuple[float, float, str] | None:
+def _likeness(
+    tag: str, texts: tuple[str, ...], profiles: "LanguageProfiles | None" = None
+) -> tuple[float, float, str] | None:
     """How alike texts are to their language and to that to which they are most alike, which is named; None where
     nothing is known."""
     from ..emoji.profiles import profiles_at_hand
 
-    profiles = profiles_at_hand()
+    profiles = profiles or profiles_at_hand()
     own = [] if profiles is None else profiles.own(tag)
     if profiles is None or not own or sum(len(_LETTER.findall(text)) for text in texts) < _FEWEST_LETTERS:
         return None

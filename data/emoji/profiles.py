@@ -29,7 +29,7 @@ _ROWS, _TEXTS = 2**16, 300
 _VERSION = 1  # of the counts on disk
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LanguageProfiles:
     """The n-grams of languages.
 

@@ -1,12 +1,13 @@
 """Names of emoji are chosen by what sentences look like: of the language, of a near relative, or none."""
 
-import logging
-
 import pytest
 
+from babelens.configuration.errors import CorpusError
+from babelens.data.corpus import text_languages
+from babelens.data.emoji import profiles
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
-from babelens.workflows.emoji_names import names_for
+from babelens.workflows.emoji_names import check_columns, names_for
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]
 POLISH = ["pies", "kot", "koń", "czerwone jabłko", "łódź", "dom", "drzewo", "góra", "dziecko", "strzałka w górę"]
@@ -34,10 +35,55 @@ def test_the_language_is_found_by_its_sentences(names, caplog):
     chosen = names_for({"pl": POLISH, "szl": POLISH, "bn": ["একটি কুকুর", "একটি বিড়াল"]}, "en", names)
     assert {tag: each.language for tag, each in chosen.items()} == {"pl": "pl", "szl": "pl"}
     assert not caplog.records
-    with caplog.at_level(logging.WARNING):
-        assert names_for({"el": POLISH}, "en", names)["el"].language == "pl"
-    assert "look like pl and not like el" in caplog.text
+    with pytest.raises(CorpusError, match="'el' look like pl"):
+        names_for({"el": POLISH}, "en", names)
 
 
 def test_without_names_in_the_native_language_there_are_none(names):
     assert names_for({"pl": POLISH}, "sw", names) == {}
+
+
+# ---- Columns ----
+
+ENGLISH_TEXTS = [
+    "a dog is on the beach with the boy",
+    "two women and the child at a table",
+    "the man in an old boat",
+] * 3
+MAORI_TEXTS = [
+    "he kurī kei te tāhuna me te tama",
+    "tokorua ngā wāhine me te tamaiti",
+    "te tangata i te waka tawhito",
+] * 3
+UKRAINIAN_TEXTS = ["собака на пляжі з хлопцем", "дві жінки та дитина за столом", "чоловік у старому човні"] * 3
+GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und das Kind", "ein Mann in einem Boot"] * 3
+
+
+@pytest.mark.parametrize("with_names", [False, True])
+@pytest.mark.parametrize(
+    ("language", "texts", "natives", "named"),
+    [
+        ("mi", ENGLISH_TEXTS, MAORI_TEXTS, "'en' and 'mi' seem to be swapped"),
+        ("uk", ENGLISH_TEXTS, UKRAINIAN_TEXTS, "'en' and 'uk' seem to be swapped"),
+        ("mi", ENGLISH_TEXTS, ENGLISH_TEXTS, "'en' and 'mi' hold the same texts"),
+        ("mi", ENGLISH_TEXTS, GERMAN_TEXTS, "'mi'"),
+        ("mi", MAORI_TEXTS, GERMAN_TEXTS, "'en' looks like de"),
+        ("mi", GERMAN_TEXTS, ENGLISH_TEXTS, "'mi' looks like de"),
+        ("mi", MAORI_TEXTS, UKRAINIAN_TEXTS, "'en'.*script"),
+        ("uk", GERMAN_TEXTS, ENGLISH_TEXTS, "'uk'.*script"),
+    ],
+)
+def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
+    monkeypatch.setattr(profiles, "profiles_at_hand", lambda: None)
+    text_languages._likeness.cache_clear()
+    known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
+    found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}
+    names = EmojiNames(found) if with_names else None
+    with pytest.raises(CorpusError, match=rf"pairs\.tsv: .*{named}"):
+        check_columns({language: (texts, natives)}, "en", "pairs.tsv", names)
+    right = {tag: (each, ENGLISH_TEXTS) for tag, each in known.items() if tag != "en"}
+    check_columns(
+        right | {"szl": (["pies na plaży", "dwie baby", "chop we czōłnie"] * 3, ENGLISH_TEXTS)}, "en", "x", names
+    )
+    check_columns({"de": (["rot", "blau"], ["red", "blue"])}, "en", "x", names)
+    text_languages._likeness.cache_clear()
