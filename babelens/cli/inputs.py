@@ -2,8 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -15,12 +14,8 @@ from ..configuration.errors import (
     HubUnreachableError,
     ModelFolderError,
     RecipeError,
-    UnknownLanguageError,
 )
 from ..configuration.pretrained import load_config
-from ..evaluation.comparison import RunResults
-from ..evaluation.query_ranks import CAPTIONS, QueryRanks
-from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.cross_encoder import CrossEncoder, Reranker
 from ..inference.embedder import Embedder
 from ..inference.region_extraction import RegionExtractor
@@ -29,7 +24,6 @@ from ..inference.translation_cache import open_translator
 from ..registry import METHODS
 from ..workflows.recipe import DataSource
 from ..workflows.recipe_file import check_known, parse, value_of
-from ..workflows.run_results import MEAN, named_rows
 
 logger = logging.getLogger(__name__)
 
@@ -142,43 +136,6 @@ def load_translator(
         return TranslatorsByPair(translators)
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def evaluated(
-    models: Sequence[str],
-    corpus: Dataset,
-    languages: list[str],
-    protocol: Mapping[str, Any] = MappingProxyType({}),
-    **loading: Any,
-) -> dict[str, list[RunResults]]:
-    """The results of models on the same captioned images, by the names of their rows. Each model is in memory only
-    while it is evaluated.
-
-    Args:
-        models: folders, or names on the Hub.
-        corpus: the images.
-        languages: the languages to evaluate.
-        protocol: further arguments of `evaluate_retrieval`.
-        loading: arguments of `Embedder.from_pretrained`.
-
-    Raises:
-        ComparisonError: for a model that is named twice.
-        typer.BadParameter: for a model that is not there, or has not learned one of the languages.
-    """
-    rows = {}
-    for number, (name, model) in enumerate(named_rows(models).items(), 1):
-        logger.info("%s (%d of %d)", model, number, len(models))
-        ranks: dict[str, QueryRanks] = {}
-        embedder = load_retrieval_embedder(model, **loading)
-        try:
-            scores = evaluate_retrieval(embedder, corpus, languages, ranks=ranks, **protocol)
-        except UnknownLanguageError as error:
-            raise typer.BadParameter(f"{model}: {error}", param_hint="--languages") from error
-        del embedder
-        by_key = {(CAPTIONS, language): numbers for language, numbers in scores.items()}
-        of_queries = {(CAPTIONS, language): found for language, found in ranks.items()}
-        rows[name] = [RunResults(model, by_key, of_queries, {CAPTIONS: {MEAN: list(scores)}})]
-    return rows
 
 
 # ---- Data, read as babelens train reads the source of a recipe ----

@@ -1,7 +1,6 @@
 """`babelens train`: a recipe becomes a model folder."""
 
 import json
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -39,13 +38,6 @@ def train(
             "weights are those of an uninterrupted run, unless a warning names what has changed.",
         ),
     ] = False,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            help="Train one run for each of these seeds, such as `1,2,3`, in the folders `seed-1`, `seed-2`, … of the "
-            "output, and show the means. Finished runs are skipped, and interrupted ones are continued.",
-        ),
-    ] = None,
     settings: Settings = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -56,39 +48,7 @@ def train(
     several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
     overrides = settings_of(settings)
-    numbers = None if seeds is None else _seeds(seeds)
-    if numbers and "training.seed" in overrides:
-        raise typer.BadParameter("training.seed is set as well: give one of the two", param_hint="--seeds")
     begin_work()
-
-    if numbers is None:
-        _train_one(recipe, overrides, output, resume, trust_remote_code, as_json)
-    else:
-        _train_seeds(recipe, overrides, output, numbers, trust_remote_code, as_json)
-
-
-def _seeds(text: str) -> list[int]:
-    """The seeds of an option --seeds."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) < 2**32 for part in parts):
-        raise typer.BadParameter(f"{text!r} is no list of seeds, such as 1,2,3", param_hint="--seeds")
-    seeds = [int(part) for part in parts]
-    if len(set(seeds)) < len(seeds):
-        raise typer.BadParameter(f"{text!r} names a seed twice", param_hint="--seeds")
-    return seeds
-
-
-logger = logging.getLogger(__name__)
-
-
-def _train_one(
-    recipe: str,
-    overrides: dict[str, str],
-    output: Path | None,
-    resume: bool,
-    trust_remote_code: bool,
-    as_json: bool,
-) -> None:
     from .tables import print_run
 
     run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
@@ -104,47 +64,6 @@ def _train_one(
         languages = [*run.data.image_languages, *run.data.pair_languages]
         searches = run.recipe.method != "rc3"  # which reads an image and a text together
         show_next(console, next_commands(run.output, next(iter(languages), None), searches=searches))
-
-
-def _train_seeds(
-    recipe: str,
-    overrides: dict[str, str],
-    output: Path | None,
-    seeds: list[int],
-    trust_remote_code: bool,
-    as_json: bool,
-) -> None:
-    """Trains a run for each seed in `output/seed-<seed>`, and shows the means of their results. A finished run is
-    skipped, and an interrupted one continued.
-
-    Raises:
-        FileExistsError: when `output` holds a run of its own.
-        ChangedRunError: when a finished run is one of another recipe, or of other data.
-    """
-    from ..configuration.locks import is_first_process
-    from ..workflows.base import check_finished
-    from ..workflows.run_results import is_finished_run, read_seeds, seed_folder
-    from .compare import show_comparison
-
-    output = output or _default_output(recipe)
-    if is_finished_run(output):
-        raise FileExistsError(f"{output} holds a run already: choose another folder for the runs with seeds")
-    changes = _changes(overrides)
-    level = logging.INFO if is_first_process() else logging.DEBUG
-    for number, seed in enumerate(seeds, 1):
-        run = _run(recipe, changes | {"training.seed": seed}, seed_folder(output, seed), trust_remote_code)
-        if is_finished_run(run.output):
-            check_finished(run)
-            logger.log(level, "seed %d (%d of %d): finished already in %s", seed, number, len(seeds), run.output)
-            continue
-        logger.log(level, "seed %d (%d of %d): trained in %s", seed, number, len(seeds), run.output)
-        with _only_results(as_json):
-            _trained(run, resume=True)
-    if is_first_process():
-        logger.info("models and cards: %s", ", ".join(str(seed_folder(output, seed)) for seed in seeds))
-        results = read_seeds(output)
-        if results[0].scores:
-            show_comparison({output.name: results}, None, "json" if as_json else "table")
 
 
 @contextmanager

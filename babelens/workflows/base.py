@@ -154,15 +154,6 @@ def record_start(run: RecipeRun, processor: ProcessorMixin) -> None:
         processor.save_pretrained(scratch)
 
 
-def check_finished(run: RecipeRun) -> None:
-    """Checks that a finished run is one of this recipe, with these data.
-
-    Raises:
-        ChangedRunError: for data or settings that are not those of the run.
-    """
-    _record(run).check(run.output / CHECKPOINTS)
-
-
 def resumed_processor(run: RecipeRun) -> ProcessorMixin | None:
     """The processor with which a run began, for whose vocabulary its weights were trained. Earlier versions kept it in
     checkpoints alone; None before the first checkpoint of theirs.

@@ -233,11 +233,6 @@ _CARD = "README.md"
 _SEED = re.compile(r"seed-(\d+)")
 
 
-def seed_folder(output: Path, seed: int) -> Path:
-    """The folder of the run with a seed."""
-    return output / f"seed-{seed}"
-
-
 def seed_folders(output: Path) -> list[Path]:
     """The folders of the runs with seeds that `output` has, by ascending seed."""
     found = {int(match[1]): path for path in output.glob("seed-*") if (match := _SEED.fullmatch(path.name))}

@@ -104,7 +104,6 @@ def test_neither_do_version_and_completion(answer):
         ["search", "MODEL", " ", "--images", ".", "--language", "de"],
         ["search", "MODEL", "x", "--images", ".", "--language", "de", "--grid", "3"],
         ["train", "emoji/mural", "--set", "steps"],
-        ["train", "emoji/mural", "--seeds", "1,two"],
         ["compare", "a-run-that-is-missing"],
         ["embed", "MODEL", "--output", "x.npy"],
         ["analyze", "languages", "MODEL", "--data", "photos", "--output", "x.pdf"],

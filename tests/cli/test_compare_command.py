@@ -1,0 +1,92 @@
+"""`babelens compare`, from runs with seeds to tables."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+from tiny_recipes import liwe
+from tiny_training import write_shapes
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.errors import ComparisonError
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(liwe(folder) | {"validation": {"source": str(folder)}}))
+    return file
+
+
+def run(*arguments, **options):
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False, **options)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def seeds(recipe, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "seeds"
+    for seed in (1, 2):
+        run("train", recipe, "--set", f"training.seed={seed}", "--output", output / f"seed-{seed}")
+    return output
+
+
+def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
+    output = seeds
+    file = tmp_path / "evaluated.json"
+    run("evaluate", output / "seed-1", "--data", recipe.parent, "--output", file)
+    scores = json.loads(run("compare", output, output / "seed-2", file, "--format", "json"))
+    assert list(dict.fromkeys(score["run"] for score in scores)) == ["seeds", "seed-2", "evaluated"]
+    assert list(dict.fromkeys(score["language"] for score in scores)) == ["de", "en", "fr", "mean"]
+    found = {(score["language"], score["run"], score["metric"]): score for score in scores}
+    reports = [json.loads((output / f"seed-{seed}/evaluation/validation.json").read_text()) for seed in (1, 2)]
+    for language in ("de", "en", "fr"):
+        mean = found[language, "seeds", "mean_recall"]["mean"]
+        assert mean == pytest.approx(sum(report[language]["mean_recall"] for report in reports) / 2)
+        assert found[language, "evaluated", "t2i_r1"]["mean"] == reports[0][language]["t2i_r1"]
+        difference = found[language, "seed-2", "mean_recall"]["difference"]
+        assert difference == pytest.approx(reports[1][language]["mean_recall"] - mean)
+
+
+def test_the_table_of_the_terminal(seeds):
+    shown = run("compare", seeds, seeds / "seed-1", "--metrics", "mean_recall")
+    assert (
+        "captions, in %" in shown
+        and "Mean ± standard deviation over 1 or 2 seeds." in shown
+        and "Difference to seeds" in shown
+    )
+
+
+def test_runs_of_earlier_versions_are_compared_without_significance(seeds, tmp_path, caplog):
+    old = shutil.copytree(seeds / "seed-1", tmp_path / "old")
+    (old / "evaluation" / "validation.ranks.npz").unlink()
+    scores = json.loads(run("compare", seeds, old, "--format", "json"))
+    assert all(score["difference"] is None for score in scores)
+    assert f"{old}: there are no ranks of queries" in caplog.text
+
+
+def test_what_cannot_be_compared_is_refused(seeds, tmp_path, caplog):
+    def refused(*paths):
+        done = CliRunner().invoke(app, ["compare", *map(str, paths)])
+        assert isinstance(done.exception, ComparisonError), done.output
+        return str(done.exception)
+
+    assert f"{tmp_path} has no results: it is no folder of a run" in refused(tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+    assert "broken.json cannot be read as results" in refused(tmp_path / "broken.json")
+    (tmp_path / "rates.json").write_text('{"de": 0.1}')
+    assert "has no results of a test set" in refused(tmp_path / "rates.json")
+    assert "is named twice" in refused(seeds, seeds)
+    other = shutil.copytree(seeds / "seed-1", tmp_path / "other")
+    report = json.loads((other / "evaluation" / "validation.json").read_text())
+    report["de"]["n_texts"] = 15
+    (other / "evaluation" / "validation.json").write_text(json.dumps(report))
+    assert "were evaluated on different queries" in refused(seeds, other)
+    part = shutil.copytree(seeds, tmp_path / "part")
+    (part / "seed-2" / "README.md").unlink()
+    run("compare", part)
+    assert "seed-2: the run has not come to its end, and is left out" in caplog.text
