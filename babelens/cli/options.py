@@ -187,26 +187,8 @@ Grid = Annotated[
 
 # The options of `babelens index`.
 
-INDEX_SETTINGS = "Settings of approximate engines"
-
 Index = Annotated[
     str, typer.Argument(metavar="INDEX", help="The folder of the index, or an address that LanceDB takes.")
-]
-EfSearch = Annotated[
-    int | None,
-    typer.Option(help="hnsw: candidates that a search keeps; more find more.", min=1, rich_help_panel=INDEX_SETTINGS),
-]
-Nprobe = Annotated[
-    int | None,
-    typer.Option(help="Cells that a search reads; more find more.", min=1, rich_help_panel=INDEX_SETTINGS),
-]
-Refine = Annotated[
-    int | None,
-    typer.Option(
-        help="Candidates for each result that are scored again by their whole vectors.",
-        min=1,
-        rich_help_panel=INDEX_SETTINGS,
-    ),
 ]
 Where = Annotated[
     str | None,

@@ -13,11 +13,8 @@ from PIL import Image
 from babelens.configuration.errors import (
     BadImageError,
     CorpusError,
-    FilterError,
-    InputError,
     ModelMismatchError,
     SaveError,
-    SearchIndexError,
 )
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 
@@ -52,25 +49,6 @@ def test_no_image_is_encoded_for_an_index_that_cannot_be_written(run, index, mod
     monkeypatch.setattr("babelens.inference.image_index.ImageIndex.of_folder", None)
     given = ["--images", images, "--model", model]
     assert isinstance(run("index", "build", *given, "--output", index, code=1).exception, SaveError)
-    assert isinstance(run("index", "add", images, *given, code=1).exception, SearchIndexError)
-
-
-def test_changes_of_an_index(run, index, model, images, tmp_path):
-    more = tmp_path / "more"
-    more.mkdir()
-    Image.new("RGB", (20, 10), "red").save(more / "red.png")
-    assert "1 vectors added" in run("index", "add", index, "--images", more, "--model", model).output
-    error = run("index", "add", index, "--images", more, "--model", model, code=1).exception
-    assert isinstance(error, InputError) and "red.png already" in str(error)
-    (tmp_path / "ids.txt").write_text("plain.png\n")
-    assert (
-        "2 vectors deleted"
-        in run("index", "delete", index, "--ids", tmp_path / "ids.txt", "--where", "width == 20", "--compact").output
-    )
-    stat = json.loads(run("index", "stat", index, "--recall", "--json").stdout)
-    assert (stat["engine"], stat["vectors"], stat["recall@10"]) == ("exact", 2, 1)
-    assert stat["columns"] == {"width": "int32", "height": "int32"} and stat["model"] == str(model)
-    assert isinstance(run("index", "delete", index, "--where", "a >", code=1).exception, FilterError)
 
 
 def test_images_that_are_left_out_turned_or_oddly_named(run, model, images, tmp_path, monkeypatch, caplog):
@@ -101,8 +79,7 @@ def test_another_model_is_refused(run, index, tmp_path, make_mural):
     assert isinstance(error, ModelMismatchError) and "not comparable" in str(error)
 
 
-@pytest.mark.parametrize("engine", ["exact", "hnsw", "ivf-pq"])
-def test_shards_become_an_index_of_every_engine(run, engine, tmp_path):
+def test_shards_become_an_index(run, tmp_path):
     random, folder = np.random.default_rng(0), tmp_path / "embedded"
     folder.mkdir()
     write_info(folder, EmbeddingsInfo("runs/mural", "a" * 24, 16))
@@ -110,12 +87,9 @@ def test_shards_become_an_index_of_every_engine(run, engine, tmp_path):
         ids = [f"{number}-{row}.jpg" for row in range(50)]
         rows = shard_table(ids, unit(random, 50), pa.table({"width": list(range(50))}))
         pq.write_table(rows, shard_file(folder, number))
-    built = run("index", "build", folder, "--output", tmp_path / "index", "--engine", engine, "--json").stdout
+    built = run("index", "build", folder, "--output", tmp_path / "index", "--json").stdout
     stat = json.loads(built)
-    assert stat["vectors"] == 100 and stat["model"] == "runs/mural" and stat["engine"] == engine
-    assert stat.get("recall@10") == (None if engine == "exact" else 1)
-    shown = run("index", "stat", tmp_path / "index").output
-    assert engine in shown and "width (int64)" in shown
+    assert stat["vectors"] == 100 and stat["model"] == "runs/mural"
 
 
 def test_a_parquet_file_of_embed(run, model, images, tmp_path):
@@ -139,7 +113,6 @@ def test_a_parquet_file_of_embed(run, model, images, tmp_path):
         (["build", "--images", ".", "--output", "i"], "encoded by a model"),
         (["build", ".", "--model", "m", "--output", "i"], "states its model itself"),
         (["build", __file__, "--output", "i"], "does not state its model"),
-        (["delete", "i"], "say what to delete"),
         (["search", "i", "--model", "m"], "give a description or --image"),
         (["search", "i", " ", "--language", "de", "--model", "m"], "is empty"),
         (
@@ -161,7 +134,6 @@ def test_a_parquet_file_of_embed(run, model, images, tmp_path):
             "2 languages for 3 descriptions",
         ),
         (["search", "i", "--image", __file__, "--language", "de", "--model", "m"], "no description whose language"),
-        (["stat", "i", "--nprobe", "3"], "need --recall"),
     ],
 )
 def test_wrong_options_are_refused(run, arguments, why):

@@ -97,9 +97,7 @@ def test_the_cache_of_images_knows_how_many(folder, tmp_path):
 
 def test_an_index_cuts_its_queries(folder, tmp_path):
     pytest.importorskip("lancedb")
-    from babelens.search.queries import search_index
-    from babelens.search.sources import images_source
-    from babelens.search.vector_index import build_index
+    from babelens.search import build_index, images_source, search_index
 
     photos = tmp_path / "photos"
     photos.mkdir()

@@ -77,4 +77,4 @@ def test_numbers_of_64_bits(folder, tmp_path):
     table = pq.read_table(file)
     vectors = pa.array(table["embedding"].to_pylist(), pa.list_(pa.float64(), 16))
     pq.write_table(table.set_column(1, "embedding", vectors), file)
-    assert build_index(tmp_path / "index", embeddings_source(folder)).stat().vectors == 18
+    assert len(build_index(tmp_path / "index", embeddings_source(folder))) == 18

@@ -90,7 +90,6 @@ def commands(folder: Path) -> dict[str, Command]:
     (folder / "shapes").mkdir()
     write_shapes(folder / "shapes")
     images = write_images(folder / "images", range(24))
-    more = write_images(folder / "more", range(24, 40))
     recipe = mural(folder / "shapes")
     recipe["training"] |= {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "disable_tqdm": True}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
@@ -113,10 +112,7 @@ def commands(folder: Path) -> dict[str, Command]:
         "features": Command(["features", str(folder / "resnet"), *features, *at], "features"),
         "data": Command(["data", str(folder / "shapes"), *at], "data"),
         "trim": Command(["trim", clip, "--texts", str(folder / "texts.txt"), *at], "trim", finished="config.json"),
-        "index build": Command(["index", "build", *index, *at], "index", finished="index.json"),
-        "index add": Command(
-            ["index", "add", "{output}", "--images", str(more), "--model", clip], "index", before="index build"
-        ),
+        "index build": Command(["index", "build", *index, *at], "index", finished="vectors.lance"),
         "vocabulary": Command(["vocabulary", str(folder / "recipe.yaml"), *words, *at], "vocabulary"),
         "convert": Command(["convert", "open_clip", *_of_open_clip(folder), *at], "convert", finished="config.json"),
         "export": Command(["export", clip, *at], "export"),

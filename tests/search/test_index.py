@@ -1,0 +1,139 @@
+"""An index finds what brute force finds, keeps filters, and is of one model."""
+
+import sys
+
+import numpy as np
+import pytest
+from index_vectors import clustered, source_of, unit
+
+from babelens.configuration.errors import (
+    FilterError,
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    NonFiniteError,
+    SaveError,
+    SearchIndexError,
+)
+from babelens.search import build_index, open_index
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    """Few vectors get the cells of many."""
+    monkeypatch.setattr("babelens.search.lance._CELLED", 100)
+
+
+def brute_force(vectors, queries, top, keep=None):
+    scores = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    if keep is not None:
+        scores[:, ~keep] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+def numbers(hits):
+    return [int(hit.id[:6]) for hit in hits]
+
+
+def test_a_scan_finds_what_brute_force_finds(tmp_path, random):
+    vectors, queries = unit(random, 500), unit(random, 7).astype(np.float32)
+    build_index(tmp_path / "index", source_of(vectors))
+    index = open_index(tmp_path / "index")
+    order, scores = brute_force(vectors, queries, 10)
+    found = index.search(queries, 10)
+    assert [numbers(hits) for hits in found] == order.tolist()
+    np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], scores, atol=1e-6)
+    assert found[0][0].metadata.keys() == {"width", "license", "taken"}
+    assert len(index.search(queries[:1], 999)[0]) == len(index) == 500
+    assert index.search(queries[:0], 5) == []
+    assert [each.name for each in tmp_path.iterdir()] == ["index"]
+
+
+def test_cells_find_nearly_all_of_clustered_vectors(tmp_path, random, cells):
+    vectors = clustered(random, 6000, 64)
+    index = build_index(tmp_path / "index", source_of(vectors), approximate=True)
+    queries = vectors[::60].astype(np.float32)
+    expected = brute_force(vectors, queries, 10)[0]
+    found = [numbers(hits) for hits in index.search(queries, 10)]
+    assert np.mean([len({*one} & {*other}) for one, other in zip(found, expected.tolist(), strict=True)]) >= 9.5
+    exact = [hits[0].score for hits in index.search(queries, 10, exact=True)]
+    np.testing.assert_allclose(exact, brute_force(vectors, queries, 1)[1][:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_filters_keep_their_vectors(tmp_path, random, cells, approximate):
+    """Those of the last filter lie far from the query, in cells that are not searched first."""
+    vectors, query = unit(random, 500), unit(random, 1).astype(np.float32)
+    index = build_index(tmp_path / "index", source_of(vectors), approximate=approximate)
+    far = int(np.argmin(vectors.astype(np.float32) @ query[0]))
+    filters = {
+        "width > 300": lambda n: n % 7 != 0 and n > 300,
+        "width IS NULL": lambda n: n % 7 == 0,
+        "license = 'it''s mine' OR license IS NULL": lambda n: n % 3 != 0,
+        "taken >= date '1971-01-01'": lambda n: n >= 365,
+        f"id = '{far:06d}.jpg'": lambda n: n == far,
+    }
+    for where, fits in filters.items():
+        keep = np.array([fits(number) for number in range(500)])
+        found = numbers(index.search(query, 5, where=where)[0])
+        assert keep[found].all() and len(found) == min(5, keep.sum()), where
+        assert found[0] == brute_force(vectors, query, 1, keep)[0][0, 0], where
+
+
+def test_what_cannot_be_searched_is_refused(tmp_path, random):
+    index = build_index(tmp_path / "index", source_of(unit(random, 50)))
+    for where in ("breadth > 3", "width >", "width > 'wide'", ""):
+        with pytest.raises(FilterError):
+            index.search(unit(random, 1), where=where)
+    with pytest.raises(ModelMismatchError):
+        index.search(unit(random, 1, 8))
+    with pytest.raises(ModelMismatchError, match="a/model"):
+        index.check_model("e" * 24, "another")
+    with pytest.raises(InputError, match="finite"):
+        index.search(np.full((1, 16), np.nan))
+    for address in (tmp_path, tmp_path / "nothing", f"file://{tmp_path}/elsewhere"):
+        with pytest.raises(SearchIndexError):
+            open_index(address)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "why"),
+    [
+        (lambda v: (v, {"ids": ["a", "b", "c", "a"]}), InputError, "a occurs twice"),
+        (lambda v: (v, {"ids": ["a", "b", "", "d"]}), InputError, "no id"),
+        (lambda v: (v * np.array([[1], [1], [1], [np.nan]]), {}), NonFiniteError, "000003.jpg"),
+        (lambda v: (v * np.array([[1], [1], [1], [2]]), {}), InputError, "000003.jpg has length 2"),
+        (lambda v: (v[:0], {}), SearchIndexError, "no vectors"),
+    ],
+)
+def test_vectors_that_cannot_be_used_leave_nothing(tmp_path, random, change, error, why):
+    vectors, options = change(unit(random, 4))
+    with pytest.raises(error, match=why):
+        build_index(tmp_path / "index", source_of(vectors.astype(np.float16), **options))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_and_other_indexes_are_not_replaced(tmp_path, random):
+    source = source_of(unit(random, 50))
+    build_index(tmp_path / "index", source)
+    for taken in (tmp_path, tmp_path / "index"):
+        with pytest.raises(SaveError, match=taken.name):
+            build_index(taken, source)
+    address = f"file://{tmp_path}/store"
+    build_index(address, source)
+    assert len(open_index(address)) == 50
+    with pytest.raises(SaveError, match="store"):
+        build_index(address, source)
+
+
+def test_a_missing_library_is_named(tmp_path, random, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    with pytest.raises(MissingExtraError, match=r"lancedb"):
+        build_index(tmp_path / "new", source_of(unit(random, 5)))
+    assert not (tmp_path / "new").exists()
