@@ -28,7 +28,7 @@ from .emoji.tasks import (
     text_only_accuracy as text_only_accuracy,
     weakly_aligned_emoji as weakly_aligned_emoji,
 )
-from .readers.bitext import load_bitext as load_bitext, load_similarity as load_similarity
+from .readers.bitext import load_bitext as load_bitext
 from .readers.conceptual_captions import load_cc3m as load_cc3m
 from .readers.iglue import (
     load_answers as load_answers,

@@ -20,5 +20,5 @@ from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_
 from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import evaluate_retrieval as evaluate_retrieval
-from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity
+from .texts import evaluate_bitext as evaluate_bitext
 from .translation_baseline import evaluate_translate_test as evaluate_translate_test

@@ -164,7 +164,7 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
     some of Wikipedia's files are no images, and are left out with a warning if they cannot be read.
 
     Args:
-        name: the name of the benchmark, as `babelens benchmarks` lists it.
+        name: the name of the benchmark, as `babelens evaluate benchmark` lists it.
         root: the folder with its files, in the layout in which they were published.
         languages: the languages to evaluate; by default all of the benchmark.
 

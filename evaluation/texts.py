@@ -1,4 +1,4 @@
-"""Texts compared with texts: their similarity as people see it (STS), and finding a text's translation (bitext)."""
+"""Finding a text's translation among all texts of another language (bitext retrieval)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,60 +6,11 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import CorpusError, InputError, MissingExtraError
+from ..configuration.errors import CorpusError
 from ..data.batching.views import LanguagePair, translation_pairs
 from ..inference.embedder import Embedder
-from ..inference.similarity import COSINE_TIE
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT, embedding_ranks
-
-
-def evaluate_similarity(
-    embedder: Embedder, corpus: Dataset, *, task: str | None = None
-) -> dict[str, dict[str, float]]:
-    """Spearman's correlation between the cosines of texts and the similarity that people see in them, in percent.
-
-    Args:
-        embedder: the model.
-        corpus: the columns `text_a`, `language_a`, `text_b`, `language_b` and `score`, as `load_similarity` reads
-            them.
-        task: the head of a model that has one for each task, such as `"text_text"` for MURAL.
-
-    Returns:
-        For each pair of languages, such as `de-en`, `spearman`, -100 to 100, and `n_pairs`. A collapsed model, whose
-        cosines are all the same, has 0.
-
-    Raises:
-        MissingExtraError: without scipy.
-        InputError: for a pair of languages whose scores are all the same, or that has a single pair of texts.
-        ModelKindError: for a task that the model has no head for.
-        UnknownLanguageError: for a language that the model has not learned.
-
-    Examples:
-        >>> evaluate_similarity(embedder, load_similarity("sts17.tsv"))["de-en"]["spearman"]
-    """
-    try:
-        from scipy.stats import spearmanr
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("similarity is measured by scipy: pip install scipy") from error
-    columns = corpus.with_format(None)[:]
-    sides = [
-        embedder.encode_text(columns[f"text_{side}"], language=columns[f"language_{side}"], task=task) for side in "ab"
-    ]
-    cosines = (sides[0] * sides[1]).sum(1)
-    pairs = np.array([f"{a}-{b}" for a, b in zip(columns["language_a"], columns["language_b"], strict=True)])
-    results = {}
-    for pair in dict.fromkeys(pairs.tolist()):
-        rows = pairs == pair
-        gold = np.array(columns["score"])[rows]
-        if np.ptp(gold) == 0:
-            raise InputError(
-                f"{pair}: all {len(gold)} pairs of texts have the score {gold[0]}; a correlation needs others"
-            )
-        is_collapsed = np.ptp(cosines[rows]) < COSINE_TIE
-        correlation = 0.0 if is_collapsed else float(spearmanr(cosines[rows], gold).statistic)
-        results[pair] = {"spearman": 100 * correlation, "n_pairs": len(gold)}
-    return results
 
 
 def evaluate_bitext(
@@ -79,7 +30,7 @@ def evaluate_bitext(
         embedder: the model.
         corpus: a translation corpus, as `load_translations` and `load_bitext` read it.
         pairs: pairs of languages; by default all that occur.
-        task: as in `evaluate_similarity`.
+        task: the head of a model that has one for each task, such as `"text_text"` for MURAL.
         ranks: receives for each direction the rank of each text's translation, so that models can be compared text by
             text (`evaluation.comparison`).
 
@@ -90,7 +41,8 @@ def evaluate_bitext(
     Raises:
         CorpusError: for a corpus without such pairs.
         LanguageTagError: for an unknown language.
-        ModelKindError, UnknownLanguageError: as `evaluate_similarity`.
+        ModelKindError: for a task that the model has no head for.
+        UnknownLanguageError: for a language that the model has not learned.
 
     Examples:
         >>> evaluate_bitext(embedder, load_translations("pairs.tsv"), [("de", "en")])["de-en"]["r1"]

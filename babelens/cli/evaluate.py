@@ -16,7 +16,6 @@ from .evaluate_captions import captions
 from .evaluate_classes import classes
 from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
-from .evaluate_texts import texts
 from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode
 from .starting import begin_work
 
@@ -81,7 +80,6 @@ JOBS: dict[Job, str | None] = {
     captions: "--data",
     benchmark: "--benchmark",
     mteb: "--mteb",
-    texts: "--texts",
     task: "--recipe",
 }
 

@@ -1,4 +1,4 @@
-"""`babelens evaluate benchmark`: a published retrieval benchmark by its own protocol; and `babelens benchmarks`."""
+"""`babelens evaluate benchmark`: a published retrieval benchmark by its own protocol, and a list of them."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
 from .console import plain_console, print_json, results_table
-from .options import AsJson, BatchSize, Languages, Model, ResultsFile, TrustRemoteCode, tags_of
+from .options import AsJson, BatchSize, Languages, ResultsFile, TrustRemoteCode, tags_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -19,22 +19,25 @@ if TYPE_CHECKING:
 
 
 def benchmark(
-    model: Model,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--benchmark", metavar="NAME", help="The benchmark, such as `xtd`: `babelens benchmarks` lists them all."
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="The model: a folder, or a name on the Hugging Face Hub.",
+            show_default="shows the benchmarks",
         ),
-    ],
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--benchmark", metavar="NAME", help="The benchmark, such as `xtd`.")
+    ] = None,
     root: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            help="The folder with the files of the benchmark, in the layout in which they were published: `babelens "
-            "benchmarks NAME` shows it.",
+            help="The folder with the files of the benchmark, in the layout in which they were published.",
             exists=True,
             file_okay=False,
         ),
-    ],
+    ] = None,
     languages: Languages = None,
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
@@ -43,8 +46,17 @@ def benchmark(
 ) -> None:
     """Measure a model on a published benchmark, by the benchmark's own protocol, beside the figures of papers.
 
-    The files are read as they were published; nothing is fetched. Recalls are in percent.
+    Without --benchmark, the benchmarks are listed; with --benchmark and without MODEL, one is shown: its files, its
+    license, its protocol. The files are read as they were published; nothing is fetched. Recalls are in percent.
     """
+    if name is None or model is None:
+        if (name is None and model is not None) or root is not None:
+            missing = "--benchmark" if name is None else "MODEL"
+            raise typer.BadParameter(f"give {missing}, too; without a model, benchmarks are shown", param_hint=missing)
+        _show_benchmarks(name, as_json)
+        return
+    if root is None:
+        raise typer.BadParameter("name the folder with the benchmark's files", param_hint="--root")
     tags = tags_of(languages)
     try:
         known = find_benchmark(name)
@@ -127,24 +139,14 @@ def _cells(values: list[float | None]) -> list[str]:
     return ["" if value is None else f"{value:.1f}" for value in values]
 
 
-# ---- babelens benchmarks: the published benchmarks that there are ----
+# ---- The published benchmarks that there are ----
 
 
-def benchmarks(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A benchmark to show in full.", show_default="a list of all")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the published benchmarks that can be evaluated, or show one: its files, its license, its protocol.
-
-    `babelens evaluate MODEL --benchmark NAME --root DIR` evaluates a model on one. The files are not fetched; with
-    NAME, this command shows which are needed in DIR, and where they are from.
-    """
+def _show_benchmarks(name: str | None, as_json: bool) -> None:
     try:
         chosen = find_benchmark(name) if name else None
     except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="NAME") from error
+        raise typer.BadParameter(str(error), param_hint="--benchmark") from error
     if as_json:
         shown = asdict(chosen) if chosen else [asdict(find_benchmark(each)) for each in benchmark_names()]
         print_json(shown)

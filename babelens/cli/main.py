@@ -27,7 +27,6 @@ from .demo import demo
 from .embed import embed
 from .errors import one_sentence_errors
 from .evaluate import evaluate
-from .evaluate_benchmark import benchmarks
 from .export import export
 from .features import features
 from .index import index
@@ -38,7 +37,6 @@ from .serve import serve
 from .starting import keep_freed_memory, start_measuring
 from .train import train
 from .trim import trim
-from .vocabulary import vocabulary
 
 # ---- Errors name options ----
 # Errors of the package name arguments of Python, such as `split='train'`; those of a command name its options.
@@ -121,8 +119,8 @@ def _options(
 
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
-    "Teach and train": [demo, acquire, train, vocabulary, trim],
-    "Search and measure": [search, serve, embed, features, compare, benchmarks],
+    "Teach and train": [demo, acquire, train, trim],
+    "Search and measure": [search, serve, embed, features, compare],
     "Inspect and publish": [data, info, export, push],
 }
 for panel, commands in _COMMANDS.items():

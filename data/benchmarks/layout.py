@@ -79,7 +79,7 @@ class Layout:
         name = self.benchmark.name
         return BenchmarkError(
             f"{self.root} does not hold the benchmark {name} as it was published: {problem}; it has "
-            f"{contents(self.root)}. `babelens benchmarks {name}` shows what it needs"
+            f"{contents(self.root)}. `babelens evaluate benchmark --benchmark {name}` shows what it needs"
         )
 
 

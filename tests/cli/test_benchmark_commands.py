@@ -1,4 +1,4 @@
-"""`babelens benchmarks`, and `babelens evaluate --benchmark` on small copies of published files."""
+"""`babelens evaluate benchmark` on small copies of published files."""
 
 import json
 
@@ -19,21 +19,21 @@ def xtd(tmp_path):
 
 
 def test_the_benchmarks_are_listed(run):
-    listed = run("benchmarks").output
+    listed = run("evaluate", "benchmark").output
     assert all(name in listed for name in benchmark_names())
-    everything = json.loads(run("benchmarks", "--json").output)
+    everything = json.loads(run("evaluate", "benchmark", "--json").output)
     assert [each["name"] for each in everything] == list(benchmark_names())
 
 
 @pytest.mark.parametrize("name", benchmark_names())
 def test_a_benchmark_is_shown_in_full(run, name):
     benchmark = find_benchmark(name)
-    shown = run("benchmarks", name).output
+    shown = run("evaluate", "benchmark", "--benchmark", name).output
     for text in (benchmark.title, benchmark.license, benchmark.paper, benchmark.url, *benchmark.facts):
         assert text in shown
     for file in benchmark.files:
         assert file.path in shown and file.origin in shown
-    as_json = json.loads(run("benchmarks", name, "--json").output)
+    as_json = json.loads(run("evaluate", "benchmark", "--benchmark", name, "--json").output)
     assert as_json["license"] == benchmark.license and len(as_json["figures"]) == len(benchmark.figures)
 
 
@@ -69,7 +69,8 @@ def test_what_is_wrong_is_said_in_one_sentence(run, model, xtd):
     assert "there is no benchmark 'xdt'" in run("evaluate", model, "--benchmark", "xdt", "--root", xtd, code=2).output
     assert "has no captions in sw" in run(*arguments, xtd, "--languages", "sw", code=2).output
     assert "names no language" in run(*arguments, xtd, "--languages", ",", code=2).output
-    assert "there is no benchmark 'xdt'" in run("benchmarks", "xdt", code=2).output
+    assert "there is no benchmark 'xdt'" in run("evaluate", "benchmark", "--benchmark", "xdt", code=2).output
     (xtd / "STAIR/test_1kcaptions_jp.txt").unlink()
     shown = " ".join(run(*arguments, xtd, code=2).output.replace("│", " ").split())
-    assert "there is no file XTD10/test_1kcaptions_jp.txt" in shown and "`babelens benchmarks xtd` shows" in shown
+    assert "there is no file XTD10/test_1kcaptions_jp.txt" in shown
+    assert "`babelens evaluate benchmark --benchmark xtd` shows" in shown

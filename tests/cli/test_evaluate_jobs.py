@@ -21,7 +21,6 @@ from babelens.cli.evaluate import JOBS, with_job
             "MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
             "mteb MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
         ),
-        ("MODEL --texts sts.tsv", "texts MODEL --texts sts.tsv"),
         ("MODEL --data", "captions MODEL --data"),
         ("MODEL --data photos --labels=labels.json", "classes MODEL --data photos --labels=labels.json"),
     ],

@@ -103,7 +103,6 @@ def commands(folder: Path) -> dict[str, Command]:
     features = ["--data", str(folder / "shapes"), "--resize", "36", "--crop", "32"]
     german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
     solved = [*german, *at, "--set", "names=false"]
-    words = ["--size", "60", "--set", f"train.image_text.source={folder / 'shapes'}"]
     return {
         "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
         "acquire": Command(["acquire", *solved], "acquire", [], "README.md"),
@@ -113,7 +112,6 @@ def commands(folder: Path) -> dict[str, Command]:
         "data": Command(["data", str(folder / "shapes"), *at], "data"),
         "trim": Command(["trim", clip, "--texts", str(folder / "texts.txt"), *at], "trim", finished="config.json"),
         "index build": Command(["index", "build", *index, *at], "index", finished="vectors.lance"),
-        "vocabulary": Command(["vocabulary", str(folder / "recipe.yaml"), *words, *at], "vocabulary"),
         "convert": Command(["convert", "open_clip", *_of_open_clip(folder), *at], "convert", finished="config.json"),
         "export": Command(["export", clip, *at], "export"),
         "export in place": Command(["export", "{output}", *at], "copy", before="convert"),

@@ -130,20 +130,6 @@ class World:
             self._run(*(self._replaced(word, name) for word in words))
         return any(words[1] == "evaluate" for words in commands)
 
-    def vocabulary(self, name: str) -> Path:
-        """The vocabulary that the header of a recipe trains."""
-        [words] = [words for words in header_commands(name) if words[1] == "vocabulary"]
-        output = self.folder / words[words.index("--output") + 1]
-        if not output.exists():
-            words[words.index("--size") + 1] = "300"
-            leaves = (
-                (key, value, self._replaced(value, name)) for key, value in _leaves(read_recipe(find_recipe(name)))
-            )
-            changes = [f"{key}={other}" for key, value, other in leaves if key.startswith("train.") and other != value]
-            sets = [word for change in changes for word in ("--set", change)]
-            self._run(*words[1:], *sets)
-        return output
-
     def _given(self, name: str) -> dict[str, str]:
         """What the command in the header sets; capitals stand for one's own files, which recipes name as well."""
         for words in header_commands(name, own=True):
@@ -184,8 +170,6 @@ class World:
         for key, value in _leaves(content):
             if key.endswith("vocab_size"):
                 changes[key] = 420 if content["method"] == "rc3" else 900
-            elif key == "tokenizer.from_pretrained" and value == "runs/vocabulary":
-                changes[key] = str(self.vocabulary("mural/base"))
             elif (other := self._replaced(value, name)) != value:
                 changes[key] = other
         return {key: json.dumps(value) if not isinstance(value, str) else value for key, value in changes.items()}

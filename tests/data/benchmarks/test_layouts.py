@@ -192,7 +192,7 @@ def test_a_missing_file_or_folder_is_named(root, request):
         shown = str(raised.value)
         assert part in shown or "images" in shown, shown
         if isinstance(raised.value, BenchmarkError):
-            assert f"`babelens benchmarks {name}` shows what it needs" in shown
+            assert f"`babelens evaluate benchmark --benchmark {name}` shows what it needs" in shown
         (root.parent / "away").rename(path)
     read(name, root)
 
