@@ -23,7 +23,7 @@ from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
-from ..processing.text_inputs import as_texts, counting_cut_texts
+from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts
 from .embedder import ImageLike, default_device
 from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
 
@@ -182,7 +182,7 @@ class CrossEncoder:
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.processor.tokenizer(list(texts), verbose=False)["input_ids"] if len(texts) else []
+        return call_tokenizer(self.processor.tokenizer, list(texts), verbose=False)["input_ids"] if len(texts) else []
 
     def _visual_inputs(
         self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray

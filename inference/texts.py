@@ -21,7 +21,7 @@ from ..configuration.errors import BabelensError, LanguageTagError
 from ..configuration.languages import language_and_script, normalize_languages
 from ..processing.processing_dual_encoder import longest_text
 from ..processing.processing_text_image import LARGEST_LENGTH
-from ..processing.text_inputs import UNDETERMINED, takes_language
+from ..processing.text_inputs import UNDETERMINED, call_tokenizer, takes_language
 
 logger = logging.getLogger(__name__)
 
@@ -220,10 +220,12 @@ class TextPreparation:
             longest = max(counts)  # only texts with as many tokens can have been cut
             full = [index for index, count in enumerate(counts) if count == longest]
             for index, tokens in zip(
-                full, tokenizer([texts[index] for index in full], verbose=False)["input_ids"], strict=True
+                full,
+                call_tokenizer(tokenizer, [texts[index] for index in full], verbose=False)["input_ids"],
+                strict=True,
             ):
                 counts[index] = len(tokens)
             return counts
         if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
-        return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
+        return [len(tokens) for tokens in call_tokenizer(tokenizer, texts, verbose=False)["input_ids"]]

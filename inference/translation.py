@@ -6,6 +6,7 @@ models is told the languages is written below; `translation_cache` keeps transla
 
 import logging
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,6 +225,7 @@ class Seq2SeqTranslator:
         batch_size: int = 32,
     ) -> None:
         self.model = model.eval()
+        self._tokenizing = threading.Lock()
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.codes = LanguageCodes(model, tokenizer, pair=pair, prefix=prefix)
@@ -276,15 +278,16 @@ class Seq2SeqTranslator:
             InputError: for a text that is longer than the model reads.
         """
         request = self.codes.request(normalize_language(source), normalize_language(target))
-        if request.source_code is not None:
-            self.tokenizer.src_lang = request.source_code
         translations = [""] * len(texts)
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))  # little of a batch is padding
         cut = 0
         for start in range(0, len(texts), self.batch_size):
             indices = order[start : start + self.batch_size]
             batch = [request.prefix + texts[index] for index in indices]
-            inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
+            with self._tokenizing:  # another thread may translate from another language
+                if request.source_code is not None:
+                    self.tokenizer.src_lang = request.source_code
+                inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
             self._check_lengths(batch, inputs["attention_mask"].sum(1).tolist())
             # Not what some tokenizers make beside them, such as the segments of BERT's.
             read = {name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")}

@@ -5,15 +5,17 @@ The text tower itself does not change. Each of its blocks, and its embedding, is
     AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
     AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
-While the tower runs, the attribute `rows` of the wrapped layers tells which row of the batch is in which language
-(`languages_of_rows`). The same layers serve the assembled model (`modeling_mla`) and the PEFT method (`peft_mla`), so
-that weights are converted by renaming them.
+While the tower runs, its thread knows which row of the batch is in which language (`languages_of_rows`), so that
+threads and nested calls do not see each other's. The same layers serve the assembled
+model (`modeling_mla`) and the PEFT method (`peft_mla`), so that weights are converted by renaming them.
 """
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -122,6 +124,17 @@ class MasksByLanguage:
 BatchLanguages = RowsByLanguage | MasksByLanguage
 
 
+class _Call(threading.local):  # a context variable would do as well, but torch.compile does not trace it
+    """What this thread computes, by the ids of wrapped layers; the dictionaries are never changed."""
+
+    rows: Mapping[int, BatchLanguages | None] = MappingProxyType({})
+    # The ids that the tower of an embedding was given, before they were marked, and whether it was given any.
+    ids: Mapping[int, tuple[Tensor | None, bool]] = MappingProxyType({})
+
+
+_CALL = _Call()
+
+
 # ---- Acquirers ----
 
 
@@ -216,6 +229,10 @@ class WrappedLayer(nn.Module):
                 raise
             return getattr(self.base_layer, name)
 
+    def rows_of(self, count: int) -> BatchLanguages | None:
+        """Returns the languages of a batch of `count` rows, or `None` if all are native."""
+        return languages_in_use(self)
+
 
 class AcquiredBlock(WrappedLayer):
     """A frozen block, followed by the acquirer of each row's language.
@@ -228,11 +245,6 @@ class AcquiredBlock(WrappedLayer):
         super().__init__()
         self.base_layer = base_layer
         self.mla_acquirers = nn.ModuleDict()
-        self.rows: BatchLanguages | None = None
-
-    def rows_of(self, count: int) -> BatchLanguages | None:
-        """Returns the languages of a batch of `count` rows, or `None` if all are native."""
-        return self.rows
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
@@ -273,30 +285,22 @@ class AcquiredEmbedding(WrappedLayer):
         self.base_layer = base_layer
         self.mla_embedding = non_native
         self.sep_token_id, self.marks = sep_token_id, marks
-        self.rows: BatchLanguages | None = None
-        self._unmarked_ids: Tensor | None = None
-        self._sees_ids = True
-
-    def rows_of(self, count: int) -> BatchLanguages | None:
-        """As `AcquiredBlock.rows_of`."""
-        return self.rows
 
     def watch(self, tower: nn.Module) -> Any:
         """Registers the hook that changes the ids before the tower reads them; returns the handle that removes it."""
         return tower.register_forward_pre_hook(self._mark_ids, with_kwargs=True)
 
     def _mark_ids(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._unmarked_ids = None  # which a call that failed may have left
         name = next((name for name in ("input_ids", "x") if name in kwargs), None)
         input_ids = args[0] if args else kwargs.get(name)
-        self._sees_ids = input_ids is not None
         rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
-        if rows is None or not self.marks:
+        marks = rows is not None and bool(self.marks)
+        _CALL.ids = {**_CALL.ids, id(self): (input_ids if marks else None, input_ids is not None)}
+        if not marks:
             return None
         marked = rows.by_vocabulary().map(
             lambda language, ids: ids if language is None else self._marked(ids), input_ids
         )
-        self._unmarked_ids = input_ids
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {name: marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
@@ -316,14 +320,16 @@ class AcquiredEmbedding(WrappedLayer):
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
-        ids, self._unmarked_ids = input_ids if self._unmarked_ids is None else self._unmarked_ids, None
+        unmarked, sees_ids = _CALL.ids.get(id(self), (None, True))
+        _CALL.ids = {layer: found for layer, found in _CALL.ids.items() if layer != id(self)}
+        ids = input_ids if unmarked is None else unmarked
         rows = None if ids is None else self.rows_of(ids.shape[0])
         if ids is None or rows is None:
             return self.base_layer(input_ids, *args, **kwargs)
         if args:
             raise TypeError("arguments of an embedding other than input_ids must be given by name")
 
-        if self.marks and not self._sees_ids:
+        if self.marks and not sees_ids:
             raise ModelKindError(
                 "the text tower looks for padding or an end in its token ids, and is given them neither as its first "
                 "argument nor as input_ids: declare another path for it (text_tower)"
@@ -350,17 +356,24 @@ class AcquiredEmbedding(WrappedLayer):
         return self.mla_embedding(input_ids).to(next(self.base_layer.parameters()).dtype)
 
 
+def languages_in_use(layer: nn.Module) -> BatchLanguages | None:
+    """The languages of the batch that a wrapped layer computes; `None` outside of `languages_of_rows`."""
+    return _CALL.rows.get(id(layer))
+
+
 @contextmanager
 def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator[None]:
-    """Inside of the block, every wrapped layer of `model` uses this assignment of rows to languages."""
-    layers = [module for module in model.modules() if isinstance(module, AcquiredBlock | AcquiredEmbedding)]
-    for layer in layers:
-        layer.rows = rows
+    """Inside of the block, every wrapped layer of `model` uses this assignment of rows to languages.
+
+    It holds for this thread and the calls inside of the block, also of other models.
+    """
+    layers = [id(module) for module in model.modules() if isinstance(module, WrappedLayer)]
+    before, ids = _CALL.rows, _CALL.ids
+    _CALL.rows = {**before, **dict.fromkeys(layers, rows)}
     try:
         yield
     finally:
-        for layer in layers:
-            layer.rows = None
+        _CALL.rows, _CALL.ids = before, ids
 
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:

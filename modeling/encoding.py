@@ -10,6 +10,7 @@ megabyte of them. A server meets hundreds of numbers, as its queries come in bat
 number is rounded up, and rows of zeros are added.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -25,23 +26,37 @@ from torch.overrides import TorchFunctionMode
 _STEP, _SIZES = 64, 16
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
+# The models that are being evaluated: how many blocks each is in, and its modules that were in training mode before.
+_EVALUATED: dict[nn.Module, tuple[int, dict[nn.Module, bool]]] = {}
+_LOCK = threading.Lock()
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Puts a model into eval mode, without gradients, inside the block.
 
-    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest.
+    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest. Of several
+    threads with one model, the first saves the modes, and the last one restores them.
     """
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+    with _LOCK:
+        entered, modes = _EVALUATED.get(model, (0, {}))
+        if not entered:
+            modes = {module: module.training for module in model.modules() if module.training}
+            if modes:
+                model.eval()
+        _EVALUATED[model] = entered + 1, modes
     try:
         # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
         with torch.no_grad(), fast_linear_layers():
             yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        with _LOCK:
+            entered, modes = _EVALUATED.pop(model)
+            if entered > 1:
+                _EVALUATED[model] = entered - 1, modes
+            else:
+                for module in modes:
+                    module.training = True
 
 
 def autocasting(device: torch.device, precision: str) -> torch.autocast:

@@ -22,7 +22,7 @@ from ..configuration.errors import InputError, ModelKindError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH, TextImageProcessor, as_batch
-from .text_inputs import as_texts, note_cut_texts, overlong
+from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
 # Vision backbones that read images of any size, though they state the size that they were trained with.
@@ -109,7 +109,8 @@ class DualEncoderProcessor(TextImageProcessor):
     @property
     def least_length(self) -> int:
         """Smallest `max_length` for which a text that is cut keeps a token of its own."""
-        prompt = self.tokenizer(self.text_prompt, add_special_tokens=False)["input_ids"] if self.text_prompt else []
+        plain = {"add_special_tokens": False}
+        prompt = call_tokenizer(self.tokenizer, self.text_prompt, **plain)["input_ids"] if self.text_prompt else []
         return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1
 
     def __call__(
@@ -158,7 +159,7 @@ class DualEncoderProcessor(TextImageProcessor):
             # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
             prompted = [self.text_prompt + each for each in texts]
             given = prompted[0] if isinstance(text, str) else prompted
-            encoded = self.tokenizer(given, **{"verbose": False} | settings)
+            encoded = call_tokenizer(self.tokenizer, given, **{"verbose": False} | settings)
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")

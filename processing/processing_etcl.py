@@ -7,7 +7,7 @@ from ..configuration.errors import InputError, UnknownLanguageError
 from ..configuration.languages import did_you_mean_language, language_and_script, language_for_each
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor, VisionTextProcessorConversion
 from .processing_text_image import TextLayout
-from .text_inputs import as_texts, default_language, note_cut_texts, overlong
+from .text_inputs import as_texts, call_tokenizer, default_language, note_cut_texts, overlong
 
 _OF_ROWS = ("padding", "return_tensors", "pad_to_multiple_of", "return_attention_mask")
 
@@ -58,25 +58,29 @@ class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
             return super()._encoded(text, language, settings)
         texts = as_texts(text)
         languages = language_for_each(language or default_language(self), len(texts))
-        own, alone = self.tokenizer.src_lang, {name: settings[name] for name in settings if name not in _OF_ROWS}
-        rows: list[list[int]] = [[]] * len(texts)
+        alone = {name: settings[name] for name in settings if name not in _OF_ROWS}
+        ids = {tag: self._id(self._code(tag)) for tag in dict.fromkeys(languages)}
         try:
-            for tag in dict.fromkeys(languages):
-                places = [place for place, each in enumerate(languages) if each == tag]
-                part = [texts[place] for place in places]
-                self.tokenizer.src_lang = self._code(tag)
-                encoded = self.tokenizer([self.text_prompt + each for each in part], **{"verbose": False} | alone)
-                note_cut_texts(overlong(part, encoded), f"{settings['max_length']} tokens")
-                for place, row in zip(places, encoded["input_ids"], strict=True):
-                    rows[place] = row
-        except UnknownLanguageError:
-            raise
+            encoded = call_tokenizer(
+                self.tokenizer, [self.text_prompt + each for each in texts], **{"verbose": False} | alone
+            )
+            place = call_tokenizer(self.tokenizer, "")["input_ids"].index(self._id(self.tokenizer.src_lang))
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
-        finally:
-            self.tokenizer.src_lang = own
+        note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
+        rows = [list(row) for row in encoded["input_ids"]]
+        if alone.get("add_special_tokens", True):
+            # In the place of the tokenizer's own language, at the beginning or the end of a text. To set `src_lang`
+            # would change what other threads read.
+            for row, tag in zip(rows, languages, strict=True):
+                row[0 if place == 0 else -1] = ids[tag]
         layout = TextLayout.of(settings)
         return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
+
+    def _id(self, code: str) -> int:
+        """The id of the token that stands for a language."""
+        named = getattr(self.tokenizer, "get_lang_id", self.tokenizer.convert_tokens_to_ids)
+        return int(named(code))
 
     def _code(self, language: str) -> str:
         codes = self.language_codes or {}

@@ -15,7 +15,7 @@ from ..configuration.languages import language_id, normalize_language, normalize
 from ..configuration.text_towers import text_tower as find_text_tower
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout
-from .text_inputs import note_cut_texts, overlong
+from .text_inputs import call_tokenizer, note_cut_texts, overlong
 
 # Tokenizers for which nobody stated a length have a greater one.
 _UNSTATED_LENGTH = 10**9
@@ -135,7 +135,7 @@ class MlaProcessor(PerLanguageProcessor):
             rows = [row for row, index in enumerate(indices) if (index == 0) == is_native]
             if rows:
                 mine = [texts[row] for row in rows]
-                encoded = tokenizer(mine, truncation=layout.cut, max_length=layout.end, verbose=False)
+                encoded = call_tokenizer(tokenizer, mine, truncation=layout.cut, max_length=layout.end, verbose=False)
                 note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
                 for row, ids in zip(rows, encoded["input_ids"], strict=True):
                     tokens[row] = ids

@@ -28,7 +28,7 @@ from .rc3_tokenizer import (
     with_special_tokens,
 )
 from .region_arrays import check_regions, pad_regions
-from .text_inputs import note_cut_texts, overlong
+from .text_inputs import call_tokenizer, note_cut_texts, overlong
 
 IGNORED_LABEL = -100
 
@@ -242,7 +242,7 @@ class Rc3Processor(PerLanguageProcessor):
         """Returns the ids of the words of texts, without special tokens, for which `room` positions are left."""
         length = None if layout.end is None else layout.end - room
         options = {"add_special_tokens": False, "truncation": layout.cut, "max_length": length, "verbose": False}
-        encoded = self.tokenizer(texts, return_attention_mask=False, **options)
+        encoded = call_tokenizer(self.tokenizer, texts, return_attention_mask=False, **options)
         note_cut_texts(overlong(texts, encoded), f"{layout.max_length} tokens")
         return encoded["input_ids"]
 

@@ -22,7 +22,7 @@ from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout
-from .text_inputs import UNDETERMINED, counting_cut_texts, note_cut_texts, overlong
+from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, folded, same_letters, spelling_of
 
 MOST_CHARACTERS = 512
@@ -207,7 +207,9 @@ class RidgeProcessor(PerLanguageProcessor):
         if other := [row for row, index in enumerate(ids) if index]:
             mine = [self.with_same_letters([texts[row]], languages[row])[0] for row in other]
             prompted = [self.text_prompt + text for text in mine]
-            read = self.encoder_tokenizer(prompted, truncation=layout.cut, max_length=layout.end, verbose=False)
+            read = call_tokenizer(
+                self.encoder_tokenizer, prompted, truncation=layout.cut, max_length=layout.end, verbose=False
+            )
             if self.has_text_encoder:
                 note_cut_texts(overlong([texts[row] for row in other], read), f"{layout.max_length} tokens")
             else:  # their characters are all that the model reads

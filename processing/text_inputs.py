@@ -6,6 +6,8 @@ callers that encode many texts count them instead (`counting_cut_texts`).
 
 import inspect
 import logging
+import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +21,18 @@ UNDETERMINED = "und"
 _SHOWN = 60  # number of characters of a text in a message
 
 logger = logging.getLogger(__name__)
+
+_TOKENIZING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # another thread may hold the lock while a data loader forks
+    os.register_at_fork(
+        before=_TOKENIZING.acquire, after_in_parent=_TOKENIZING.release, after_in_child=_TOKENIZING.release
+    )
+
+
+def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
+    """Calls a tokenizer, one thread at a time: a fast one keeps how it cuts and pads, and a call changes that."""
+    with _TOKENIZING:
+        return tokenizer(texts, **settings)
 
 
 def takes_language(processor: Any) -> bool:

@@ -4,13 +4,21 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, BatchLanguages, NonNativeEmbedding, RowsByLanguage
+from ..acquirer import (
+    AcquiredBlock,
+    AcquiredEmbedding,
+    Acquirer,
+    BatchLanguages,
+    NonNativeEmbedding,
+    RowsByLanguage,
+    languages_in_use,
+)
 from ..native_tower import NativeMarks
 from .config import MlaAdapterConfig
 
@@ -18,15 +26,14 @@ from .config import MlaAdapterConfig
 class MlaLayer(BaseTunerLayer):
     """Base class of the wrapped embedding and the wrapped blocks of a text tower."""
 
-    rows: BatchLanguages | None
-
     def rows_of(self, count: int) -> BatchLanguages | None:
         """Returns the adapters of `count` rows: those set for the batch, else the active one; `None` stands for the
         plain model."""
         if self.disable_adapters:
             return None
-        if self.rows is not None:
-            return self.rows
+        rows = languages_in_use(cast(nn.Module, self))
+        if rows is not None:
+            return rows
         active = [name for name in self.active_adapters if name in self._all_available_adapter_names()]
         return RowsByLanguage.all_in(active[0], count) if active else None
 

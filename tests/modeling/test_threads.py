@@ -1,0 +1,198 @@
+"""Several threads with one model, one processor: each call sees its own languages and settings, and nobody else's."""
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+import torch
+from peft import get_peft_model
+from torch import nn
+from transformers import CLIPConfig, CLIPModel, NllbTokenizer
+
+from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
+from babelens.modeling.encoding import evaluation_mode
+from babelens.modeling.peft_mla import MlaAdapterConfig
+from babelens.processing.processing_etcl import EtclProcessor
+
+THREADS, CALLS = 8, 12
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TEXT = TINY | {
+    "vocab_size": 50,
+    "max_position_embeddings": 8,
+    "bos_token_id": 48,
+    "eos_token_id": 49,
+    "pad_token_id": 0,
+}
+IDS = torch.tensor([[2, 5, 6, 9, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, 3]])
+ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0]])
+LANGUAGES = ["de", "fr", "cs"]
+
+
+@pytest.fixture(autouse=True)
+def frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def compare_threads(call: Callable[[int], Any]) -> None:
+    """Each thread makes its own call again and again; all results are those of the same calls one after another."""
+    expected = [call(number) for number in range(THREADS)]
+    barrier = Barrier(THREADS)
+
+    def repeated(number: int) -> list[Any]:
+        barrier.wait()
+        return [call(number) for _ in range(CALLS)]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(repeated, range(THREADS)))
+    wrong = [number for number, own in enumerate(found) for each in own if not equal(each, expected[number])]
+    assert not wrong, f"{len(wrong)} of {THREADS * CALLS} calls"
+
+
+def equal(a: Any, b: Any) -> bool:
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def adapted_clip() -> nn.Module:
+    torch.manual_seed(0)
+    vision = TINY | {"image_size": 8, "patch_size": 4}
+    model = CLIPModel(CLIPConfig(text_config=TEXT, vision_config=vision, projection_dim=8, initializer_factor=10.0))
+    shape = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": 3, "acquirer_size": 4}
+    first, *others = LANGUAGES
+    adapted = get_peft_model(model, MlaAdapterConfig(language=first, **shape), adapter_name=first)
+    for name in others:
+        adapted.add_adapter(name, MlaAdapterConfig(language=name, **shape))
+    return adapted.eval()
+
+
+@torch.no_grad()
+def test_threads_with_one_mla_model(make_mla):
+    model, processor = make_mla()
+    texts = ["ein rotes Auto", "a red car", "une voiture"]
+    batches = [
+        processor(text=texts, language=[language, "en", other], return_tensors="pt")
+        for language in [*LANGUAGES[:2], "en"]
+        for other in [*LANGUAGES[:2], "en"]
+    ]
+    compare_threads(lambda number: model.get_text_features(**batches[number]).pooler_output)
+
+
+@torch.no_grad()
+def test_threads_with_one_peft_model():
+    model = adapted_clip()
+    names = [[a, "__base__", b] for a in [*LANGUAGES, "__base__"] for b in LANGUAGES[:2]]
+    rows = [torch.stack([IDS[0] if a != "__base__" else ENGLISH[0], ENGLISH[1], IDS[1]]) for a, _, _ in names]
+    images = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    compare_threads(
+        lambda number: model(input_ids=rows[number], pixel_values=images, adapter_names=names[number]).text_embeds
+    )
+
+
+@torch.no_grad()
+def test_a_model_that_is_called_within_a_call_of_another_has_its_own_languages():
+    """And an inner call of the same model leaves the outer one's languages as they were."""
+    outer, inner = adapted_clip(), adapted_clip()
+    block = next(module for name, module in outer.named_modules() if name.endswith("layers.0"))
+    found = []
+
+    def call(model: nn.Module, name: str) -> torch.Tensor:
+        with languages_of_rows(model, RowsByLanguage([name] * 3)):
+            return model.base_model.model.get_text_features(IDS).pooler_output
+
+    expected = call(outer, "de"), call(inner, "fr"), inner.base_model.model.get_text_features(IDS).pooler_output
+
+    def nested(module: nn.Module, args: Any, kwargs: Any) -> None:
+        if not found:
+            found.append(None)
+            found[:] = [
+                call(inner, "fr"),
+                inner.base_model.model.get_text_features(IDS).pooler_output,
+                call(outer, "cs"),
+            ]
+
+    handle = block.register_forward_pre_hook(nested, with_kwargs=True)
+    assert torch.equal(call(outer, "de"), expected[0])
+    handle.remove()
+    assert torch.equal(found[0], expected[1]) and torch.equal(found[1], expected[2])
+    assert torch.equal(found[2], call(outer, "cs"))
+
+
+def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_mla):
+    """Devices compute gradients in threads of their own, after the forward pass has ended."""
+    gradients = {}
+    for checkpointing in (False, True):
+        model, processor = make_mla()
+        model.train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        batch = processor(text=["ein Auto", "a car", "une rue"], language=["de", "en", "fr"], return_tensors="pt")
+        loss = model.get_text_features(**batch).pooler_output.square().sum()
+        thread = Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+        gradients[checkpointing] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert gradients[True].keys() == gradients[False].keys() and len(gradients[True]) > 4
+    assert all(torch.equal(value, gradients[True][name]) for name, value in gradients[False].items())
+
+
+def test_evaluation_ends_for_a_model_when_the_last_thread_leaves_it():
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)).train()
+    model[1].eval()
+    entered, leave = Event(), Event()
+
+    def evaluate() -> None:
+        with evaluation_mode(model):
+            entered.set()
+            leave.wait()
+
+    thread = Thread(target=evaluate)
+    with evaluation_mode(model):
+        thread.start()
+        entered.wait()
+    assert not model[0].training
+    leave.set()
+    thread.join()
+    assert model[0].training and not model[1].training
+
+
+# ---- Tokenizers ----
+
+
+@pytest.fixture(scope="module")
+def nllb(make_etcl: Any) -> EtclProcessor:
+    """A processor whose tokenizer puts a language before each text."""
+    codes = {"en": "eng_Latn", "de": "deu_Latn", "fr": "fra_Latn", "cs": "ces_Latn"}
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *"▁abcdefghijklmnopqrstuvwxyz"]
+    tokenizer = NllbTokenizer(
+        vocab={token: number for number, token in enumerate(vocabulary)}, merges=[], src_lang="eng_Latn"
+    )
+    return EtclProcessor(make_etcl()[1].image_processor, tokenizer, max_text_length=8, language_codes=codes)
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["language first", "language last"])
+def test_a_text_begins_or_ends_with_the_language_that_it_is_said_to_be_in(nllb, legacy):
+    tokenizer = NllbTokenizer(vocab=nllb.tokenizer.get_vocab(), merges=[], legacy_behaviour=legacy)
+    processor = EtclProcessor(nllb.image_processor, tokenizer, max_text_length=8, language_codes=nllb.language_codes)
+    for language, code in nllb.language_codes.items():
+        found = processor(text=["a", "a long text that is cut"], language=language)["input_ids"]
+        tokenizer.src_lang = code
+        expected = tokenizer(["a", "a long text that is cut"], truncation=True, max_length=8, padding=True)
+        tokenizer.src_lang = "eng_Latn"
+        assert [list(row) for row in found] == expected["input_ids"]
+
+
+def test_threads_with_one_processor(nllb):
+    """Each in its own language, with its own greatest length."""
+    languages = list(nllb.language_codes)
+
+    def call(number: int) -> Any:
+        texts = ["a text that is long", "b"]
+        ids = nllb(text=texts, language=languages[number % 4], max_length=4 + number)["input_ids"]
+        return [list(row) for row in ids], nllb.tokenizer.src_lang
+
+    compare_threads(call)
