@@ -12,6 +12,8 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
+from .errors import did_you_mean
+
 _KIND = "model_type"
 _FOLDERS = [Path(__file__).with_name("presets")]
 
@@ -60,7 +62,18 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
         >>> model = MuralModel(config)
     """
     facts = preset_facts(name)
+    _check_keys(AutoConfig.for_model(facts["method"], **facts["config"]), overrides)
     return AutoConfig.for_model(facts["method"], **merged(facts["config"], overrides))
+
+
+def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str = "") -> None:
+    for key, value in changes.items():
+        if not hasattr(config, key):
+            hint = did_you_mean(key, config.to_dict(), prefix=where)
+            raise ValueError(f"{type(config).__name__} has no key {where + key!r}{hint}")
+        tower = getattr(config, key)
+        if isinstance(tower, PreTrainedConfig) and isinstance(value, Mapping) and _KIND not in value:
+            _check_keys(tower, value, f"{where}{key}.")
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

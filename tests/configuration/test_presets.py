@@ -61,3 +61,5 @@ def test_wrong_names_are_refused():
         load_preset("mural-huge")
     with pytest.raises(ValueError, match="no key 'vocab_size'"):
         load_preset("mural-base", vocab_size=500)
+    with pytest.raises(ValueError, match=r"text_config\.hiden_size.*did you mean 'text_config\.hidden_size'"):
+        load_preset("mural-base", text_config={"hiden_size": 16})
