@@ -194,7 +194,15 @@ class BabelensTrainer(WholeCheckpointTrainer):
     def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Trains the model that the trainer has; arguments as in `train`."""
         self._state_special_tokens()
-        return super().train(resume_from_checkpoint, **kwargs)
+        output = super().train(resume_from_checkpoint, **kwargs)
+        if not (self.args.load_best_model_at_end and self.state.best_model_checkpoint):  # whose weights were saved
+            self.set_optimizer_mode(training=False)
+        return output
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, as `Trainer` does, if its weights are finite."""
+        self.set_optimizer_mode(training=False)
+        super().save_model(output_dir, _internal_call)
 
     def _state_special_tokens(self) -> None:
         """Writes the ids of the special tokens into a configuration without a text tower's, such as MLA's.
@@ -258,6 +266,12 @@ class BabelensTrainer(WholeCheckpointTrainer):
         """
         check_finite(loss, name, self.state.global_step + 1)
 
+    def set_optimizer_mode(self, *, training: bool) -> None:
+        """Schedule-free optimizers exchange the weights that are trained and those that are evaluated and saved."""
+        change = getattr(self.optimizer, "train" if training else "eval", None)
+        if callable(change):
+            change()
+
     # ---- Evaluation ----
 
     def measure(self, data: Any) -> Mapping[str, float]:
@@ -294,6 +308,7 @@ class BabelensTrainer(WholeCheckpointTrainer):
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
             raise TrainingSetupError("evaluate: there is no eval_dataset")
+        self.set_optimizer_mode(training=False)
         named = data if self.is_named(data) else {"": data}
         every: dict[str, float] = {}
         for name, part in named.items():

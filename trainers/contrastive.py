@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache
 from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -165,6 +166,7 @@ class ContrastiveTrainer(TaskTrainer):
         if not (self._is_in_training_mode and model.training):
             model.train()
             self._is_in_training_mode = True
+        self.set_optimizer_mode(training=True)
         if not self._logged_losses:
             self._logged_steps = self.state.global_step
         total = torch.zeros((), device=self.args.device)
@@ -177,6 +179,8 @@ class ContrastiveTrainer(TaskTrainer):
                 self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
             )
             total += weight * loss
+        if self.args.torch_empty_cache_steps and self.state.global_step % self.args.torch_empty_cache_steps == 0:
+            clear_device_cache()
         return total
 
     def _backward(

@@ -266,7 +266,7 @@ LAMB = "lamb"
 ADAMAX = "adamax"
 
 # Their steps grow with the gradient. Every other optimizer divides the gradient by its own size.
-_SCALED_BY_GRADIENT = (OptimizerNames.SGD, OptimizerNames.SCHEDULE_FREE_SGD, OptimizerNames.LOMO)
+_SCALED_BY_GRADIENT = (OptimizerNames.SGD,)
 
 
 def check_task_settings(args: Any) -> None:
@@ -279,8 +279,19 @@ def check_task_settings(args: Any) -> None:
         TrainingSetupError: for settings that contradict each other, and for weights that would have no effect.
     """
     towers = checked_training(args.towers)
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
+        raise TrainingSetupError(
+            f"optim={optimizer!r} updates the weights during each backward pass, and a step here has several: choose "
+            "another one, such as adafactor"
+        )
     if not args.task_learning_rates:
         return
+    if optimizer.startswith("schedule_free"):
+        raise TrainingSetupError(
+            f"task_learning_rates: {optimizer!r} keeps two versions of the weights, which the optimizers of several "
+            "tasks cannot share; leave one of them out"
+        )
     if args.learning_rate_mapping:
         raise TrainingSetupError(
             "task_learning_rates and learning_rate_mapping both set the learning rate of the same weights: give one "

@@ -351,3 +351,44 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
     one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
     for name in one:
         torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)
+
+
+class ScheduleFree(torch.optim.SGD):
+    """An optimizer that, as schedule-free ones do, steps in training mode alone."""
+
+    is_training = False
+
+    def train(self):
+        self.is_training = True
+
+    def eval(self):
+        self.is_training = False
+
+    def step(self, closure=None):
+        assert self.is_training
+        super().step(closure)
+
+
+def test_optimizers_that_have_modes_are_in_the_right_one(tmp_path):
+    seen = []
+    settings = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 2}
+    trainer = shapes_trainer(tmp_path, **settings)
+    optimizer = ScheduleFree(trainer.model.parameters(), lr=0.01)
+    trainer.optimizer = optimizer
+    measure, save = trainer.measure, trainer._save
+    trainer.measure = lambda data: seen.append(optimizer.is_training) or measure(data)
+    trainer._save = lambda *arguments: seen.append(optimizer.is_training) or save(*arguments)
+    trainer.train()
+    assert seen == [False] * len(seen) and len(seen) >= 4
+    assert not optimizer.is_training
+
+
+@pytest.mark.parametrize("optim", ["lomo", "adalomo"])
+def test_optimizers_that_step_in_every_backward_pass_are_refused(tmp_path, optim):
+    with pytest.raises(TrainingSetupError, match=optim):
+        shapes_trainer(tmp_path, optim=optim)
+
+
+def test_rates_of_tasks_need_optimizers_that_can_share_weights(tmp_path):
+    with pytest.raises(TrainingSetupError, match="schedule_free_adamw"):
+        shapes_trainer(tmp_path, optim="schedule_free_adamw", task_learning_rates={"image_text": 1e-3})
