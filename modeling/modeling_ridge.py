@@ -18,7 +18,7 @@ not stated (`und`) are embedded by a map that all languages of a run share.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Self
 
@@ -40,6 +40,8 @@ from .tower_loading import check_pooling, check_text_encoder
 from .towers import build_tower, pool_text
 
 logger = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 64  # texts, each of which reads a row of the map for each of its n-grams
 
 
 class VectorSpaceModel(PreTrainedModel):
@@ -106,6 +108,15 @@ class RidgeMaps(nn.Module):
             self.register_buffer("encoder_map", exact(count, pooled + config.token_kinds, config.rank))
         self.reset()
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves the maps with the model, and keeps them in float32 when the model is cast (`model.half()`)."""
+
+        def moved(values: Tensor) -> Tensor:
+            found = fn(values)
+            return found if found.dtype == values.dtype else values.to(found.device)
+
+        return super()._apply(moved, recurse)
+
     @torch.no_grad()
     def reset(self) -> None:
         """Sets all maps to zero: every text is embedded as the mean."""
@@ -132,27 +143,26 @@ class RidgeMaps(nn.Module):
         return [(name, getattr(self, name)) for name in names if hasattr(self, name)]
 
     @torch.no_grad()
-    def share(self, index: int) -> None:
-        """Takes the map of one language as that of texts whose language is not stated."""
-        for _, values in self._by_language():
-            values[0] = values[index]
+    def set(self, index: int, values: Mapping[str, Tensor]) -> None:
+        """Sets the map of one language, at its position, to what `rounded` returned."""
+        for name, value in values.items():
+            getattr(self, name)[index] = value
 
-    @torch.no_grad()
-    def set(self, index: int, importance: Tensor, ngrams: Tensor, encoder: tuple[Tensor, Tensor] | None) -> None:
-        """Sets the map of one language.
+    @staticmethod
+    def rounded(importance: Tensor, ngrams: Tensor, encoder: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """Returns the map of one language, as it is kept.
 
         Args:
-            index: its position.
             importance ([rows]): of the rows of n-grams.
             ngrams ([rows, rank]): the map of the n-grams, which is rounded to 8 bits.
             encoder: the mean [W] of the encoder's pooled features in this language, and the map [W + V, rank] of all
                 its features.
         """
         factors = ngrams.abs().amax(0).clamp(min=1e-12) / 127
-        self.importance[index], self.factors[index] = importance, factors
-        self.ngrams[index] = (ngrams / factors).round().to(torch.int8)
+        values = {"importance": importance, "factors": factors, "ngrams": (ngrams / factors).round().to(torch.int8)}
         if encoder is not None:
-            self.encoder_mean[index], self.encoder_map[index] = encoder
+            values["encoder_mean"], values["encoder_map"] = encoder
+        return values
 
     def weighted_ngrams(self, characters: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the rows [N, J] of the n-grams of texts, and their weights [N, J]."""
@@ -183,17 +193,29 @@ class RidgeMaps(nn.Module):
         Returns:
             Embeddings [N, d].
         """
-        places, weights = self.weighted_ngrams(characters, self.importance[indices].float())
-        rows = self.ngrams[indices[:, None], places].float()  # [N, J, rank]
-        found = torch.einsum("nj,njr->nr", weights, rows) * self.factors[indices].float()
-        if pooled is not None:
-            features = centered(pooled, self.encoder_mean[indices].float())
-            found = found + torch.einsum("nw,nwr->nr", features, self.encoder_map[indices].float())
+        if is_exporting():  # a graph has no branches
+            found = self._read(indices, characters, pooled)
+        else:
+            found = self.directions.new_empty(len(indices), len(self.directions), dtype=torch.float32)
+            for index in indices.unique():
+                for rows in (indices == index).nonzero()[:, 0].split(_ROWS_AT_ONCE):
+                    found[rows] = self._read(index[None], characters[rows], None if pooled is None else pooled[rows])
         found = normalize(found)
         if gloss is not None and gloss_weights is not None:
             both = normalize(found + gloss_weights[:, None] * self.direction_of(gloss))
             found = torch.where(gloss_weights[:, None] > 0, both, found)  # other texts keep every bit
         return self.mean.float() + self.radius.float() * found @ self.directions.float()
+
+    def _read(self, indices: Tensor, characters: Tensor, pooled: Tensor | None) -> Tensor:
+        """Applies the map of each text [N], or one map to all of them [1]. -> [N, rank]"""
+        places, weights = self.weighted_ngrams(characters, self.importance[indices].float())
+        rows = self.ngrams[indices[:, None], places].float()  # [N, J, rank]
+        found = torch.einsum("nj,njr->nr", weights, rows) * self.factors[indices].float()
+        if pooled is None:
+            return found
+        features = centered(pooled, self.encoder_mean[indices].float())
+        maps = self.encoder_map[indices].float().expand(features.shape[0], -1, -1)
+        return found + torch.bmm(features[:, None], maps)[:, 0]
 
     def direction_of(self, embeddings: Tensor) -> Tensor:
         """The directions [N, rank], of length 1, in which embeddings [N, d] deviate from the mean of all."""

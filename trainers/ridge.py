@@ -10,6 +10,7 @@ learned from are found no worse with it.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -57,6 +58,7 @@ def learn(
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
     """Adds languages to a model and its processor. Languages that the model has already stay bitwise what they are.
+    Maps are solved for on the CPU. After an error or an interrupt, model and processor are what they were.
 
     Args:
         model: the model.
@@ -77,6 +79,49 @@ def learn(
     Raises:
         CorpusError: for fewer than ten different sentences in a language.
     """
+    with _learning(model, processor):
+        return _learn(
+            model, processor, translations, names, dictionaries, teacher, glossaries, batch_size, precision, cache_dir
+        )
+
+
+@contextmanager
+def _learning(model: RidgeModel, processor: RidgeProcessor) -> Iterator[None]:
+    """Holds the maps on the CPU during the block; restores model and processor if the block fails."""
+    maps, config, device = model.maps, model.config, model.maps.mean.device
+    maps.cpu()
+    values = {name: value.clone() if not config.languages else value for name, value in maps.named_buffers()}
+    settings = {name: getattr(config, name) for name in ("languages", "gloss_weights", "token_kinds")}
+    kinds, glossaries = model.token_kinds, dict(processor.glossaries)
+    read = processor.languages, processor.any_language
+    try:
+        yield
+    except BaseException:
+        for name, value in values.items():
+            setattr(maps, name, value)
+        for name, setting in settings.items():
+            setattr(config, name, setting)
+        model.token_kinds = kinds
+        processor.glossaries.clear()
+        processor.glossaries.update(glossaries)
+        processor.languages, processor.any_language = read
+        raise
+    finally:
+        maps.to(device)
+
+
+def _learn(
+    model: RidgeModel,
+    processor: RidgeProcessor,
+    translations: Mapping[str, Pairs],
+    names: Mapping[str, NameTranslations] | None,
+    dictionaries: Mapping[str, Pairs] | None,
+    teacher: Teacher | None,
+    glossaries: bool,
+    batch_size: int,
+    precision: str,
+    cache_dir: str | None,
+) -> dict[str, LanguageResult]:
     _check_counts(translations)
     teacher = teacher or NativeTeacher(model, processor, batch_size)
     targets, position = native_targets(teacher, natives_of(translations), cache_dir)
@@ -90,9 +135,6 @@ def learn(
     features = encoder_features(model, processor, translations, **reading)
     further = _names(model, processor, teacher, groups, cache_dir)
     start = len(model.config.languages)
-    model.maps.add(len(translations))
-    model.config.languages = [*model.config.languages, *translations]
-    processor.languages = list(model.config.languages)
     reads_glosses = glossaries and isinstance(teacher, NativeTeacher)
     reading_native = Lock()  # a tokenizer reads for one at a time
 
@@ -100,7 +142,7 @@ def learn(
         with reading_native:
             return native_targets(teacher, texts, cache_dir)
 
-    def learn_one(index: int, language: str) -> Learned:
+    def learn_one(language: str) -> Learned:
         texts, natives = translations[language]
         rows = torch.tensor([position[each] for each in natives])
         more = named.get(language)
@@ -108,7 +150,7 @@ def learn(
         beside = [further[language, n] for n in range(len(groups_beside))]
         characters, pooled = _characters(processor, texts, language), features.get(language)
         weight = 0.0 if more is None else more.weight
-        solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
+        solved, values = _solve(model, characters, pooled, deviations[rows], beside, weight)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if reads_glosses:
             given = _known_words(processor, language, dictionaries, natives)
@@ -129,18 +171,28 @@ def learn(
             untaught = rows[sample], guesses[[place[texts[row]] for row in sample]]
         result = result_of(model, solved, found, targets, rows, tested, untaught)
         names = None if more is None else more.language
-        return replace(result, names=names, gloss_weight=chosen, words=len(glossary)), glossary
+        return replace(result, names=names, gloss_weight=chosen, words=len(glossary)), glossary, values
 
+    learned = dict(zip(translations, _at_once(learn_one, list(translations)), strict=True))
+    shared = None
+    if first:
+        shared = _solve_shared(model, processor, translations, features, deviations, position)
+        shared = shared or next(iter(learned.values()))[2]
+    # Solved for: from here on, the model has the languages.
+    model.maps.add(len(translations))
+    if shared is not None:
+        model.maps.set(0, shared)
     results = {}
-    for language, (result, glossary) in zip(translations, _at_once(learn_one, list(translations)), strict=True):
+    for index, (language, (result, glossary, values)) in enumerate(learned.items()):
+        model.maps.set(1 + start + index, values)
         results[language] = result
         if glossary:
             processor.glossaries[language] = Glossary(glossary)
+    model.config.languages = [*model.config.languages, *translations]
+    processor.languages = list(model.config.languages)
     gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
     gloss_weights += [each.gloss_weight for each in results.values()]
     model.config.gloss_weights = gloss_weights if any(gloss_weights) else []
-    if first:
-        _solve_shared(model, processor, translations, features, deviations, position)
     return results
 
 
@@ -164,10 +216,11 @@ def _words_before(processor: RidgeProcessor, language: str) -> dict[str, str]:
     return {} if glossary is None else {word: native for word, native in glossary.entries.items() if native}
 
 
-Learned = tuple[LanguageResult, dict[str, str]]  # and the glossary
+Values = dict[str, Tensor]  # of one map
+Learned = tuple[LanguageResult, dict[str, str], Values]  # and the glossary
 
 
-def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Iterator[Learned]:
+def _at_once(do: Callable[[str], Learned], languages: Sequence[str]) -> Iterator[Learned]:
     """Yields what is learned of each language, in their order. Some languages are learned at the same time and share
     the threads, which is quicker than one after the other with all threads."""
     threads = torch.get_num_threads()
@@ -175,7 +228,7 @@ def _at_once(do: Callable[[int, str], Learned], languages: Sequence[str]) -> Ite
     torch.set_num_threads(threads // workers)
     pool = ThreadPoolExecutor(workers)
     try:
-        yield from tqdm(pool.map(do, range(len(languages)), languages), "Languages", len(languages), disable=None)
+        yield from tqdm(pool.map(do, languages), "Languages", len(languages), disable=None)
         pool.shutdown()
     except Exception:
         pool.shutdown(cancel_futures=True)
@@ -218,6 +271,21 @@ def learn_unstated(
         texts = [texts[row] for row in np.sort(in_random_order(len(texts))[:_UNSTATED])]
     own = {UNDETERMINED: (list(texts), list(texts))}
     _check_counts(own)
+    with _learning(model, processor):
+        return _learn_unstated(model, processor, texts, names, dictionaries, batch_size, precision, cache_dir)
+
+
+def _learn_unstated(
+    model: RidgeModel,
+    processor: RidgeProcessor,
+    texts: Sequence[str],
+    names: Mapping[str, NameTranslations] | None,
+    dictionaries: Mapping[str, Pairs] | None,
+    batch_size: int,
+    precision: str,
+    cache_dir: str | None,
+) -> dict[str, LanguageResult]:
+    own = {UNDETERMINED: (list(texts), list(texts))}
     targets, position = native_targets(NativeTeacher(model, processor, batch_size), texts, cache_dir)
     _set_space(model, targets)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
@@ -226,7 +294,8 @@ def learn_unstated(
         model.take_kinds(kinds)
     pooled = encoder_features(model, processor, own, **reading)[UNDETERMINED]
     rows = torch.tensor([position[each] for each in texts])
-    solved = _solve(model, 0, None, pooled, _deviations(model, targets)[rows])
+    solved, values = _solve(model, None, pooled, _deviations(model, targets)[rows])
+    model.maps.set(0, values)
     processor.any_language = True
     named, translated = names or {}, dictionaries or {}
     for tag in tqdm(sorted({*named, *translated}), "Glossaries", disable=None):
@@ -255,11 +324,9 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
     """Sets the mean of the targets [n, d], how far they are from it, and the directions in which they vary most."""
     maps, mean = model.maps, targets.mean(0)
     _, _, directions = torch.linalg.svd(targets - mean, full_matrices=False)
-    maps.mean.copy_(mean)
-    maps.radius.copy_((targets - mean).norm(dim=1).mean())
-    maps.directions.zero_()
+    maps.mean, maps.radius = mean, (targets - mean).norm(dim=1).mean()
     found = directions[: len(maps.directions)]
-    maps.directions[: len(found)] = found
+    maps.directions = torch.cat([found, found.new_zeros(len(maps.directions) - len(found), found.shape[1])])
 
 
 def _deviations(model: RidgeModel, targets: Tensor) -> Tensor:
@@ -307,18 +374,16 @@ def _names(
 
 def _solve(
     model: RidgeModel,
-    index: int,
     characters: Characters | None,
     pooled: Tensor | None,
     targets: Tensor,
     names: Sequence[_Names] = (),
     weight: float = 0.0,
-) -> Solution:
-    """Solves for one map of a model, and sets it.
+) -> tuple[Solution, Values]:
+    """Solves for one map of a model.
 
     Args:
         model: the model.
-        index: the position of the map.
         characters: the code points of texts at some positions; None leaves them out.
         pooled ([n, W]): the features of the text encoder.
         targets ([n, rank]): what is to be predicted.
@@ -354,8 +419,7 @@ def _solve(
     solution = solve(ngrams, encoded, targets, further)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
-    model.maps.set(index, importance, learned, encoder)
-    return solution
+    return solution, model.maps.rounded(importance, learned, encoder)
 
 
 def _sparse(places: Tensor, weights: Tensor, width: int) -> Tensor:
@@ -377,13 +441,13 @@ def _solve_shared(
     features: Mapping[str, Tensor],
     deviations: Tensor,
     position: Mapping[str, int],
-) -> None:
-    """Solves for the map of texts whose language is not stated, from some sentences of all languages."""
+) -> Values | None:
+    """Solves for the map of texts whose language is not stated, from some sentences of all languages; None for a
+    single language whose map serves them too."""
     if len(translations) == 1:
         ((language, (own, _)),) = translations.items()
         if processor.folded(own, language) == processor.folded(own, UNDETERMINED):
-            model.maps.share(1)
-            return
+            return None
     each = max(_SHARED // len(translations), 1)
     texts: list[str] = []
     rows: list[int] = []
@@ -395,7 +459,7 @@ def _solve_shared(
         if language in features:
             pooled.append(features[language][torch.from_numpy(chosen)])
     characters = _characters(processor, texts, UNDETERMINED)
-    _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
+    return _solve(model, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])[1]
 
 
 Embedded = Callable[[list[str]], tuple[Tensor, dict[str, int]]]  # as `native_targets` embeds native texts

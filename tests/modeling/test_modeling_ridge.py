@@ -13,6 +13,7 @@ from babelens.configuration.errors import InputError, ModelFolderError, UnknownL
 from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
+from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.text_features import hashed_ngrams, ngram_weights
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
@@ -205,6 +206,28 @@ def plain_ngrams(text: str) -> dict[str, float]:
             counts.update(padded[start : start + size] for start in range(len(padded) - size + 1))
     length = math.sqrt(sum(math.log1p(count) ** 2 for count in counts.values()))
     return {ngram: math.log1p(count) / length for ngram, count in counts.items()}
+
+
+@torch.no_grad()
+def test_each_text_reads_the_map_of_its_language_without_a_copy(make_ridge):
+    """Bitwise as with a copy of the map for each text."""
+    model, _ = make_ridge()
+    maps = model.maps
+    generator = torch.Generator().manual_seed(0)
+    for values in maps.buffers():
+        if values.is_floating_point():
+            values.copy_(torch.randn(values.shape, generator=generator))
+        else:
+            values.copy_(torch.randint(-127, 128, values.shape, generator=generator))
+    indices = torch.randint(0, len(maps.factors), (150,), generator=generator)
+    characters = torch.randint(97, 123, (150, 12), generator=generator)
+    pooled = None
+    if hasattr(maps, "encoder_map"):
+        pooled = torch.randn(150, maps.encoder_map.shape[1], generator=generator)
+    copied = maps._read(indices, characters, pooled)
+    found = maps(indices, characters, pooled)
+    expected = maps.mean + maps.radius * normalize(copied) @ maps.directions
+    assert torch.equal(found, expected)
 
 
 def test_padding_and_company_change_nothing(make_ridge):

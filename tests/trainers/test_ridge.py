@@ -108,12 +108,48 @@ def test_too_few_sentences_are_refused(learner, texts):
         ridge.learn(*learner, {"de": (texts, SENTENCES[: len(texts)])})
 
 
+@pytest.mark.parametrize("place", ["_solve", "result_of", "_solve_shared"])
+@pytest.mark.parametrize("has_languages", [False, True])
+def test_an_interrupt_leaves_the_model_as_it_was(learner, monkeypatch, place, has_languages):
+    model, processor = learner
+    if has_languages:
+        ridge.learn(model, processor, {"fr": (SPELLED, SENTENCES)}, glossaries=False)
+    before = copy.deepcopy((model.state_dict(), model.config.to_dict(), processor.to_dict()))
+    if place == "_solve_shared" and has_languages:
+        pytest.skip("texts without a language have their map")
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ridge, place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES), "cs": (SPELLED, SENTENCES)}, glossaries=False)
+    assert (model.config.to_dict(), processor.to_dict()) == before[1:]
+    assert model.state_dict().keys() == before[0].keys()
+    assert all(torch.equal(value, before[0][name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_cast_model_keeps_and_learns_its_maps_in_float32(learner, tmp_path, dtype):
+    model, processor = learner
+    ridge.learn(model, processor, {"de": (MIRRORED, SENTENCES)}, glossaries=False)
+    maps = {name: value.clone() for name, value in model.maps.named_buffers()}
+    model = model.to(dtype)
+    assert all(torch.equal(value, maps[name]) for name, value in model.maps.named_buffers())
+    model.save_pretrained(tmp_path)
+    loaded = RidgeModel.from_pretrained(tmp_path, dtype=dtype)
+    assert loaded.dtype == dtype
+    assert all(torch.equal(value, maps[name]) for name, value in loaded.maps.named_buffers())
+    ridge.learn(model, processor, {"cs": (SPELLED, SENTENCES)}, glossaries=False)
+    assert model.dtype == dtype and model.maps.factors.dtype == torch.float32
+
+
 def test_a_map_is_rounded_to_8_bits_of_each_direction(learner):
     model, _ = learner
     model.maps.add(1)
     torch.manual_seed(0)
     wanted = torch.randn(256, 8) * torch.logspace(-3, 3, 8)
-    model.maps.set(1, torch.ones(256), wanted, None)
+    model.maps.set(1, model.maps.rounded(torch.ones(256), wanted, None))
     found = model.maps.ngrams[1].float() * model.maps.factors[1]
     assert ((found - wanted).abs() <= wanted.abs().amax(0) / 127 / 2 * 1.001).all()
 
@@ -198,11 +234,11 @@ def test_what_goes_wrong_with_one_language_ends_the_others(error):
     """What is being learned ends before an error is raised; nobody waits after an interrupt."""
     done, threads = [], torch.get_num_threads()
 
-    def do(index, language):
-        if index:
+    def do(language):
+        if language != "a":
             time.sleep(0.5)
             done.append(language)
-            return None, {}
+            return None, {}, {}
         raise error("the first")
 
     torch.set_num_threads(2)
