@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -248,7 +249,12 @@ class AcquiredBlock(WrappedLayer):
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
-        output = self.base_layer(hidden_states, *args, **kwargs)
+        layer: Any = self.base_layer
+        if self.training and getattr(layer, "gradient_checkpointing", False):
+            # The layer would do so itself if it were in training mode, in which it may have dropout.
+            output = layer._gradient_checkpointing_func(partial(layer, **kwargs), hidden_states, *args)
+        else:
+            output = layer(hidden_states, *args, **kwargs)
         hidden_states = output[0] if isinstance(output, tuple) else output
         rows = self.rows_of(hidden_states.shape[0])
         if rows is None:
@@ -294,9 +300,9 @@ class AcquiredEmbedding(WrappedLayer):
         name = next((name for name in ("input_ids", "x") if name in kwargs), None)
         input_ids = args[0] if args else kwargs.get(name)
         rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
-        marks = rows is not None and bool(self.marks)
-        _CALL.ids = {**_CALL.ids, id(self): (input_ids if marks else None, input_ids is not None)}
-        if not marks:
+        unmarked = None if rows is None or not self.marks else input_ids
+        _CALL.ids = {**_CALL.ids, id(self): (unmarked, input_ids is not None)}
+        if rows is None or unmarked is None:
             return None
         marked = rows.by_vocabulary().map(
             lambda language, ids: ids if language is None else self._marked(ids), input_ids

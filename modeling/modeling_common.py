@@ -203,15 +203,11 @@ def encode_by_length(encode: Callable[[Tensor, int], Tensor], attention_mask: Te
 
 
 def is_exporting() -> bool:
-    """Returns whether `torch.export`, on which ONNX exports are built, or `torch.jit.trace` is running, or
-    `torch.compile` without gradients, which then makes one graph of a tower (`fullgraph=True`).
+    """Returns whether `torch.export`, on which ONNX exports are built, or `torch.jit.trace` is running.
 
-    Training that is compiled goes on to treat rows by their kind, which needs several graphs and costs less.
+    `torch.compile` may make several graphs, and treats rows by their kind, which costs less.
     """
-    compiler = torch.compiler
-    if compiler.is_exporting() or torch.jit.is_tracing():
-        return True
-    return compiler.is_compiling() and not torch.is_grad_enabled()
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
 # ---- How far training has come, for losses that change with the training step ----

@@ -124,7 +124,9 @@ class MlaModel(MlaPreTrainedModel):
         parts = self.text_parts
         for block in parts.blocks:
             acquirer = Acquirer(parts.width, self.config.acquirer_size, self.config.acquirer)
-            block.mla_acquirers[language] = acquirer.to(self.device, self.embedding.mla_embedding.table.weight.dtype)
+            # Blocks may be on several devices (`device_map`).
+            device = next((weight.device for weight in block.base_layer.parameters()), self.device)
+            block.mla_acquirers[language] = acquirer.to(device, self.embedding.mla_embedding.table.weight.dtype)
 
     def add_language(self, language: str) -> None:
         """Adds another language, with newly initialized acquirers.

@@ -105,6 +105,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     one, which the configuration states (`learned_dtype`).
     """
 
+    _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
     native_model: PreTrainedModel
     stored_weights: Mapping[str, Tensor] = {}  # of a model that `load_model` has loaded `as_stored`
     trains_native = False
@@ -196,8 +197,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             part.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
             for block in part.modules():
                 if isinstance(block, AcquiredBlock):
-                    # Only of the block itself, which checkpoints its gradients depending on this attribute.
-                    block.base_layer.training = mode
+                    block.training = mode  # of itself alone: whether it recomputes the frozen layer for the gradient
         return self
 
     @can_return_tuple

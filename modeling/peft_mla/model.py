@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
 from ...configuration.text_towers import TextTower, text_tower
@@ -173,10 +172,8 @@ class MlaAdapterModel(BaseTuner):
         super().train(mode)
         self.model.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
         for module in self.model.modules():
-            if isinstance(module, GradientCheckpointingLayer):
-                module.training = (
-                    mode  # the layer itself keeps or recomputes its activations depending on this attribute
-                )
+            if isinstance(module, MlaBlock):
+                module.training = mode  # of itself alone: whether it recomputes the frozen layer for the gradient
         return self
 
     # ---- Files ----
