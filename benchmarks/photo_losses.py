@@ -34,7 +34,6 @@ ROWS = {
         "softmax at all these widths (Matryoshka)",
         [f"model.overrides.matryoshka_dims={json.dumps(WIDTHS[1:])}"],
     ),
-    "hard-negatives": ("softmax, four hard negatives for each example", ["training.hard_negatives=4"]),
 }
 
 

@@ -68,14 +68,6 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "Otherwise each is a negative of the other, unless both have the same image."
         },
     )
-    hard_negatives: int = field(
-        default=0,
-        metadata={
-            "help": "Number of hard negatives that come into the batch of each example of images and texts: before "
-            "every epoch but the first, the model embeds the data, and the examples of other images whose texts lie "
-            "nearest to an image follow it."
-        },
-    )
     shuffle_buffer_size: int = field(
         default=1000,
         metadata={
@@ -168,7 +160,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for task, size in sizes.items():
             if type(size) is not int or size < 1:
                 raise ValueError(f"task_batch_sizes[{task!r}]={size!r} must be a positive whole number")
-        for name in ("embed_chunks_kept", "augmented_views", "hard_negatives"):
+        for name in ("embed_chunks_kept", "augmented_views"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
@@ -207,7 +199,6 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are not word pieces of one vocabulary",
         "augmented_views": "its images are not transformed while their features are kept",
-        "hard_negatives": "its batches are of one language each, and are compared with frozen features",
     }
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -300,7 +291,6 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         "text_augmentation": "its texts are words, not word pieces",
         "augmented_views": "its images are not transformed while their features are kept",
         "equal_texts_are_positives": "it compares the captions of images, by image",
-        "hard_negatives": "its losses choose the hardest negatives of a batch themselves",
         "towers": "it has no text tower, and `cache_frozen_features` decides whether its backbone is trained",
     }
 

@@ -23,12 +23,10 @@ from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ..configuration.errors import TrainingSetupError
-from ..configuration.strict_config import IMAGE_TEXT
 from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gradient_caching import backward_in_chunks
-from .hard_negatives import OrderedEpochs
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
 from .processes import check_shardable, gather_labels, gather_rows, make_shardable, row_counts, shard_embedding_methods
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
@@ -88,8 +86,6 @@ class ContrastiveTrainer(TaskTrainer):
         if self.args.towers and self.optimizer is not None:
             raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
         self.add_callback(BoundTemperature)
-        if self._miner is not None:
-            self.add_callback(OrderedEpochs(self.order_epoch))
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
@@ -125,9 +121,7 @@ class ContrastiveTrainer(TaskTrainer):
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
         if self.args.should_log:
-            self._warn_of_no_negatives(max_steps, train_dataloader)
-        if self._miner is not None:
-            self._miner.start(resume_from_checkpoint)
+            self._warn_of_no_negatives()
         # FSDP shards the weights when it wraps the model below.
         is_wrapped = self.is_fsdp_enabled and self.model_wrapped is not self.model
         self.frozen_towers.start_training(is_sharded=is_wrapped or self.is_deepspeed_enabled)
@@ -139,26 +133,13 @@ class ContrastiveTrainer(TaskTrainer):
             shard_embedding_methods(model)
         return model, loader
 
-    def _warn_of_no_negatives(self, max_steps: int, train_dataloader: DataLoader) -> None:
-        """Logs what of the settings teaches nothing, which the losses alone do not show."""
+    def _warn_of_no_negatives(self) -> None:
+        """Logs which batches teach nothing, which the losses alone do not show."""
         sizes = self._batch_sizes(self._train_batch_size)
         compares = hasattr(self.model.config, "image_text_loss")  # others may compare with frozen embeddings
         for task in self.tasks if compares else ():
             if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
                 logger.warning("%s: an example alone in its batch has no negatives, and teaches nothing", task)
-        if self._miner is not None and max_steps <= len(train_dataloader) // self.args.gradient_accumulation_steps:
-            logger.warning("hard_negatives: the training ends with its first epoch, before which none are mined")
-
-    def order_epoch(self, epoch: int) -> None:
-        """Sets the order of the examples of an epoch that begins, by hard negatives if there are any."""
-        if self._miner is not None:
-            order = self._miner.order_of(epoch, self.model, self.processing_class)
-            self.train_dataset.orders = {} if order is None else {IMAGE_TEXT: order}
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        if self._miner is not None:
-            self._miner.save(output_dir)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Computes the gradients of all tasks, and returns the weighted sum of their losses []."""

@@ -103,8 +103,6 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         raise TrainingSetupError(
             "task_learning_rates cannot be used with FSDP or DeepSpeed, which save the state of one optimizer"
         )
-    if (fsdp or deepspeed) and args.hard_negatives:
-        raise TrainingSetupError("hard_negatives cannot be used with FSDP or DeepSpeed: one process embeds the data")
     if (fsdp or deepspeed) and any(training.train == "lora" for training in checked_training(args.towers).values()):
         raise TrainingSetupError("towers: LoRA adapters cannot be merged with FSDP or DeepSpeed, which shard them")
     if (fsdp or deepspeed) and args.embed_chunks_kept > 1:

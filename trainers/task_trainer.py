@@ -10,7 +10,7 @@ from datasets import Dataset, IterableDataset
 from ..configuration.errors import TrainingSetupError
 from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.features import features_of_view, has_images
+from ..data.batching.features import has_images
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture
 from ..data.batching.streams import StreamMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
@@ -19,7 +19,6 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer
-from .hard_negatives import HardNegativeMiner
 from .tower_features import FrozenTowers
 from .tower_training import TrainedTowers, check_frozen, checked_training, frozen_by
 
@@ -44,7 +43,6 @@ class TaskTrainer(BabelensTrainer):
             cached=args.cache_frozen_features,
             versions=args.augmented_views,
         )
-        self._miner: HardNegativeMiner | None = None
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.frozen_towers.finish()
         self.weights = {**self.task_weights, **(args.task_weights or {})}
@@ -115,20 +113,8 @@ class TaskTrainer(BabelensTrainer):
         for task, data in ordered.items():
             if isinstance(data, Dataset | IterableDataset):
                 data = TaskData(as_given_corpus(data, self.args.languages))
-            selected = data
-            view = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
-            if self.args.hard_negatives and task == IMAGE_TEXT and not views:
-                self._miner = HardNegativeMiner(
-                    view,
-                    self.args.hard_negatives,
-                    seed=data_seed(self.args),
-                    batch_size=self.args.per_device_eval_batch_size,
-                )
+            view = self.make_view(task, data) if isinstance(data, TaskData) else data
             views[task] = self.frozen_towers.with_features(view)
-            if self._miner is not None and task == IMAGE_TEXT:
-                self._miner.features = features_of_view(views[task])
-        if self.args.hard_negatives and self._miner is None:
-            raise TrainingSetupError("hard_negatives: the task image_text has to be the first task")
         return views
 
     def _check_tasks(self, tasks: Iterable[str]) -> None:

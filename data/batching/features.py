@@ -80,14 +80,6 @@ def features_alone(view: SizedView, source: SizedView, *, equal_texts: bool) -> 
     return alone
 
 
-def features_of_view(view: Any) -> dict[str, FeatureView]:
-    """The features that the examples of a view have, by the name of their column."""
-    found = {}
-    while isinstance(view, FeatureView):
-        found[view.name], view = view, view.view
-    return found
-
-
 def has_images(view: Any) -> bool:
     """Whether the examples of a view have images, and not only features of them."""
     while isinstance(view, FeatureView):

@@ -96,8 +96,6 @@ class TaskMixture(torch.utils.data.Dataset):
     def __init__(self, tasks: dict[str, SizedView]) -> None:
         self.tasks = tasks
         self.epoch = 0
-        # Task -> the order of its examples in the epoch that is sampled next, in the place of a random one.
-        self.orders: dict[str, np.ndarray] = {}
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that is sampled next; accelerate's data loader calls it when an epoch begins or resumes."""
@@ -147,18 +145,12 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
             for k, (task, data) in enumerate(self.mixture.tasks.items())
         }
         first = self.mixture.epoch * self.length
-        orders |= {task: self._given(order, self.sizes[task], first) for task, order in self.mixture.orders.items()}
         for batch in range(first, first + self.length):
             yield [
                 key
                 for k, (task, order) in enumerate(orders.items())
                 for key in example_keys(task, k, order(batch), batch, self.seed)
             ]
-
-    @staticmethod
-    def _given(order: np.ndarray, size: int, first: int) -> Callable[[int], list[int]]:
-        """From the index of a batch to the positions of its examples, in a given order of an epoch."""
-        return lambda batch: order.take(np.arange(size) + (batch - first) * size, mode="wrap").tolist()
 
 
 def example_keys(task: str, task_index: int, positions: Sequence[int], batch: int, seed: int) -> list[ExampleKey]:

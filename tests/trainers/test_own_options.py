@@ -40,7 +40,6 @@ VALUES: dict[str, Any] = {
     "loss_tile_size": 2,
     "text_length_groups": 2,
     "equal_texts_are_positives": False,
-    "hard_negatives": 2,
     "shuffle_buffer_size": 2,
     "task_weights": {"image_text": 0.5},
     "task_batch_sizes": {"image_text": 2},
@@ -70,7 +69,6 @@ VALUES: dict[str, Any] = {
     "generation": {"num_beams": 2},
 }
 REFUSED = {
-    "hard_negatives": {"MLA", "SMALR", "LIWE"},
     "embed_chunk_size": {"SMALR", "LIWE"},
     "embed_chunks_kept": {"SMALR", "LIWE"},
     "loss_tile_size": {"SMALR", "LIWE"},

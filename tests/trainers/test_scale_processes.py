@@ -49,19 +49,6 @@ def test_processes_train_as_one_does(tmp_path, one_process, shares, settings):
             np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
-def test_processes_mine_the_hard_negatives_that_one_mines(tmp_path):
-    """The second and the third epoch begin with step 5 and 9; the first process mines for both."""
-    settings = TEN_STEPS | {"hard_negatives": 3}
-    (expected,) = together(1, train, tmp_path / "one", shares=[8], **settings)
-    (plain,) = together(1, train, tmp_path / "plain", shares=[8], **TEN_STEPS)
-    assert expected.losses["image_text"][4] != plain.losses["image_text"][4]
-    for rank in together(2, train, tmp_path / "two", shares=[5, 3], **settings):
-        for task, losses in expected.losses.items():
-            np.testing.assert_allclose(rank.losses[task], losses, rtol=1e-9, err_msg=task)
-        for name, value in expected.weights.items():
-            np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
-
-
 def test_processes_train_with_the_sigmoid_as_one_does(tmp_path):
     """In chunks and tiles; the bias is learned, too."""
     settings = TEN_STEPS | {"keys": {"image_text_loss": "sigmoid", "logit_bias_init_value": -1}, "loss_tile_size": 3}
