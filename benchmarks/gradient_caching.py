@@ -163,7 +163,6 @@ def compare(
     preset: Annotated[str, typer.Option(help="Preset of the text tower, heads and objective.")] = "mural-tiny",
     batch_size: Annotated[int, typer.Option(help="Number of image-text pairs in a batch.")] = 512,
     chunk: Annotated[int, typer.Option(help="Number of examples that both sides embed at a time.")] = 32,
-    length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
     kept: Annotated[int, typer.Option(help="babelens' `embed_chunks_kept`.")] = 1,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 15,
@@ -176,7 +175,7 @@ def compare(
         f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, images of {image_size} pixels, ",
         end="",
     )
-    print(f"text_length_groups={length_groups}, embed_chunks_kept={kept}\n")
+    print(f"embed_chunks_kept={kept}\n")
     models = {name: make_model(preset, image_size) for name in ("whole batch", "babelens", "sentence-transformers")}
     batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, image_size)
     with tempfile.TemporaryDirectory() as folder:
@@ -188,7 +187,6 @@ def compare(
                 folder,
                 embed_chunk_size=chunk,
                 embed_chunks_kept=kept,
-                text_length_groups=length_groups,
             ),
             "sentence-transformers": cached_step(models["sentence-transformers"], batch, chunk, folder),
         }

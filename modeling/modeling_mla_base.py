@@ -31,7 +31,7 @@ from ..configuration.configuration_two_tower import text_positions
 from ..configuration.errors import ModelKindError
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_name, plain_state_dict
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
-from .modeling_common import Call, asks_for_states, encode_by_length, is_exporting, tower_keywords
+from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
     DualEncoderOutput,
@@ -258,7 +258,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return_logits: bool = True,
         positives: Tensor | None = None,
         text_features: Tensor | None = None,
-        text_length_groups: int = 1,
         **kwargs: Any,
     ) -> MlaOutput:
         """Embeds what is given, and compares texts with images, or with their native translations.
@@ -276,12 +275,11 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
             text_features ([N, W]): pooled features of the text encoder of a student, which were computed before
                 (`tower_features`), in the place of texts.
-            text_length_groups: number of groups of similar length in which the texts are encoded, as in a MURAL.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
                 has.
 
         Returns:
-            Embeddings, similarities and loss; without `text_model_output`, if there are several `text_length_groups`.
+            Embeddings, similarities and loss.
 
         Raises:
             ArgumentError: for a keyword that neither tower has.
@@ -292,9 +290,8 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         texts = images = None
         if text_features is not None:
             text_kwargs = text_kwargs | {"text_features": text_features}
-            text_length_groups = 1
         if input_ids is not None or text_features is not None:
-            texts = self._text_output(input_ids, attention_mask, language_ids, text_length_groups, text_kwargs)
+            texts = self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **text_kwargs)
             texts = texts if keeps_states else without_states(texts)
         if pixel_values is not None:
             with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
@@ -319,25 +316,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return self.with_logits_and_loss(
             output, return_logits=return_logits, return_loss=return_loss, positives=positives
         )
-
-    def _text_output(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        language_ids: Tensor | None,
-        groups: int,
-        kwargs: dict[str, Any],
-    ) -> BaseModelOutputWithPooling:
-        """Embeds texts as `get_text_features` does; texts in groups of similar length have pooled features alone."""
-        if input_ids is None or attention_mask is None or groups == 1 or asks_for_states(kwargs):
-            return self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **kwargs)
-
-        def encode_rows(rows: Tensor, longest: int) -> Tensor:
-            ids = None if language_ids is None else language_ids[rows]
-            given = (input_ids[rows, :longest], attention_mask[rows, :longest], ids)
-            return self.get_text_features(*given, return_dict=True, **kwargs).pooler_output
-
-        return BaseModelOutputWithPooling(pooler_output=encode_by_length(encode_rows, attention_mask, groups))
 
     @property
     def logit_bias(self) -> Tensor | float:

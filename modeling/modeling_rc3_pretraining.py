@@ -34,7 +34,7 @@ from .losses.interpolated import (
     row_distances,
     share_nothing,
 )
-from .modeling_common import encode_by_length, tower_keywords
+from .modeling_common import tower_keywords
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import (
     ImageEmbeds,
@@ -167,7 +167,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         strict: Mapping[str, Any] | None = None,
         weak: Mapping[str, Any] | None = None,
         parallel: Mapping[str, Any] | None = None,
-        text_length_groups: int = 1,
         ends_step: bool = True,
         gather: Callable[[Tensor], Tensor] | None = None,
         **kwargs: Any,
@@ -183,8 +182,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 `decoder`.
             parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
                 the `identities` [K, B], such as an equal text or image, are not each other's negatives.
-            text_length_groups: number of groups of similar length in which the encoder reads the rows of a data set,
-                so that short rows are not padded to the longest one. The result is the same.
             ends_step: in training, whether the optimizer takes a step after this batch: false for all batches but the
                 last, if gradients are accumulated. The running probabilities count the batches of a step once.
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
@@ -203,12 +200,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         if strict is not None and (self._strict_pairs or self.config.mclm_weight):
-            learned, states = self._learn_strict(strict, text_length_groups, kwargs)
+            learned, states = self._learn_strict(strict, kwargs)
             parts |= learned
         if weak is not None and self.config.rxvtcl_weight:
-            parts |= self._learn_weak(weak, text_length_groups)
+            parts |= self._learn_weak(weak)
         if parallel is not None and self.config.xtcl_weight:
-            parts |= self._learn_parallel(parallel, text_length_groups, gather)
+            parts |= self._learn_parallel(parallel, gather)
         if not parts:
             raise InputError("none of the given data sets has an objective with a weight")
         if self.training and ends_step:
@@ -237,7 +234,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     # ---- The objectives on each data set ----
 
     def _learn_strict(
-        self, batch: Mapping[str, Any], groups: int, kwargs: dict[str, Any]
+        self, batch: Mapping[str, Any], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the states of MCLM that are asked for."""
         parts: dict[str, Tensor] = {}
@@ -247,7 +244,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts, states = self._masked_language_losses(batch, images, kwargs)
         if not self._strict_pairs:
             return parts, states
-        pairs = self._encode_pairs(batch, images, self._strict_pairs, groups)
+        pairs = self._encode_pairs(batch, images, self._strict_pairs)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
@@ -255,14 +252,14 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
         return parts, states
 
-    def _learn_weak(self, batch: Mapping[str, Any], groups: int) -> dict[str, Tensor]:
+    def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Computes R-XVtCL with its regularization (equation 12)."""
-        pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS, groups)
+        pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
             with torch.no_grad():  # P_tr is the target; dropout is active, as everywhere in a step
-                first, second = self._encode_texts(batch, groups)
+                first, second = self._encode_texts(batch)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
             visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts beside the same image
@@ -270,10 +267,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return parts
 
     def _learn_parallel(
-        self, batch: Mapping[str, Any], groups: int, gather: Callable[[Tensor], Tensor] | None
+        self, batch: Mapping[str, Any], gather: Callable[[Tensor], Tensor] | None
     ) -> dict[str, Tensor]:
         """Computes XTCL, with the texts of `first` as anchors."""
-        first, second = self._encode_texts(batch, groups)
+        first, second = self._encode_texts(batch)
         identities = batch.get("identities")
         if gather is not None:
             first, second = gather(first), gather(second)
@@ -361,33 +358,28 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         batch: Mapping[str, Any],
         images: ImageEmbeds | None,
         pairs: tuple[tuple[bool, bool, str], ...],
-        groups: int,
     ) -> Tensor:
         """Returns the representations of images with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
         indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_taken_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, groups, images, indices).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, images, indices).unflatten(0, (len(pairs), -1))
 
-    def _encode_texts(self, batch: Mapping[str, Any], groups: int) -> tuple[Tensor, Tensor]:
+    def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Returns TR of both texts, [B, d] each."""
-        first, second = self._encode([batch["first"], batch["second"]], groups).chunk(2)
+        first, second = self._encode([batch["first"], batch["second"]]).chunk(2)
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], groups: int, images: ImageEmbeds | None = None, indices: Tensor | None = None
+        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
         """Returns the representations of all texts, [N, d]: VtR beside the images at `indices` [N], or TR without
-        images. They are encoded in `groups` of similar length."""
+        images."""
         texts = self._joined(parts)
 
-        def encode(rows: Tensor, longest: int) -> Tensor:
-            beside = None if images is None or indices is None else images.at(indices[rows])
-            inputs = {name: value[rows, :longest] for name, value in texts.items()}
-            return self.model.encode(**inputs, image_embeds=beside).last_hidden_state[:, 0]
-
-        return encode_by_length(encode, texts["attention_mask"], groups)
+        beside = None if images is None or indices is None else images.at(indices)
+        return self.model.encode(**texts, image_embeds=beside).last_hidden_state[:, 0]
 
     def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Pads texts of several lengths to one batch."""

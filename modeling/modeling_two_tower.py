@@ -19,7 +19,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_two_tower import POOLER, TOWERS, TextPooling, image_width, text_width
 from ..configuration.errors import InputError
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
-from .modeling_common import asks_for_states, encode_by_length, tower_keywords
+from .modeling_common import asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
@@ -290,7 +290,6 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
-        text_length_groups: int = 1,
         **kwargs: Any,
     ) -> DualEncoderOutput:
         """Embeds images, texts and translations of the texts, whichever are given, and compares them.
@@ -305,14 +304,11 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
             return_logits: whether to compute the similarities of all images with all texts, for which large training
                 batches have no memory.
             positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
-            text_length_groups: number of groups of similar length in which the texts are encoded, so that short texts
-                are not padded to the length of the longest text. The embeddings are the same. The states of the groups
-                differ in length. Asking for hidden states or attentions turns the grouping off.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
                 has.
 
         Returns:
-            Embeddings, similarities and loss; without `text_model_output`, if there are several `text_length_groups`.
+            Embeddings, similarities and loss.
 
         Raises:
             ArgumentError: for a keyword that neither tower has.
@@ -330,14 +326,12 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         if text_features is not None:
             texts = self.embed_text(None, None, head, text_features)
         elif input_ids is not None:
-            texts = self._text_output(input_ids, attention_mask, head, text_length_groups, text_kwargs)
+            texts = self.embed_text(input_ids, attention_mask, head, **text_kwargs)
             texts = texts if keeps_states else without_states(texts)
         if paired_text_features is not None:
             translations = self.embed_text(None, None, head, paired_text_features)
         elif paired_input_ids is not None:
-            translations = without_states(
-                self._text_output(paired_input_ids, paired_attention_mask, head, text_length_groups, {})
-            )
+            translations = without_states(self.embed_text(paired_input_ids, paired_attention_mask, head))
         output = DualEncoderOutput(
             text_embeds=None if texts is None else normalize(texts.pooler_output),
             image_embeds=None if images is None else normalize(images.pooler_output),
@@ -350,18 +344,6 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         return self.with_logits_and_loss(
             output, return_logits=return_logits, return_loss=return_loss, positives=positives
         )
-
-    def _text_output(
-        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, groups: int, kwargs: dict[str, Any]
-    ) -> BaseModelOutputWithPooling:
-        """Embeds texts as `embed_text` does; texts in groups of similar length have pooled features alone."""
-        if attention_mask is None or groups == 1 or asks_for_states(kwargs):
-            return self.embed_text(input_ids, attention_mask, head, **kwargs)
-
-        def encode_rows(rows: Tensor, longest: int) -> Tensor:
-            return self.embed_text(input_ids[rows, :longest], attention_mask[rows, :longest], head).pooler_output
-
-        return BaseModelOutputWithPooling(pooler_output=encode_by_length(encode_rows, attention_mask, groups))
 
 
 class TowerFeatures(nn.Module):

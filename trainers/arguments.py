@@ -54,13 +54,6 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         default=None,
         metadata={"help": "Number of rows and columns of a tile of the contrastive loss's logits; default: 1024."},
     )
-    text_length_groups: int = field(
-        default=1,
-        metadata={
-            "help": "Number of groups of similar length in which the texts of a batch are encoded, so that short "
-            "texts are not padded to the longest text. The result is the same; on a CPU, 3 or 4 groups save time."
-        },
-    )
     equal_texts_are_positives: bool = field(
         default=True,
         metadata={
@@ -151,7 +144,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
+        for name in ("embed_chunk_size", "loss_tile_size", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
         sizes = self.task_batch_sizes or {}
@@ -286,7 +279,6 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         "embed_chunk_size": "a batch has more texts than images, and is small enough",
         "embed_chunks_kept": "a batch is not embedded in chunks",
         "loss_tile_size": "its loss is not tiled",
-        "text_length_groups": "its recurrent layers read texts without padding",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are words, not word pieces",
         "augmented_views": "its images are not transformed while their features are kept",

@@ -190,8 +190,6 @@ class ContrastiveTrainer(TaskTrainer):
             size = max(counts)  # all processes need the same number of chunks, as each chunk gathers sharded weights
         chunks = math.ceil(size / (self.args.embed_chunk_size or size))
         options: dict[str, Any] = {"return_logits": False}
-        if self.args.text_length_groups != 1:
-            options["text_length_groups"] = self.args.text_length_groups
         if chunks == 1:
             with self.compute_loss_context_manager():
                 output = model(**batch, **options)

@@ -249,7 +249,6 @@ class Rc3Trainer(BabelensTrainer):
     ) -> Any:
         output = model(
             **inputs,
-            text_length_groups=self.args.text_length_groups,
             ends_step=self.accelerator.sync_gradients,
             gather=_of_all_processes,
         )
@@ -285,7 +284,7 @@ class Rc3Trainer(BabelensTrainer):
         results: dict[str, list[float]] = {}
         for batch in islice(loader, self.args.eval_batches):
             with torch.no_grad(), self.compute_loss_context_manager():
-                output = self.model(**self._prepare_inputs(batch), text_length_groups=self.args.text_length_groups)
+                output = self.model(**self._prepare_inputs(batch))
             for name, value in output.items():
                 results.setdefault(name, []).append(value.item())
         return {name: round(fmean(values), 4) for name, values in results.items()}

@@ -55,13 +55,6 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
             "image_augmentation; training samples from them and the original."
         },
     )
-    text_length_groups: int = field(
-        default=1,
-        metadata={
-            "help": "Number of groups of similar length in which the encoder reads the rows of a batch. The result is "
-            "the same; groups save time if the lengths differ much."
-        },
-    )
     eval_batches: int | None = field(
         default=None, metadata={"help": "Number of batches of an evaluation, always the same ones; default: all."}
     )
@@ -69,8 +62,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     def __post_init__(self) -> None:
         check_numbers(self)
         sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
-        counts = {"eval_batches": self.eval_batches, "text_length_groups": self.text_length_groups}
-        for name, value in (sizes | counts).items():
+        for name, value in (sizes | {"eval_batches": self.eval_batches}).items():
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be a positive number")
         if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):

@@ -143,7 +143,7 @@ def test_the_projection_first_and_then_the_upper_layer_of_the_text_encoder(folde
     tasks = ["text_text", "image_text"]
     content["stages"] = [
         {"name": "projection", "tasks": tasks},
-        {"name": "layers", "tasks": tasks, "training": layers | {"text_length_groups": 2}},
+        {"name": "layers", "tasks": tasks, "training": layers},
     ]
     train(content, tmp_path / "run")
     model = AutoModel.from_pretrained(tmp_path / "run")

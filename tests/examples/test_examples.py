@@ -285,7 +285,7 @@ def test_help_lists_what_the_readme_shows(script, run_here, capsys):
         ("train_dual_encoder", ["--preset", "mural-tiny"], "--preset makes a new model"),
         ("train_dual_encoder", ["--preset", "mural-tiny", "--do_train"], "--do_train needs --captions"),
         ("train_dual_encoder", ["--preset", "mural-tiny", "--do_eval"], "--do_eval needs --eval_captions"),
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--text_length_groups", "0"], "text_length_groups=0"),
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--loss_tile_size", "0"], "loss_tile_size=0"),
         ("acquire_language", ["--language", "de"], "--model_name_or_path"),
         ("acquire_language", [*ACQUIRE, "--push_to_hub"], "--push_to_hub needs --save_as model"),
         ("acquire_language", [*ACQUIRE, "--languages", "de", "fr"], "one language is acquired at a time"),

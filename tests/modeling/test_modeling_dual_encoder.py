@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from contracts import translation_batch
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
@@ -78,18 +77,3 @@ def test_rows_of_hardly_anything_do_not_explode():
     assert not found[0].any() and (found[1].abs() <= 1).all()
     found.sum().backward()
     assert features.grad.isfinite().all()
-
-
-def test_texts_in_groups_of_similar_length_are_embedded_alike(make_mural):
-    model, processor = make_mural()
-    batch = translation_batch(processor)
-    with torch.no_grad():
-        together = model(**batch)
-        calls = []
-        model.text_model.register_forward_hook(
-            lambda module, inputs, output: calls.append(output.last_hidden_state.shape[1])
-        )
-        grouped = model(**batch, text_length_groups=3)
-    for name in ("text_embeds", "paired_text_embeds"):
-        torch.testing.assert_close(grouped[name], together[name], rtol=0, atol=1e-6)
-    assert len(calls) == 6 and calls[:3] == sorted(calls[:3]) and calls[0] < calls[2] == batch["input_ids"].shape[1]

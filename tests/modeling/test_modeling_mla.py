@@ -377,22 +377,6 @@ def test_a_changed_configuration_keeps_what_was_learned(make_mla):
         model.reconfigured(languages=["de"])
 
 
-# ---- Groups of similar length ----
-
-
-@pytest.mark.parametrize("language", ["de", ["de", "en", "fr", "de"]], ids=str)
-def test_groups_of_similar_length_change_no_embedding(make_mla, language):
-    model, processor = make_mla()
-    texts = ["ein roter Punkt", "blue", "un carré très grand et très vert", "rot"]
-    inputs = processor(text=texts, language=language, return_tensors="pt")
-    with torch.no_grad():
-        whole, grouped = (model.eval()(**inputs, text_length_groups=groups) for groups in (1, 3))
-        asked = model(**inputs, text_length_groups=3, output_hidden_states=True)
-    torch.testing.assert_close(grouped.text_embeds, whole.text_embeds)
-    assert grouped.text_model_output is None
-    assert torch.equal(asked.text_embeds, whole.text_embeds)
-
-
 # ---- What trains ----
 
 

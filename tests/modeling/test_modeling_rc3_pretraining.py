@@ -294,25 +294,6 @@ def test_passes_are_counted(changes):
     assert Passes(**{name: rows[name] for name in Passes._fields}) == expected
 
 
-@pytest.mark.parametrize("groups", [2, 5, 100])
-def test_rows_in_groups_of_similar_length_are_the_same_rows(groups):
-    model, given = make_model(), batches()
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    widths = []
-    model.model.encoder.register_forward_pre_hook(
-        lambda module, args, inputs: widths.append(inputs["input_ids"].shape[1]), with_kwargs=True
-    )
-    whole, together = model(**given), set(widths)
-    widths.clear()
-    grouped = model(**given, text_length_groups=groups)
-    assert min(widths) < min(together)
-    for name, value in whole.items():
-        torch.testing.assert_close(grouped[name], value, rtol=1e-9, atol=1e-12, msg=name)
-    expected = torch.autograd.grad(whole.loss, parameters)
-    for name, ours, theirs in zip(names, torch.autograd.grad(grouped.loss, parameters), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9, msg=name)
-
-
 def test_passes_of_the_paper():
     assert make_model().count_passes(1, 1, 1) == Passes(visio_textual=13, textual=4, decoder=1)
 

@@ -175,7 +175,7 @@ def trained_weights(folder, **changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"embed_chunk_size": 3}, {"activation_checkpointing": True}, {"embed_chunk_size": 3, "text_length_groups": 2}],
+    [{"embed_chunk_size": 3}, {"activation_checkpointing": True}],
     ids=str,
 )
 @pytest.mark.parametrize("text", [HALF["text"], {"train": "lora"}], ids=["upper", "lora"])

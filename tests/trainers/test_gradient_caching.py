@@ -16,6 +16,7 @@ from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
 from babelens.trainers.gradient_caching import (
     RandomState,
+    _take,
     backward_in_chunks,
     gradients_by_row,
     still_running_statistics,
@@ -29,8 +30,8 @@ TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, TWO_RATES, {"gradient_accumulation_steps": 2, **TWO_RATES}, {"text_length_groups": 2, "loss_tile_size": 3}],
-    ids=["two tasks", "two optimisers", "two optimisers, accumulated", "length groups, tiles"],
+    [{}, TWO_RATES, {"gradient_accumulation_steps": 2, **TWO_RATES}, {"loss_tile_size": 3}],
+    ids=["two tasks", "two optimisers", "two optimisers, accumulated", "tiles"],
 )
 def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
     """In float64, without dropout, whose random numbers depend on the shape of what it drops."""
@@ -312,3 +313,12 @@ def test_sharded_weights_keep_no_chunk(tmp_path):
 def test_impossible_numbers_of_kept_chunks_are_refused(tmp_path, settings, error):
     with pytest.raises(error, match="embed_chunks_kept"):
         shapes_trainer(tmp_path, **settings)
+
+
+@pytest.mark.parametrize("flipped", [False, True], ids=["padded on the right", "padded on the left"])
+def test_a_chunk_is_cut_after_its_longest_text(flipped):
+    ids = torch.tensor([[3, 4, 0, 0, 0], [5, 6, 7, 8, 0], [9, 0, 0, 0, 0]])
+    ids = ids.flip(1) if flipped else ids
+    taken = _take({"input_ids": ids, "attention_mask": (ids > 0).long()}, torch.tensor([0, 2]))
+    assert taken["input_ids"].sum(1).tolist() == [7, 9]
+    assert taken["input_ids"].shape == taken["attention_mask"].shape == (2, 5 if flipped else 2)

@@ -75,7 +75,6 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         {},
         {"embed_chunk_size": 3},
         {"embed_chunk_size": 3, "embed_chunks_kept": 1},
-        {"text_length_groups": 3},
         {"activation_checkpointing": True},
         {"gradient_accumulation_steps": 2},
     ],

@@ -214,7 +214,6 @@ def test_training_draws_from_the_regions_of_augmented_images(tmp_path):
             {"model": {"visual": "patches"}, "image_augmentation": {}, "augmented_regions": 1},
             "augmented_regions is not read",
         ),
-        ({"text_length_groups": 0}, "text_length_groups=0 must be"),
         ({"data": {**dict.fromkeys(["strict", "weak", "parallel"]), "image_text": None}}, "no data set 'image_text'"),
         ({"model": {"visual": "patches"}, "strict_visual": "both"}, "strict_visual='both', and the model has layers"),
         ({"data_set_batch_sizes": {"weak": 0}}, r"data_set_batch_sizes\['weak'\]=0 must be"),

@@ -68,7 +68,6 @@ def trained(folder: Path, *tasks: str, **changes: Any) -> tuple[dict[str, np.nda
         {},
         {"model": {"native_texts": "native", "text_prompt": "dot "}},
         {"model": {"strategy": "distillation"}},
-        {"text_length_groups": 3},
         {"embed_chunk_size": 3},
         {"mix_languages": False},
     ],
