@@ -108,7 +108,6 @@ class ContrastiveTrainer(TaskTrainer):
         try:
             return super().train_model(resume_from_checkpoint, **kwargs)
         finally:
-            self.frozen_towers.end_training()
             self.merge_adapters()
 
     def merge_adapters(self) -> None:
@@ -122,9 +121,6 @@ class ContrastiveTrainer(TaskTrainer):
         check_shardable(self.args, self.accelerator.state)
         if self.args.should_log:
             self._warn_of_no_negatives()
-        # FSDP shards the weights when it wraps the model below.
-        is_wrapped = self.is_fsdp_enabled and self.model_wrapped is not self.model
-        self.frozen_towers.start_training(is_sharded=is_wrapped or self.is_deepspeed_enabled)
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             make_shardable(self.model, self.accelerator.state, self.args.device)
         model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)

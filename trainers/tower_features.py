@@ -1,5 +1,4 @@
-"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone. Of a
-text tower whose lower layers are frozen, the states of these layers are computed once (`half_frozen_text`).
+"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone.
 
 A frozen tower gives the same features for the same image or text in every step. The features of images may come in
 several versions, of randomly transformed images, between which the collator chooses.
@@ -22,7 +21,7 @@ from ..data.batching.views import CorpusView, Images
 from ..modeling.encoding import autocasting, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
-from .frozen_features import HalfFrozenText, frozen_features
+from .frozen_features import frozen_features
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
@@ -58,7 +57,6 @@ class FrozenTowers:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
         self.versions = versions
         self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
-        self.half_frozen = HalfFrozenText.of(model, processor, args, cache_dir=cache_dir) if cached else None
         # Of each view: the index of its texts, and their features.
         self._known_texts: list[tuple[dict[str, int], np.ndarray]] = []
         if versions and IMAGE not in self.names:
@@ -98,21 +96,14 @@ class FrozenTowers:
     ) -> SizedView:
         """Returns the examples of a view with features of a frozen text tower beside their texts.
 
-        If the lower layers of the tower are frozen, the examples stay as they are, and the states of their texts are
-        computed in `finish`.
-
         Args:
             view: the examples.
             source: a view of the same examples with their texts.
             columns: the columns of the texts that the tower reads.
         """
-        if TEXT not in self.names and self.half_frozen is None:
+        if TEXT not in self.names:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
-        if self.half_frozen is not None:
-            for column in texts.values():
-                self.half_frozen.add(column)
-            return view
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = self._text_features(distinct)
         index = {text: k for k, text in enumerate(distinct)}
@@ -150,21 +141,8 @@ class FrozenTowers:
         return found
 
     def finish(self) -> None:
-        """Computes the states of texts below the trained layers of a half-frozen tower, and frees what is only needed
-        while views are made."""
+        """Frees what is only needed while views are made."""
         self._known_texts.clear()
-        if self.half_frozen is not None:
-            self.half_frozen.compute()
-
-    def start_training(self, *, is_sharded: bool) -> None:
-        """Lets a half-frozen text tower start from these states (`HalfFrozenText.start`)."""
-        if self.half_frozen is not None:
-            self.half_frozen.start(is_sharded=is_sharded)
-
-    def end_training(self) -> None:
-        """Lets all layers of the text tower run again."""
-        if self.half_frozen is not None:
-            self.half_frozen.stop()
 
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from babelens.modeling.towers import build_tower
-from babelens.trainers.lower_layers import adapted_modules, layer_depths, tower_layers
+from babelens.trainers.tower_training import adapted_modules, layer_depths, tower_layers
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
 TEXT = SIZES | {"vocab_size": 50}
