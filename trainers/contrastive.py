@@ -99,21 +99,9 @@ class ContrastiveTrainer(TaskTrainer):
     # ---- Training ----
 
     def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model that the trainer has. LoRA adapters (`args.towers`) are merged when it ends."""
-        if self.towers.place_adapters():  # An earlier training has merged those that its optimizer has.
-            self.model.to(memory_format=torch.channels_last)
-            self.optimizer = self.lr_scheduler = None
-            self.model_wrapped = self.model
+        """Trains the model that the trainer has."""
         self._is_in_training_mode = False
-        try:
-            return super().train_model(resume_from_checkpoint, **kwargs)
-        finally:
-            self.merge_adapters()
-
-    def merge_adapters(self) -> None:
-        """Adds LoRA adapters to the weights that they adapt, as at the end of training: the model can then be saved as
-        a plain one."""
-        self.towers.merge_adapters()
+        return super().train_model(resume_from_checkpoint, **kwargs)
 
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
@@ -248,7 +236,7 @@ class ContrastiveTrainer(TaskTrainer):
             model,
             learning_rate,
             self.args.learning_rate_mapping,
-            own_rates=self.towers.learning_rates(learning_rate),
+            own_rates=self.towers.learning_rates(),
             weight_decay=self.args.weight_decay,
             decayed=self.get_decay_parameter_names(model),
         )

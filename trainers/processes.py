@@ -11,7 +11,6 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 
 from ..configuration.errors import TrainingSetupError
 from .arguments import LAMB, ContrastiveTrainingArguments
-from .tower_training import checked_training
 
 # ---- Gathering ----
 #
@@ -103,8 +102,6 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         raise TrainingSetupError(
             "task_learning_rates cannot be used with FSDP or DeepSpeed, which save the state of one optimizer"
         )
-    if (fsdp or deepspeed) and any(training.train == "lora" for training in checked_training(args.towers).values()):
-        raise TrainingSetupError("towers: LoRA adapters cannot be merged with FSDP or DeepSpeed, which shard them")
     if (fsdp or deepspeed) and args.embed_chunks_kept > 1:
         raise TrainingSetupError(
             "embed_chunks_kept cannot be used with FSDP or DeepSpeed, which gather the weights anew for every chunk"

@@ -34,7 +34,7 @@ class TaskTrainer(BabelensTrainer):
     def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
         args = self.args
         check_frozen(args.towers, frozen_by(vars(model.config)))
-        self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
+        self.towers = TrainedTowers(model, checked_training(args.towers))
         self.frozen_towers = FrozenTowers(
             model,
             self.processing_class,

@@ -1,23 +1,17 @@
-"""Which weights of a tower are trained: all, none (Zhai et al. 2022, LiT), those of the upper layers, the biases (Ben
-Zaken et al. 2022, BitFit), or low-rank adapters (Hu et al. 2022, LoRA), by PEFT. Each layer may have a lower learning
-rate than the layer above it (Howard and Ruder 2018).
-"""
+"""Which weights of a tower are trained: all, none (Zhai et al. 2022, LiT), or those of the upper layers."""
 
-import copy
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-import torch
 from torch import nn
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..configuration.configuration_two_tower import TOWERS
 from ..configuration.errors import TrainingSetupError, did_you_mean
 
-Trained = Literal["all", "none", "upper", "biases", "lora"]
+Trained = Literal["all", "none", "upper"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +19,11 @@ class TowerTraining:
     """How a tower is trained.
 
     Args:
-        train: `all`, `none`, `upper` for the `layers` at the top and what is above them, `biases`, or `lora`. All
-            other weights of the tower are frozen.
+        train: `all`, `none`, or `upper` for the `layers` at the top and what is above them. All other weights of the
+            tower are frozen.
         layers: number of layers that `upper` trains.
-        rate: peak learning rate of the tower's top layer; by default the `learning_rate` of the training arguments, or
-            that of the task.
-        decay: factor from the learning rate of each layer to that of the layer below it; embeddings are below all
-            layers. By default, all layers have the same rate.
-        lora: for `lora`, keyword arguments of `peft.LoraConfig`. By default, `target_modules` are the projections of
-            the attention, or the pointwise convolutions of a convolutional tower.
+        rate: peak learning rate of the tower; by default the `learning_rate` of the training arguments, or that of the
+            task.
 
     Raises:
         TrainingSetupError: for impossible values, and for options that contradict each other.
@@ -42,53 +32,19 @@ class TowerTraining:
     train: Trained = "all"
     layers: int | None = None
     rate: float | None = None
-    decay: float | None = None
-    lora: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _check_known(self.train, get_args(Trained), "train")
-        for name in ("rate", "decay"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 < value < math.inf):
-                raise TrainingSetupError(f"{name}={value!r} must be a positive number")
-        if self.decay is not None and self.decay > 1:
-            raise TrainingSetupError(f"decay={self.decay} must be at most 1: lower layers have lower rates")
+        if self.rate is not None and not (_is_number(self.rate) and 0 < self.rate < math.inf):
+            raise TrainingSetupError(f"rate={self.rate!r} must be a positive number")
         if self.train == "none" and self.rate is not None:
             raise TrainingSetupError(f"rate={self.rate} is for a tower that is trained, and train: none freezes it")
-        if self.train == "none" and self.decay is not None:
-            raise TrainingSetupError(f"decay={self.decay} is for layers that are trained, and train: none trains none")
         if self.train == "upper" and self.layers is None:
             raise TrainingSetupError("train: upper needs layers, the number of layers that are trained")
         if self.train != "upper" and self.layers is not None:
             raise TrainingSetupError(f"layers={self.layers} is for train: upper, and not for train: {self.train}")
         if self.layers is not None and (type(self.layers) is not int or self.layers < 1):
             raise TrainingSetupError(f"layers={self.layers!r} must be a positive whole number")
-        if self.lora is not None and self.train != "lora":
-            raise TrainingSetupError(f"lora is for train: lora, and not for train: {self.train}")
-        if self.train == "lora":
-            self.lora_config([])
-
-    def lora_config(self, target_modules: list[str]) -> Any:
-        """Returns the `peft.LoraConfig`.
-
-        Args:
-            target_modules: the default of this key.
-
-        Raises:
-            TrainingSetupError: if PEFT does not accept the keys of `lora`.
-        """
-        from peft import LoraConfig  # Imported here, because it imports all of PEFT.
-
-        given = self.lora or {}
-        if not isinstance(given, Mapping):
-            raise TrainingSetupError(f"lora={given!r} must be a mapping, such as {{'r': 16}}")
-        for name in ("modules_to_save", "trainable_token_indices"):
-            if given.get(name):
-                raise TrainingSetupError(f"lora.{name}: train: lora trains adapters, and no weights of the tower")
-        try:
-            return LoraConfig(**{"target_modules": target_modules} | given)
-        except (TypeError, ValueError) as error:
-            raise TrainingSetupError(f"lora: {error}") from error
 
 
 @contextmanager
@@ -148,15 +104,14 @@ def check_frozen(towers: Mapping[str, Any] | None, frozen: Mapping[str, str]) ->
     for tower, given in (towers or {}).items():
         if tower not in frozen or not isinstance(given, Mapping) or "train" in given:
             continue
-        rates = [key for key in ("rate", "decay") if key in given]
-        if not rates:
+        if "rate" not in given:
             raise TrainingSetupError(
                 f"towers.{tower}: the model freezes it ({frozen[tower]}); state what is trained, such as train: all, "
                 "or leave it out"
             )
         raise TrainingSetupError(
-            f"towers.{tower}: {rates[0]}={given[rates[0]]} is for a tower that is trained, and the model freezes "
-            f"it ({frozen[tower]}); leave {rates[0]} out, or state what is trained, such as train: all"
+            f"towers.{tower}: rate={given['rate']} is for a tower that is trained, and the model freezes "
+            f"it ({frozen[tower]}); leave rate out, or state what is trained, such as train: all"
         )
 
 
@@ -183,76 +138,28 @@ class TrainedTowers:
     Args:
         model: a MURAL, an ETCL or a student of MLA.
         settings: name of a tower -> how it is trained.
-        seed: seed of the initial weights of LoRA adapters.
 
     Raises:
         TrainingSetupError: if a setting does not fit its tower.
     """
 
-    def __init__(self, model: Any, settings: Mapping[str, TowerTraining], *, seed: int) -> None:
+    def __init__(self, model: Any, settings: Mapping[str, TowerTraining]) -> None:
         check_towers(model, settings)
         self.model = model
         self.settings = settings
-        self.seed = seed
-        self._adapters: dict[str, Any] = {}
         for name, setting in settings.items():
             trained = trained_weights(model.towers[name], setting)
             for weight, parameter in model.towers[name].named_parameters():
                 parameter.requires_grad_(weight in trained)
-        self.place_adapters()
 
-    @property
-    def has_adapters(self) -> bool:
-        """Whether the settings ask for LoRA."""
-        return any(setting.train == "lora" for setting in self.settings.values())
-
-    def place_adapters(self) -> bool:
-        """Places LoRA adapters in the towers, unless they are there already.
-
-        Returns:
-            Whether there are new adapters.
-
-        Raises:
-            TrainingSetupError: if PEFT refuses them, or could not merge them after the training.
-        """
-        if self._adapters or not self.has_adapters:
-            return False
-        try:
-            with torch.random.fork_rng():
-                torch.manual_seed(self.seed)
-                for name, setting in self.settings.items():
-                    if setting.train == "lora":
-                        with named(name):
-                            self._adapters[name] = _new_adapters(self.model.towers[name], setting)
-                            _check_adapters(self.model.towers[name])
-        except TrainingSetupError:
-            self.remove_adapters()
-            raise
-        return True
-
-    def remove_adapters(self) -> None:
-        """Takes the adapters away. The model then has the modules and the weights that it had before."""
-        while self._adapters:
-            self._adapters.popitem()[1].unload()
-
-    def merge_adapters(self) -> None:
-        """Adds the adapters to the weights that they adapt. The model then has the modules that it had before."""
-        while self._adapters:
-            self._adapters.popitem()[1].merge_and_unload()
-
-    def learning_rates(self, base: float) -> dict[str, float]:
-        """Returns the learning rates of the parameters of towers that have rates of their own, by name.
-
-        Args:
-            base: the learning rate of a tower's top layer, if its setting has no `rate`.
-        """
-        rates = {}
-        for name, setting in self.settings.items():
-            if setting.rate is not None or setting.decay is not None:
-                top, decay = setting.rate or base, setting.decay or 1.0
-                for parameter, depth in layer_depths(self.model.towers[name]).items():
-                    rates[f"{TOWERS[name]}.{parameter}"] = top * decay**depth
-        return rates
+    def learning_rates(self) -> dict[str, float]:
+        """Returns the learning rates of the parameters of towers that have rates of their own, by name."""
+        return {
+            f"{TOWERS[name]}.{parameter}": setting.rate
+            for name, setting in self.settings.items()
+            if setting.rate is not None
+            for parameter, _ in self.model.towers[name].named_parameters()
+        }
 
 
 def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
@@ -311,52 +218,14 @@ def _check_tower(tower: Any, setting: TowerTraining) -> None:
     kind, count = tower.config.model_type, len(tower_layers(tower))
     if setting.layers is not None and setting.layers > count:
         raise TrainingSetupError(f"layers={setting.layers} is more than this tower ({kind}) has: {count}")
-    if setting.decay is not None and not count:
-        raise TrainingSetupError(f"decay={setting.decay}: the layers of this tower ({kind}) cannot be told apart")
-    if setting.train == "biases" and not trained_weights(tower, setting):
-        raise TrainingSetupError(f"train: biases trains nothing, because this tower ({kind}) has no biases")
-    has_targets = any(name.startswith("target_") for name in setting.lora or {})
-    if setting.train == "lora" and not has_targets and not adapted_modules(tower):
-        raise TrainingSetupError(
-            f"this tower ({kind}) has neither attention nor a pointwise convolution in each layer: name the modules "
-            "to adapt in lora.target_modules"
-        )
 
 
 def trained_weights(tower: nn.Module, setting: TowerTraining) -> set[str]:
-    """Returns the names of the parameters of a tower that are trained, apart from LoRA adapters."""
+    """Returns the names of the parameters of a tower that are trained."""
     if setting.layers is not None:
         return {name for name, depth in layer_depths(tower).items() if depth < setting.layers}
     names = {name for name, _ in tower.named_parameters()}
-    if setting.train == "biases":
-        return {name for name in names if name.rpartition(".")[2].endswith("bias")}
     return names if setting.train == "all" else set()
-
-
-def _new_adapters(tower: nn.Module, setting: TowerTraining) -> Any:
-    """Places LoRA adapters in a tower, and returns PEFT's model around it, which merges them."""
-    from peft import LoraModel
-
-    # PEFT does not look for layers where modules are given by their whole names.
-    layers = (setting.lora or {}).get("layers_to_transform")
-    config = setting.lora_config(adapted_modules(tower, [layers] if isinstance(layers, int) else layers))
-    try:
-        return LoraModel(tower, config, "default")
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise TrainingSetupError(f"lora: {error}") from error
-
-
-def _check_adapters(tower: nn.Module) -> None:
-    """Checks whether adapters are trained, and can be merged, which some kinds of LoRA cannot."""
-    from peft.tuners.lora import LoraLayer
-
-    adapted: Any = next(module for module in tower.modules() if isinstance(module, LoraLayer))
-    try:
-        copy.deepcopy(adapted).merge()
-    except (ValueError, NotImplementedError) as error:
-        raise TrainingSetupError(f"lora: {error}") from error
-    if not any(parameter.requires_grad for parameter in tower.parameters()):
-        raise TrainingSetupError("lora: with these keys, PEFT trains no weight")
 
 
 # ---- Layers ----
@@ -410,35 +279,6 @@ def layer_depths(tower: nn.Module) -> dict[str, int]:
         outside = 0 if has_layers_below and parameter not in embeddings else len(layers)
         depths[name] = of_layers.get(parameter, outside)
     return depths
-
-
-_ATTENTION = ("attention", "attn")
-
-
-def adapted_modules(tower: nn.Module, indices: Collection[int] | None = None) -> list[str]:
-    """Returns the names of the modules that LoRA adapts by default: the projections of the attention, or the pointwise
-    convolutions of a convolutional tower, if each of its layers has one; otherwise none.
-
-    Args:
-        tower: the tower.
-        indices: the layers whose modules are named, 0 for the lowest; by default all.
-    """
-    within = [{part for module in layer for part in module.modules()} for layer in tower_layers(tower)]
-    names = {module: name for name, module in tower.named_modules()}
-    pointwise = [[names[part] for part in names if part in layer and _is_pointwise(part)] for layer in within]
-    attention = [[name for name in layer if any(word in name.lower() for word in _ATTENTION)] for layer in pointwise]
-    if not any(attention) and not all(pointwise):
-        return []
-    chosen = attention if any(attention) else pointwise
-    return [name for index, layer in enumerate(chosen) if indices is None or index in indices for name in layer]
-
-
-def _is_pointwise(module: nn.Module) -> bool:
-    """Whether a module is a linear map of the features at each position."""
-    if isinstance(module, nn.Conv2d):
-        return module.kernel_size == (1, 1) and module.groups == 1
-    # torch's own attention reads the weights of its output projection, and does not call it.
-    return isinstance(module, nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
 
 
 def _size(module: nn.Module) -> int:

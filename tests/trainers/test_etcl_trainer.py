@@ -110,11 +110,10 @@ def test_triplets_of_a_stream(tmp_path):
 
 
 def test_half_frozen_towers(tmp_path):
-    trainer = make_trainer(tmp_path, towers={"image": {"train": "none"}, "text": {"train": "lora", "lora": {"r": 2}}})
+    trainer = make_trainer(tmp_path, towers={"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}})
     before = {name: value.clone() for name, value in make_trainer(tmp_path).model.state_dict().items()}
     trainer.train()
     changed = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
-    attention = {f"self.{part}" for part in ("query", "key", "value")} | {"output.dense"}
-    expected = {f"text_model.encoder.layer.0.attention.{part}.weight" for part in attention}
     heads = {"similarity.temperature", "text_projection.weight", "text_projection.bias"}
-    assert changed == expected | heads
+    assert heads <= changed
+    assert all(name.startswith("text_model.encoder.layer.0.") for name in changed - heads) and len(changed) > 10

@@ -13,9 +13,9 @@ from tiny_recipes import mla, mural, rc3
 from tiny_training import assert_same, shapes_trainer, weights, write_shapes
 from transformers import HfArgumentParser
 
-from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralTrainer
+from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.configuration.errors import BabelensError, RecipeError, TrainingSetupError
-from babelens.trainers.tower_training import TowerTraining, check_towers, checked_training
+from babelens.trainers.tower_training import TowerTraining
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 
@@ -23,22 +23,16 @@ from babelens.workflows.loading import load_recipe
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
 SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "learning_rate": 1e-2}
 RUNNING = r"(running_mean|running_var|num_batches_tracked)"
-ATTENTION = r"encoder\.layer\.\d\.attention\.(self\.(query|key|value)|output\.dense)\.weight"
 # Tower, how it is trained -> what of its weights and buffers then changes.
 CHOICES = [
     ("image", {"train": "none"}, None),
     ("image", {"train": "upper", "layers": 1}, r"encoder\.stages\.1\..*"),
     ("image", {"train": "upper", "layers": 2}, r"encoder\.stages\..*"),
-    ("image", {"train": "biases"}, r".*\.bias"),
-    ("image", {"train": "lora", "lora": {"r": 2}}, r"encoder\..*\.(shortcut|layer\.[02])\.convolution\.weight"),
     ("image", {"train": "all"}, r".*"),
     ("text", {"train": "none"}, None),
     ("text", {"train": "upper", "layers": 1}, r"encoder\.layer\.2\..*"),
-    ("text", {"train": "upper", "layers": 3, "decay": 0.5}, r"encoder\.layer\..*"),
-    ("text", {"train": "biases", "rate": 0.1}, r".*\.bias"),
-    ("text", {"train": "lora"}, ATTENTION),
-    ("text", {"train": "lora", "lora": {"bias": "lora_only"}}, ATTENTION.replace("weight", r"(weight|bias)")),
-    ("text", {"train": "all", "decay": 0.9}, r".*"),
+    ("text", {"train": "upper", "layers": 3, "rate": 0.1}, r"encoder\.layer\..*"),
+    ("text", {"train": "all", "rate": 0.1}, r".*"),
 ]
 PREFIX = {"image": "vision_model.", "text": "text_model."}
 
@@ -67,9 +61,8 @@ def test_what_is_trained_and_what_stays_to_the_bit(tower, choice, expected, tmp_
     assert loaded.frozen_towers == ()
 
 
-@pytest.mark.parametrize("train", ["none", "biases", "lora"])
-def test_batch_statistics_of_frozen_weights_stand_still(train, tmp_path):
-    towers = {"image": {"train": train}, "text": {"train": "upper", "layers": 1}}
+def test_batch_statistics_of_frozen_weights_stand_still(tmp_path):
+    towers = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}}
     model = shapes_trainer(tmp_path, towers=towers, **SMALL).model.train()
     norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     assert norms and not any(norm.training for norm in norms)
@@ -78,11 +71,10 @@ def test_batch_statistics_of_frozen_weights_stand_still(train, tmp_path):
     assert dropouts == [{False}, {False}, {False}, {True}]
 
 
-@pytest.mark.parametrize("key", ["rate", "decay"])
-def test_a_locked_tower_is_not_unlocked_by_a_rate_alone(tmp_path, key):
-    with pytest.raises(TrainingSetupError, match=rf"towers\.text: {key}=0\.5 .* freezes it .*such as train: all"):
-        shapes_trainer(tmp_path, freeze=("text",), towers={"text": {key: 0.5}}, **SMALL)
-    shapes_trainer(tmp_path, freeze=("image",), towers={"text": {key: 0.5}}, **SMALL)
+def test_a_locked_tower_is_not_unlocked_by_a_rate_alone(tmp_path):
+    with pytest.raises(TrainingSetupError, match=r"towers\.text: rate=0\.5 .* freezes it .*such as train: all"):
+        shapes_trainer(tmp_path, freeze=("text",), towers={"text": {"rate": 0.5}}, **SMALL)
+    shapes_trainer(tmp_path, freeze=("image",), towers={"text": {"rate": 0.5}}, **SMALL)
 
 
 def test_the_option_takes_precedence_over_the_configuration(tmp_path):
@@ -118,28 +110,12 @@ def rates(trainer):
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
-def test_rates_decay_from_each_layer_to_the_next(tmp_path):
-    towers = {"text": {"decay": 0.5}, "image": {"train": "upper", "layers": 2, "rate": 0.1, "decay": 0.1}}
+def test_a_tower_has_a_rate_of_its_own(tmp_path):
+    towers = {"text": {}, "image": {"train": "upper", "layers": 2, "rate": 0.1}}
     found = rates(shapes_trainer(tmp_path, towers=towers, **SMALL))
-    expected = {
-        r"similarity|text_heads": 1e-2,
-        r"text_model\.encoder\.layer\.2": 1e-2,
-        r"text_model\.encoder\.layer\.1": 5e-3,
-        r"text_model\.encoder\.layer\.0": 2.5e-3,
-        r"text_model\.embeddings": 1.25e-3,
-        r"vision_model\.encoder\.stages\.1": 0.1,
-        r"vision_model\.encoder\.stages\.0": 0.01,
-    }
     for name, rate in found.items():
-        assert [rate] == pytest.approx([value for part, value in expected.items() if re.match(part, name)]), name
+        assert rate == (0.1 if name.startswith("vision_model.encoder.stages") else 1e-2), name
     assert not any(name.startswith("vision_model.embedder") for name in found)
-
-
-def test_rates_of_adapters_decay_too(tmp_path):
-    found = rates(shapes_trainer(tmp_path, towers={"text": {"train": "lora", "rate": 1, "decay": 0.5}}, **SMALL))
-    for layer, rate in enumerate([0.25, 0.5, 1]):
-        name = f"text_model.encoder.layer.{layer}.attention.self.query.lora_A.default.weight"
-        assert found[name] == rate
 
 
 def test_a_pattern_decides_before_the_tower(tmp_path):
@@ -152,17 +128,9 @@ def test_a_pattern_decides_before_the_tower(tmp_path):
     assert found["vision_model.embedder.embedder.convolution.weight"] == 1e-2
 
 
-def test_rates_of_tasks_decay_by_layer(tmp_path):
-    tasks = {"image_text": 1e-2, "text_text": 1e-3}
-    found = rates(shapes_trainer(tmp_path, towers={"text": {"decay": 0.5}}, task_learning_rates=tasks, **SMALL))
-    assert found["text_heads.image_text.weight"] == [1e-2, 1e-3]
-    assert found["text_model.encoder.layer.1.output.dense.bias"] == [5e-3, 5e-4]
-
-
 # ---- With what else training has ----
 
-HALF = {"image": {"train": "biases"}, "text": {"train": "upper", "layers": 2, "decay": 0.5}}
-ADAPTED = {"image": {"train": "upper", "layers": 1}, "text": {"train": "lora", "lora": {"lora_dropout": 0.1}}}
+HALF = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 2, "rate": 0.05}}
 
 
 def trained_weights(folder, **changes):
@@ -178,29 +146,24 @@ def trained_weights(folder, **changes):
     [{"embed_chunk_size": 3}, {"activation_checkpointing": True}],
     ids=str,
 )
-@pytest.mark.parametrize("text", [HALF["text"], {"train": "lora"}], ids=["upper", "lora"])
-def test_what_saves_memory_gives_the_same_weights(changes, text, tmp_path):
+def test_what_saves_memory_gives_the_same_weights(changes, tmp_path):
     """Batch norm with frozen statistics treats the images of a chunk as those of a whole batch."""
-    towers = HALF | {"text": text}
-    found, expected = (trained_weights(tmp_path, towers=towers, **more) for more in (changes, {}))
+    found, expected = (trained_weights(tmp_path, **more) for more in (changes, {}))
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("towers", [HALF, ADAPTED], ids=["half", "adapted"])
-def test_in_bfloat16(towers, tmp_path):
+def test_in_bfloat16(tmp_path):
     before = weights(shapes_trainer(tmp_path, **SMALL).model)
-    trainer = shapes_trainer(tmp_path, towers=towers, **SMALL | {"precision": "bfloat16"})
+    trainer = shapes_trainer(tmp_path, towers=HALF, **SMALL | {"precision": "bfloat16"})
     trainer.train()
     found = changed(before, weights(trainer.model))
     assert found and not any(name.startswith("text_model.embeddings") for name in found)
     assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("towers", [HALF, ADAPTED | {"text": {"train": "lora"}}], ids=["half", "adapted"])
-def test_two_processes_train_as_one(towers, tmp_path):
-    towers = towers | {"image": {"train": "biases"}}
-    settings = PLAIN | SMALL | {"double": True, "max_grad_norm": 0.0, "towers": towers}
+def test_two_processes_train_as_one(tmp_path):
+    settings = PLAIN | SMALL | {"double": True, "max_grad_norm": 0.0, "towers": HALF}
     expected = together(1, train, tmp_path / "one", shares=[8], **settings)[0]
     for rank in together(2, train, tmp_path / "two", shares=[5, 3], **settings):
         for name, value in expected.weights.items():
@@ -214,38 +177,19 @@ WRONG = [
     ({"txt": {}}, "towers: there is no 'txt'; did you mean 'text'"),
     ({"text": "none"}, "towers.text: 'none' must be a mapping"),
     ({"text": {"trains": "none"}}, "towers.text: its keys: there is no 'trains'; did you mean 'train'"),
-    ({"text": {"train": "some"}}, "towers.text: train: there is no 'some'; there are: all, none, upper, biases, lora"),
+    ({"text": {"train": "some"}}, "towers.text: train: there is no 'some'; there are: all, none, upper"),
     ({"text": {"train": "none", "rate": 1e-3}}, "towers.text: rate=0.001 is for a tower that is trained, and train"),
-    ({"text": {"train": "none", "decay": 0.5}}, "towers.text: decay=0.5 is for layers that are trained, and train"),
     ({"text": {"train": "upper"}}, "towers.text: train: upper needs layers"),
     ({"text": {"layers": 2}}, "towers.text: layers=2 is for train: upper, and not for train: all"),
     ({"text": {"train": "upper", "layers": 0}}, "towers.text: layers=0 must be a positive whole number"),
     ({"text": {"train": "upper", "layers": "2"}}, "towers.text: layers='2' must be a positive whole number"),
-    ({"text": {"decay": 1.5}}, "towers.text: decay=1.5 must be at most 1"),
-    ({"text": {"decay": "a"}}, "towers.text: decay='a' must be a positive number"),
     ({"text": {"rate": float("nan")}}, "towers.text: rate=nan must be a positive number"),
     ({"text": {"rate": -1}}, "towers.text: rate=-1 must be a positive number"),
-    ({"text": {"lora": {"r": 4}}}, "towers.text: lora is for train: lora, and not for train: all"),
-    ({"text": {"train": "lora", "lora": 4}}, "towers.text: lora=4 must be a mapping"),
-    (
-        {"text": {"train": "lora", "lora": {"modules_to_save": ["embeddings"]}}},
-        "towers.text: lora.modules_to_save: train: lora trains adapters, and no weights of the tower",
-    ),
-    ({"text": {"train": "lora", "lora": {"rank": 4}}}, "towers.text: lora: .*unexpected keyword argument 'rank'"),
 ]
 # These are noticed when the model is there.
 MISFITS = [
     ({"text": {"train": "upper", "layers": 4}}, r"towers.text: layers=4 is more than this tower \(bert\) has: 3"),
     ({"image": {"train": "upper", "layers": 3}}, r"towers.image: layers=3 is more than this tower \(resnet\) has: 2"),
-    ({"image": {"train": "lora", "lora": {"r": 0}}}, "towers.image: lora: `r` should be a positive integer"),
-    (
-        {"text": {"train": "lora", "lora": {"target_modules": ["nothing"]}}},
-        "towers.text: lora: Target modules .*nothing.* not found",
-    ),
-    (
-        {"text": {"train": "lora", "lora": {"inference_mode": True}}},
-        "towers.text: lora: with these keys, PEFT trains no weight",
-    ),
 ]
 
 
@@ -259,21 +203,6 @@ def test_wrong_settings_are_refused_with_the_arguments(towers, message, tmp_path
 def test_settings_that_do_not_fit_the_tower_are_refused(towers, message, tmp_path):
     with pytest.raises(TrainingSetupError, match=message):
         shapes_trainer(tmp_path, towers=towers, **SMALL)
-
-
-def test_a_tower_without_biases(tmp_path):
-    text = {"model_type": "t5", "d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2, "d_kv": 8, "vocab_size": 9}
-    model = MuralModel(MuralConfig(text_config=text, vision_config=STAGES))
-    message = r"towers.text: train: biases trains nothing, because this tower \(t5\) has no biases"
-    with pytest.raises(TrainingSetupError, match=message):
-        check_towers(model, checked_training({"text": {"train": "biases"}}))
-
-
-def test_a_tower_in_which_lora_has_no_default(tmp_path):
-    with pytest.raises(TrainingSetupError, match=r"resnet\) has neither attention nor .*name .* lora.target_modules"):
-        shapes_trainer(tmp_path, vision=BATCH_NORM, towers={"image": {"train": "lora"}}, max_steps=1)
-    lora = {"train": "lora", "lora": {"target_modules": r".*layer\.\d\.convolution"}}
-    assert shapes_trainer(tmp_path, vision=BATCH_NORM, towers={"image": lora}, max_steps=1).model.frozen_towers == ()
 
 
 def test_rates_that_contradict_each_other(tmp_path):
@@ -319,8 +248,8 @@ def run(tmp_path):
     return run
 
 
-def test_a_recipe_freezes_and_adapts(run, tmp_path):
-    trainer = run(towers={"image": {"train": "none"}, "text": {"train": "lora", "lora": {"r": 2}}}).train()
+def test_a_recipe_freezes_a_tower_and_a_half(run, tmp_path):
+    trainer = run(towers={"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}}).train()
     loaded, info = MuralModel.from_pretrained(tmp_path / "run", output_loading_info=True)
     assert not any(info.values())
     assert_same(weights(loaded), weights(trainer.model))
@@ -335,8 +264,8 @@ def test_a_later_stage_is_checked_before_the_first_is_trained(run, tmp_path):
 
 
 def test_recipes_name_what_is_wrong(run):
-    with pytest.raises(RecipeError, match=r"recipe.yaml: training: towers.text: decay=2.0 must be at most 1"):
-        run(towers={"text": {"decay": 2.0}}).train()
+    with pytest.raises(RecipeError, match=r"recipe.yaml: training: towers.text: rate=-2.0 must be a positive"):
+        run(towers={"text": {"rate": -2.0}}).train()
 
 
 @pytest.mark.parametrize(("make", "message"), [(mla, "training.towers: .* MlaModel is none"), (rc3, "towers")])
@@ -347,4 +276,4 @@ def test_other_methods_refuse_the_option(make, message, run):
 
 
 def test_the_defaults_train_a_whole_tower():
-    assert TowerTraining() == TowerTraining(train="all", layers=None, rate=None, decay=None, lora=None)
+    assert TowerTraining() == TowerTraining(train="all", layers=None, rate=None)

@@ -31,7 +31,7 @@ def test_accelerate_reads_the_examples(name):
         {"optim": "lamb", "learning_rate": 1e-3, "max_grad_norm": 0.5},
         {"embed_chunk_size": 2, "eval_strategy": "steps", "eval_steps": 4},
         {
-            "towers": {"image": {"train": "biases"}, "text": {"train": "upper", "layers": 1, "decay": 0.5}},
+            "towers": {"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}},
             "text": {"num_hidden_layers": 2},  # the states between the two layers are known
         },
     ],
@@ -90,7 +90,6 @@ def test_deepspeed_trains_as_one_process(tmp_path, settings):
             "task_learning_rates cannot be used with",
         ),
         ({}, {"embed_chunk_size": 2, "embed_chunks_kept": 2}, "embed_chunks_kept cannot be used with FSDP"),
-        ({}, {"towers": {"text": {"train": "lora"}}}, "towers: LoRA adapters cannot be merged with FSDP or DeepSpeed"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(tmp_path, plugin, settings, message):

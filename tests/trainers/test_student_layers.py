@@ -118,19 +118,6 @@ def test_a_frozen_encoder_is_distilled_on_its_features(tmp_path: Path) -> None:
         np.testing.assert_allclose(on_features[name], value, atol=1e-6, err_msg=name)
 
 
-def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
-    plain = weights(trainer_of(tmp_path, towers=None).model)
-    towers = {"text": {"train": "lora", "lora": {"r": 2, "layers_to_transform": [2]}}}
-    trainer = trainer_of(tmp_path, towers=towers)
-    trainer.train()
-    merged = weights(trainer.model)
-    assert merged.keys() == plain.keys()
-    changed = {name for name, value in merged.items() if not np.array_equal(value, plain[name])}
-    attention = "text_model.encoder.layer.2.attention."
-    assert any(name.startswith(attention) for name in changed)
-    assert all(name.startswith((attention, "projection.")) for name in changed)
-
-
 def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         TrainingSetupError, match=r"towers\.image: a student's images are embedded by its native model"

@@ -152,7 +152,7 @@ class TwoRates:
 
 def test_a_search_trains_each_trial_as_a_run_of_its_own(tmp_path, monkeypatch):
     """Frozen features and the views of the data are made anew for each model."""
-    rates, half = [1e-3, 1e-2], {"image": {"train": "none"}, "text": {"train": "lora"}}
+    rates, half = [1e-3, 1e-2], {"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}}
     settings = {"max_steps": 2, "towers": half, "cache_dir": str(tmp_path / "cache")}
     plain = shapes_trainer(tmp_path, **settings)
     start = {name: value.clone() for name, value in shapes_trainer(tmp_path, max_steps=2).model.state_dict().items()}
