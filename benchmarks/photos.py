@@ -140,7 +140,7 @@ def trained_parameters(folder: Path, row: str) -> int:
 
     model = AutoModel.from_pretrained(folder)
     towers = load_recipe(f"photos/{row}").all_stages[-1].training.get("towers")
-    TrainedTowers(model, checked_training(towers), seed=0)
+    TrainedTowers(model, checked_training(towers))
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 

@@ -107,16 +107,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "Whether to compute the features of frozen towers, and the states below the trained layers of a "
-            "text tower, once for all epochs, and to keep them on disk. A step then runs the other layers alone. "
-            "Streams are embedded in every step."
-        },
-    )
-    augmented_views: int = field(
-        default=0,
-        metadata={
-            "help": "Number of transformed versions of each image (image_augmentation) whose features are computed, "
-            "beside the image's own, while the image tower is frozen; training samples from all of them."
+            "help": "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. "
+            "A step then runs the other layers alone. Streams are embedded in every step."
         },
     )
     languages: list[str] | None = field(
@@ -153,9 +145,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for task, size in sizes.items():
             if type(size) is not int or size < 1:
                 raise ValueError(f"task_batch_sizes[{task!r}]={size!r} must be a positive whole number")
-        for name in ("embed_chunks_kept", "augmented_views"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if self.embed_chunks_kept < 0:
+            raise ValueError(f"embed_chunks_kept={self.embed_chunks_kept} must not be negative")
         for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
             for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
@@ -191,7 +182,6 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     unread: ClassVar[Mapping[str, str]] = {
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are not word pieces of one vocabulary",
-        "augmented_views": "its images are not transformed while their features are kept",
     }
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -281,7 +271,6 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         "loss_tile_size": "its loss is not tiled",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are words, not word pieces",
-        "augmented_views": "its images are not transformed while their features are kept",
         "equal_texts_are_positives": "it compares the captions of images, by image",
         "towers": "it has no text tower, and `cache_frozen_features` decides whether its backbone is trained",
     }

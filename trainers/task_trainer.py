@@ -41,7 +41,6 @@ class TaskTrainer(BabelensTrainer):
             args,
             cache_dir=self.cache_dir,
             cached=args.cache_frozen_features,
-            versions=args.augmented_views,
         )
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.frozen_towers.finish()

@@ -1,25 +1,21 @@
 """Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone.
 
-A frozen tower gives the same features for the same image or text in every step. The features of images may come in
-several versions, of randomly transformed images, between which the collator chooses.
+A frozen tower gives the same features for the same image or text in every step.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.identity import code_of, settings_of
 from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
-from ..modeling.encoding import autocasting, evaluation_mode, progress_bar
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..modeling.encoding import autocasting
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
 
@@ -38,7 +34,6 @@ class FrozenTowers:
         args: training arguments: how features are computed, and the transforms of images.
         cache_dir: the folder of the features.
         cached: whether the features are computed once.
-        versions: number of transformed versions of every image.
 
     Raises:
         TrainingSetupError: for options that have no effect on features that are computed once.
@@ -52,22 +47,15 @@ class FrozenTowers:
         *,
         cache_dir: str | Path | None = None,
         cached: bool = True,
-        versions: int = 0,
     ) -> None:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
-        self.versions = versions
         self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
         # Of each view: the index of its texts, and their features.
         self._known_texts: list[tuple[dict[str, int], np.ndarray]] = []
-        if versions and IMAGE not in self.names:
+        if IMAGE in self.names and args.image_augmentation is not None:
             raise TrainingSetupError(
-                f"augmented_views={versions} is for a frozen image tower, whose features are computed once"
-                ", and this model's is trained, or its features are not cached: images are transformed in every step"
-            )
-        if IMAGE in self.names and args.image_augmentation is not None and not versions:
-            raise TrainingSetupError(
-                "image_augmentation is not read: the image tower is frozen, and its features are computed once; set "
-                "augmented_views, the number of transformed versions of every image, or cache_frozen_features=False"
+                "image_augmentation is not read: the image tower is frozen, and its features are computed once; leave "
+                "it out, or set cache_frozen_features=False"
             )
         if TEXT in self.names and args.text_augmentation is not None:
             raise TrainingSetupError(
@@ -145,41 +133,13 @@ class FrozenTowers:
         self._known_texts.clear()
 
     def _image_features(self, images: Images) -> np.ndarray:
-        """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the
-        image as it is."""
-        versions = self.versions
-        augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
-        described = f" {augmentation} {versions}" if versions else ""
-
-        def compute() -> np.ndarray:
-            return self._embedder().encode_image(images, normalize=False)
-
+        """The features of images, [n, F]."""
         return self._cached(
-            partial(self._versions, compute, images, augmentation, versions) if versions else compute,
+            lambda: self._embedder().encode_image(images, normalize=False),
             self.model.vision_model,
-            f"{self.model.config.image_pooling} {self.processor.image_processor.to_json_string()}{described}",
+            f"{self.model.config.image_pooling} {self.processor.image_processor.to_json_string()}",
             (images.encoded(row) for row in range(len(images))),
         )
-
-    def _versions(
-        self, compute: Callable[[], np.ndarray], images: Images, augmentation: ImageAugmentation, versions: int
-    ) -> np.ndarray:
-        transform = TrainingTransform(self.processor.image_processor, augmentation)
-        features, size = [compute()], self.args.per_device_eval_batch_size
-        for version in range(versions):
-            rows = []
-            with evaluation_mode(self.model), progress_bar(len(images), f"Version {version + 1}", None) as bar:
-                for start in range(0, len(images), size):
-                    batch = images[start : start + size]
-                    seeds = [_seed(start + k, version) for k in range(len(batch))]
-                    rows.append(self._pooled(transform(batch, seeds)))
-                    bar.update(len(batch))
-            features.append(np.concatenate(rows))
-        return np.stack(features, axis=1)
-
-    def _pooled(self, pixels: Tensor) -> np.ndarray:
-        output = self.model.tower_features.get_image_features(pixels.to(self.args.device))
-        return output.pooler_output.float().cpu().numpy()
 
     def _embedder(self) -> "Embedder":
         from ..inference.embedder import Embedder  # imports what loads encoders of every kind
@@ -208,8 +168,3 @@ class FrozenTowers:
             items=items,
             cache_dir=self.cache_dir,
         )
-
-
-def _seed(row: int, version: int) -> int:
-    """The seed of the random transforms of a version of an image."""
-    return int(np.random.SeedSequence([row, version]).generate_state(1)[0])

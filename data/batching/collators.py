@@ -57,8 +57,7 @@ class ContrastiveCollator:
             assert self.transform is not None
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
         for name in columns & set(_FEATURES):
-            chosen = [one_version(example[name], seed) for example, seed in zip(examples, seeds, strict=True)]
-            batch[name] = torch.from_numpy(np.stack(chosen))
+            batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
         for k, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
             if column in columns and f"{prefix}text_features" not in columns:
                 texts = [example[column] for example in examples]
@@ -96,13 +95,6 @@ class TaskCollator:
             own = [(key, example) for key, example in sampled if key.task == task]
             batches[task] = collate([example for _, example in own], [key.seed for key, _ in own])
         return batches
-
-
-def one_version(features: np.ndarray, seed: int) -> np.ndarray:
-    """The features [F] of an image or a text; of several versions [V, F] of it, the one that a seed decides on."""
-    if features.ndim == 1:
-        return features
-    return features[np.random.Generator(np.random.PCG64(seed)).integers(len(features))]
 
 
 # ---- Several captions of an image at once ----

@@ -55,7 +55,6 @@ VALUES: dict[str, Any] = {
     "mix_languages": True,
     "train_temperature": True,
     "cache_frozen_features": False,
-    "augmented_views": 2,
     "sentences_per_image": 1,
     "languages_per_batch": 2,
     "data_set_batch_sizes": {"weak": 2},
@@ -75,7 +74,6 @@ REFUSED = {
     "shuffle_buffer_size": {"MLA", "SMALR", "LIWE"},
     "text_augmentation": {"MLA", "SMALR", "LIWE"},
     "towers": {"SMALR", "LIWE"},
-    "augmented_views": {"MLA", "SMALR", "LIWE"},
 }
 
 

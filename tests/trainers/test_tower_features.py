@@ -13,7 +13,6 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 from babelens import EtclConfig, EtclModel, EtclTrainer, MuralModel, MuralProcessor, MuralTrainer
 from babelens.configuration.errors import TrainingSetupError
 from babelens.data import translation_pairs
-from babelens.data.batching.collators import one_version
 from babelens.inference import Embedder
 from babelens.trainers.tower_features import FrozenTowers
 
@@ -103,22 +102,6 @@ def test_other_weights_have_other_features(tmp_path: Path) -> None:
     assert len(list((tmp_path / "features").iterdir())) == 2 * count
 
 
-def test_features_of_transformed_images(tmp_path: Path) -> None:
-    augmentation = {"scale": [0.5, 1.5], "rotation": 20}
-    options = FROZEN | {"augmented_views": 2, "image_augmentation": augmentation, "tasks": ("image_text",)}
-    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **options)
-    versions = trainer.tasks["image_text"].__getitems__([0])[0]["image_features"]
-    assert versions.shape[0] == 3 and len({row.tobytes() for row in versions}) == 3
-    model, images = trainer.model.eval(), [shapes_corpus()[0]["image"]]
-    pixels = trainer.processing_class(images=images, return_tensors="pt")["pixel_values"]
-    with torch.no_grad():
-        own = model.tower_features.get_image_features(pixels).pooler_output[0]
-    np.testing.assert_allclose(versions[0], own, atol=1e-5)
-    chosen = {one_version(versions, seed).tobytes() for seed in range(40)}
-    assert len(chosen) == 3
-    trainer.train()
-
-
 def test_triplets(tmp_path: Path) -> None:
     base = shapes_trainer(tmp_path / "unused")
     config = {name: getattr(base.model.config, name) for name in ("text_config", "vision_config")}
@@ -160,15 +143,11 @@ def test_resuming_gives_the_same_weights(tmp_path: Path) -> None:
 
 def test_options_without_an_effect_are_refused(tmp_path: Path) -> None:
     for options, reason in (
-        ({"image_augmentation": {"rotation": 5.0}}, "augmented_views"),
+        ({"image_augmentation": {"rotation": 5.0}}, "image_augmentation"),
         ({"text_augmentation": {"subword_dropout": 0.1}}, "text_augmentation"),
-        ({"freeze": (), "augmented_views": 2}, "augmented_views"),
-        ({"cache_frozen_features": False, "augmented_views": 2}, "augmented_views"),
     ):
         with pytest.raises(TrainingSetupError, match=reason):
             shapes_trainer(tmp_path, **FROZEN | options)
-    with pytest.raises(ValueError, match="augmented_views"):
-        shapes_trainer(tmp_path, augmented_views=-1)
 
 
 def test_a_prompt_is_not_lost_by_subword_dropout(tmp_path: Path) -> None:
