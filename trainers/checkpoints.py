@@ -53,6 +53,24 @@ class CheckpointMarks(TrainerCallback):
         if self.folder is not None and (self.folder / INCOMPLETE).exists():
             mark_complete(self.folder)
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Deletes the checkpoint that a training in the block cannot write.
+
+        Raises:
+            SaveError: instead of the error of the disk.
+        """
+        try:
+            yield
+        except Exception as error:
+            number = _system_error(error)
+            if number is None or self.folder is None or not (self.folder / INCOMPLETE).exists():
+                raise
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise SaveError(
+                number, f"could not save to {self.folder}, and nothing of it was left there: {error}"
+            ) from error
+
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

@@ -83,7 +83,7 @@ class WholeCheckpointTrainer(Trainer):
         # Trainer would delete whichever folder is called checkpoint-*.
         self._marks.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            with fast_attention(self.model, self.args.device, self.args.chosen_precision.name):
+            with self._marks.saving(), fast_attention(self.model, self.args.device, self.args.chosen_precision.name):
                 output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
             self.args.save_total_limit = self._marks.save_total_limit
