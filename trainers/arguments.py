@@ -162,7 +162,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         if own:
             self.optim = own
         if self.task_learning_rates:
-            # With accumulated gradients, DistributedDataParallel and FSDP would add up the gradients of several tasks
+            # With accumulated gradients, DistributedDataParallel would add up the gradients of several tasks
             # before they synchronize them.
             accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
             self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}

@@ -18,7 +18,6 @@ from accelerate.utils.memory import clear_device_cache
 from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
@@ -28,7 +27,7 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gradient_caching import backward_in_chunks
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
-from .processes import check_shardable, gather_labels, gather_rows, make_shardable, row_counts, shard_embedding_methods
+from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .task_trainer import TaskTrainer
 
@@ -101,21 +100,9 @@ class ContrastiveTrainer(TaskTrainer):
     def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Trains the model that the trainer has."""
         self._is_in_training_mode = False
-        return super().train_model(resume_from_checkpoint, **kwargs)
-
-    def _prepare_for_training(
-        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
-    ) -> tuple[nn.Module, DataLoader]:
-        check_shardable(self.args, self.accelerator.state)
         if self.args.should_log:
             self._warn_of_no_negatives()
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            make_shardable(self.model, self.accelerator.state, self.args.device)
-        model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
-        if self.is_fsdp_enabled:
-            self._sync_replicated_trainable_parameters(model)
-            shard_embedding_methods(model)
-        return model, loader
+        return super().train_model(resume_from_checkpoint, **kwargs)
 
     def _warn_of_no_negatives(self) -> None:
         """Logs which batches teach nothing, which the losses alone do not show."""
@@ -139,7 +126,7 @@ class ContrastiveTrainer(TaskTrainer):
         for task, batch in batches.items():
             weight = self.weights[task] / self.current_gradient_accumulation_steps
             with self._gradients_of(task):
-                loss = self._backward(model, task, batch, weight, is_last_task=task == next(reversed(batches)))
+                loss = self._backward(model, task, batch, weight)
             self._logged_losses[task] = (
                 self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
             )
@@ -148,9 +135,7 @@ class ContrastiveTrainer(TaskTrainer):
             clear_device_cache()
         return total
 
-    def _backward(
-        self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float, *, is_last_task: bool
-    ) -> Tensor:
+    def _backward(self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float) -> Tensor:
         """The forward and backward pass of one task; returns its loss [] without its weight."""
         positives = batch.pop("positives")
         size = positives.shape[-1]
@@ -161,24 +146,16 @@ class ContrastiveTrainer(TaskTrainer):
             self.check_loss(loss, f"task {task!r}")
             return loss
 
-        def backward(loss: Tensor, is_last_chunk: bool) -> None:
-            if self.is_deepspeed_enabled:  # the engine takes a step with the backward pass that synchronizes gradients
-                is_last = self.accelerator.sync_gradients and is_last_task and is_last_chunk
-                engine = self.accelerator.deepspeed_engine_wrapped
-                engine.backward(weight * loss, sync_gradients=is_last, scale_wrt_gas=False)
-            else:
-                self.accelerator.backward(weight * loss)
+        def backward(loss: Tensor) -> None:
+            self.accelerator.backward(weight * loss)
 
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if is_sharded:
-            size = max(counts)  # all processes need the same number of chunks, as each chunk gathers sharded weights
         chunks = math.ceil(size / (self.args.embed_chunk_size or size))
         options: dict[str, Any] = {"return_logits": False}
         if chunks == 1:
             with self.compute_loss_context_manager():
                 output = model(**batch, **options)
             loss = objective(output)
-            backward(loss, True)
+            backward(loss)
             return loss.detach()
         return backward_in_chunks(
             model,
@@ -189,7 +166,6 @@ class ContrastiveTrainer(TaskTrainer):
             options=options,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
-            is_sharded=is_sharded,
             kept=self.args.embed_chunks_kept,
         )
 

@@ -121,11 +121,10 @@ def backward_in_chunks(
     objective: Callable[[DualEncoderOutput], Tensor],
     *,
     chunks: int,
-    backward: Callable[[Tensor, bool], None],
+    backward: Callable[[Tensor], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
     options: Mapping[str, Any] | None = None,
-    is_sharded: bool = False,
     kept: int = 1,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
@@ -135,13 +134,10 @@ def backward_in_chunks(
         inputs: its inputs [N, ...].
         objective: computes the loss [] from the embeddings of all examples.
         chunks: number of chunks of equal size that the examples are cut into.
-        backward: propagates the gradient of a scalar, such as `accelerator.backward`; its second argument is true for
-            the last chunk.
+        backward: propagates the gradient of a scalar, such as `accelerator.backward`.
         autocast: context of the forward passes.
         without_sync: context of the second pass of every chunk but the last, such as `accelerator.no_sync`.
         options: further keyword arguments of the model's forward; by default it computes no logits.
-        is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients, and are gathered
-            anew in each pass, so that no graph is kept.
         kept: number of chunks whose graphs are kept between the two passes, instead of being computed again. The last
             chunk is always computed again, because DistributedDataParallel exchanges its gradients.
 
@@ -153,7 +149,7 @@ def backward_in_chunks(
     parts = order.tensor_split(chunks)
     states, outputs, graphs = [], [], []
     with autocast():  # which casts the weights once for all graphs that are kept
-        for k, rows in enumerate([] if is_sharded else parts[:-1][:kept]):
+        for k, rows in enumerate(parts[:-1][:kept]):
             with without_sync(), gradients_by_row(model, before_first=k > 0):
                 graphs.append(model(**_take(inputs, rows), **options))
             outputs.append(_detached(graphs[-1]))
@@ -169,16 +165,16 @@ def backward_in_chunks(
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
     for rows in parts[:count]:
         with without_sync():
-            backward(_surrogate(graphs.pop(0), gradients, rows, is_last=False), False)
+            backward(_surrogate(graphs.pop(0), gradients, rows, is_last=False))
     for k, (rows, state) in enumerate(zip(parts[count:], states, strict=True), start=count):
         is_last = k == chunks - 1
         # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
         # the last chunk, because DistributedDataParallel exchanges dense gradients.
-        by_row = nullcontext() if is_last or is_sharded else gradients_by_row(model)
+        by_row = nullcontext() if is_last else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
             with by_row, state.replayed(), autocast():
                 output = model(**_take(inputs, rows), **options)
-            backward(_surrogate(output, gradients, rows, is_last), is_last)
+            backward(_surrogate(output, gradients, rows, is_last))
     return loss.detach()
 
 

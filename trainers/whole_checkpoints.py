@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import torch
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import SaveStrategy, TrainOutput
 
@@ -63,10 +62,16 @@ class WholeCheckpointTrainer(Trainer):
             kwargs: further arguments of `Trainer.train`.
 
         Raises:
+            TrainingSetupError: under FSDP and DeepSpeed.
             FileNotFoundError: if there is no complete checkpoint to resume from.
             NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
             SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise TrainingSetupError(
+                "FSDP and DeepSpeed divide weights that this training needs whole: start it with torchrun, or with "
+                "`accelerate launch --multi_gpu`"
+            )
         if resume_from_checkpoint is True:
             newest = newest_checkpoint(self.args.output_dir)
             if newest is None:
@@ -87,7 +92,7 @@ class WholeCheckpointTrainer(Trainer):
                 output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
             self.args.save_total_limit = self._marks.save_total_limit
-        self._check_weights(self._own_weights())
+        self._check_weights()
         return output
 
     # ---- One step ----
@@ -110,11 +115,8 @@ class WholeCheckpointTrainer(Trainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
         """The norm of the gradient, which transformers computes before every step of the optimizer."""
         norm = super()._get_grad_norm(model, grad_norm)
-        if self.is_deepspeed_enabled:  # its engine has taken the step already; weights are checked when they are saved
-            return norm
-        whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        if not is_finite(whole) and not self._has_scaled_loss():
-            raise_for_gradient(whole, dict(self._gradients(model)), self.state.global_step + 1)
+        if not is_finite(norm) and not self._has_scaled_loss():
+            raise_for_gradient(norm, dict(self._gradients(model)), self.state.global_step + 1)
         return norm
 
     def _has_scaled_loss(self) -> bool:
@@ -129,20 +131,11 @@ class WholeCheckpointTrainer(Trainer):
 
     # ---- Saving ----
 
-    def _own_weights(self) -> dict[str, Tensor]:
-        """The weights that are saved, or the shard of this process."""
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # state_dict would gather all shards
-        return dict(self.model.named_parameters()) if is_sharded else self.model.state_dict()
-
-    def _check_weights(self, weights: dict[str, Tensor]) -> None:
-        check_weights(weights, self.state.global_step)
+    def _check_weights(self) -> None:
+        check_weights(self.model.state_dict(), self.state.global_step)
 
     def _keep_precision(self, checkpoint: str) -> None:
-        """Resumes in the precision of a checkpoint; if the user chose another one, logs a warning instead.
-
-        Raises:
-            TrainingSetupError: if the precision cannot be changed any more.
-        """
+        """Resumes in the precision of a checkpoint; if the user chose another one, logs a warning instead."""
         began, chosen = precision_of(checkpoint), self.args.chosen_precision
         if began == chosen.name:
             return
@@ -150,8 +143,6 @@ class WholeCheckpointTrainer(Trainer):
             logger.warning("%s does not record in which precision it was trained", checkpoint)
         elif chosen.is_asked:
             logger.warning("%s was trained in %s; training continues in %s", checkpoint, began, chosen)
-        elif self.is_deepspeed_enabled:
-            raise TrainingSetupError(f"{checkpoint} was trained in {began}: set precision={began}, or another one")
         else:
             reason = f"in which {checkpoint} was trained; a new run would compute in {chosen}"
             self.args.use_precision(ChosenPrecision(began, reason))
@@ -164,7 +155,7 @@ class WholeCheckpointTrainer(Trainer):
         Raises:
             NonFiniteError: if a weight is NaN or infinite.
         """
-        self._check_weights(self._own_weights())
+        self._check_weights()
         if _internal_call and output_dir is not None and self.is_in_train:  # a checkpoint
             if self.args.should_save:
                 self._marks.begin(output_dir)
@@ -238,17 +229,15 @@ def check_weights(weights: Mapping[str, Tensor], step: int) -> None:
 
 
 def non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of the tensors that hold NaN or infinity. Of sharded tensors, each process checks its own shard."""
+    """The names of the tensors that hold NaN or infinity."""
     return [name for name, tensor in tensors.items() if not is_finite(tensor)]
 
 
 def is_finite(tensor: Tensor | float) -> bool:
-    """Whether all numbers of a tensor, or of this process's shard of it, are finite."""
+    """Whether all numbers of a tensor are finite."""
     if not isinstance(tensor, Tensor):
         return math.isfinite(tensor)
     own = tensor.detach()
-    if isinstance(own, DTensor):
-        own = own.to_local()
     if own.is_sparse:
         own = own.coalesce().values()
     return has_finite_numbers(own)

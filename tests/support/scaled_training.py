@@ -1,7 +1,5 @@
 """Runs of the tiny training (`tiny_training`) that tests of several processes, chunks and resuming compare."""
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.state import PartialState
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from tiny_training import VISION, DieAt, shapes_trainer
 from torch.utils.data import DataLoader
 
@@ -122,51 +117,6 @@ def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
     trainer.get_train_dataloader = lambda: DataLoader(
         trainer.train_dataset, batch_sampler=Share(), collate_fn=trainer.data_collator
     )
-
-
-# ---- Sharded ----
-
-
-def launch_environment(config: Path) -> dict[str, str]:
-    """What `accelerate launch --config_file CONFIG` puts into the environment of the processes that it starts."""
-    args, *_ = _validate_launch_command(launch_command_parser().parse_args(["--config_file", str(config), "program"]))
-    if args.use_deepspeed:
-        args.deepspeed_fields_from_accelerate_config = "zero_stage"
-        environment = prepare_deepspeed_cmd_env(args)[1]
-    else:
-        environment = prepare_multi_gpu_env(args)
-    return {name: value for name, value in environment.items() if name.startswith(("ACCELERATE_", "FSDP_"))}
-
-
-def train_sharded(output: Path, config: Path, *, blocks: str | None = None, **changes: Any) -> Trained:
-    """`train`, with the weights sharded by FSDP as a configuration file of accelerate says, but for its precision.
-
-    accelerate keeps FSDP to GPUs. What it does with them is done here on the CPU, by torch's own FSDP over gloo: only
-    the name of the kind of machine is another one.
-    """
-    small = {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_CPU": "true"}
-    os.environ.update(launch_environment(config) | small)
-    create = ContrastiveTrainer.create_accelerator_and_postprocess
-
-    def create_sharding(trainer: ContrastiveTrainer) -> None:
-        create(trainer)
-        state = trainer.accelerator.state
-        PartialState._shared_state["distributed_type"] = state.distributed_type = DistributedType.FSDP
-        state.fsdp_plugin = FullyShardedDataParallelPlugin()
-        trainer.is_fsdp_enabled = True
-
-    ContrastiveTrainer.create_accelerator_and_postprocess = create_sharding
-    return train(output, **changes)
-
-
-def train_with_deepspeed(output: Path, config: Path, **changes: Any) -> Trained:
-    """`train` by DeepSpeed on the CPU, as a configuration file of accelerate says, but for its precision."""
-    os.environ.update(launch_environment(config))
-    os.environ.update(ACCELERATE_MIXED_PRECISION="no", ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu")
-    import deepspeed.comm  # noqa: F401 - reads which accelerator to use
-
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # compiles for minutes
-    return train(output, **changes)
 
 
 # ---- Gathering without a model ----

@@ -298,14 +298,6 @@ def test_training_does_not_depend_on_what_is_kept(tmp_path, precision):
         assert all((values[name] == value).all() for name, value in runs[0].items())
 
 
-def test_sharded_weights_keep_no_chunk(tmp_path):
-    trainer = shapes_trainer(tmp_path)
-    model, inputs, calls = trainer.model.train(), _batch(trainer, "image_text"), []
-    model.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
-    _in_chunks(model, inputs, model.contrastive_objective, chunks=3, autocast=nullcontext, is_sharded=True)
-    assert calls == [False] * 3 + [True] * 3
-
-
 @pytest.mark.parametrize(
     ("settings", "error"),
     [({"embed_chunks_kept": 2}, TrainingSetupError), ({"embed_chunks_kept": -1, "embed_chunk_size": 2}, ValueError)],
