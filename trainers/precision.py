@@ -7,7 +7,6 @@ twice the time. Weights, optimizer and loss are in float32 in either case; matri
 import json
 import logging
 import os
-import timeit
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -158,34 +157,25 @@ def _fastest_on_cpu() -> ChosenPrecision:
     flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     readable = [name for name in _INSTRUCTIONS if name in flags]
     present = [name for name in readable if flags[name]]
-    if readable and not present:
-        return ChosenPrecision(FLOAT32, "because this processor computes bfloat16 in software")
     if present and torch.backends.mkldnn.is_available():
         return ChosenPrecision(BFLOAT16, f"because this processor multiplies it ({', '.join(present)})")
-    # Not every build of torch uses the instructions, or can list those of the processor: compare the times.
-    ratio = _seconds(torch.bfloat16) / _seconds(torch.float32)
-    timed = f"because a product in bfloat16 takes {ratio:.2f} times as long as in float32 here"
-    return ChosenPrecision(BFLOAT16 if ratio < 1 else FLOAT32, timed)
-
-
-def _seconds(dtype: torch.dtype) -> float:
-    """The shortest measured time of a product of two matrices."""
-    matrix = torch.ones(512, 512, dtype=dtype)
-    return min(timeit.repeat(lambda: matrix @ matrix, number=2, repeat=6))
+    if readable and not present:
+        return ChosenPrecision(FLOAT32, "because this processor computes bfloat16 in software")
+    return ChosenPrecision(FLOAT32, "because torch does not say that it multiplies bfloat16 on this processor")
 
 
 def agree_on_precision(args: PrecisionTrainingArguments) -> None:
     """Sets float32 in all processes if one of them has chosen it.
 
     Raises:
-        TrainingSetupError: if the processes disagree and the precision cannot be changed any more.
+        TrainingSetupError: if the processes disagree about a precision that was asked for.
     """
     if args.world_size == 1:
         return
     names = gather(torch.tensor([args.chosen_precision.name == FLOAT32], device=args.device)).tolist()
     if all(names) or not any(names):
         return
-    if args.chosen_precision.is_asked or args.deepspeed_plugin is not None:
+    if args.chosen_precision.is_asked:
         raise TrainingSetupError(
             "the processes would compute in different precisions: set precision to float32 or bfloat16"
         )

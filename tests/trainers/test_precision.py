@@ -12,7 +12,6 @@ from tiny_training import shapes_trainer
 
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
-from babelens.trainers import precision
 from babelens.trainers.arguments import LiweTrainingArguments
 from babelens.trainers.precision import fastest_precision, precision_of
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
@@ -61,20 +60,16 @@ def test_the_other_processors(processor, flags, name):
 
 
 @pytest.mark.parametrize("flags", [{}, {"architecture": "riscv64"}])
-@pytest.mark.parametrize("ratio", [0.5, 1.8])
-def test_a_product_is_timed_if_instructions_are_unknown(processor, monkeypatch, flags, ratio):
+def test_float32_if_instructions_are_unknown(processor, flags):
+    """Two runs on one machine compute in the same precision: nothing is timed."""
     processor(flags)
-    assert precision._seconds(torch.bfloat16) > 0
-    monkeypatch.setattr(precision, "_seconds", {torch.bfloat16: ratio, torch.float32: 1.0}.get)
-    chosen = fastest_precision("cpu")
-    assert chosen.name == ("bfloat16" if ratio < 1 else "float32")
-    assert f"{ratio:.2f} times as long" in chosen.reason
+    assert fastest_precision("cpu").name == "float32"
 
 
-def test_a_product_is_timed_if_instructions_are_unused(processor, monkeypatch):
+def test_float32_if_instructions_are_unused(processor, monkeypatch):
     processor(HARDWARE)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert "times as long" in fastest_precision("cpu").reason
+    assert fastest_precision("cpu").name == "float32"
 
 
 def test_what_is_asked_for_is_done(processor, tmp_path):
