@@ -159,7 +159,7 @@ class Embedder:
             model, processor = load_encoder(folder_or_repo, **loading)
             settings |= {"device": device or default_device(), "dtype": dtype}
         if truncate_dim is None:
-            truncate_dim = stated_truncation(folder_or_repo, model.config)
+            truncate_dim = stated_truncation(folder_or_repo, model.config, **loading)
         loaded = cls(model, processor, truncate_dim=truncate_dim, **settings)
         loaded._source = str(folder_or_repo)
         return loaded

@@ -22,6 +22,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
+from ..configuration.hub_code import optional_file
 from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
 from ..configuration.sentence_files import SETTINGS_FILE
 from ..modeling.modeling_mla import MlaModel
@@ -107,12 +108,12 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     return model, processor
 
 
-def stated_truncation(folder_or_repo: str | Path, config: Any) -> int | None:
+def stated_truncation(folder_or_repo: str | Path, config: Any, **loading: Any) -> int | None:
     """The number of dimensions of embeddings that are kept, as a model's configuration states it, or the settings of
-    sentence-transformers in its folder; None for all."""
+    sentence-transformers in its folder or repository; None for all."""
     stated = getattr(config, "truncate_dim", None)
-    settings = Path(folder_or_repo, SETTINGS_FILE)
-    if stated is None and settings.is_file():
+    settings = optional_file(folder_or_repo, SETTINGS_FILE, loading)
+    if stated is None and settings is not None:
         try:
             stated = json.loads(settings.read_text("utf-8")).get("truncate_dim")
         except ValueError as error:

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_native import saved, tiny_clip
 
 from babelens import Embedder
 from babelens.configuration.errors import ArgumentError
@@ -125,3 +126,18 @@ def test_every_width_is_evaluated(make_mural):
         cut = Embedder(model, processor, truncate_dim=width)
         assert found[f"mean_recall_dim_{width}_de"] == evaluate_retrieval(cut, corpus, ["de"])["de"]["mean_recall"]
     assert found["mean_recall"] == evaluate_retrieval(Embedder(model, processor), corpus, ["de"])["de"]["mean_recall"]
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_a_repository_is_read_as_its_folder(tmp_path, states):
+    """From its download: `config_sentence_transformers.json` states the width, or there is no such file."""
+    commit = "0" * 40
+    repository = tmp_path / "models--ada--clip"
+    folder = saved(tiny_clip(), repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    if states:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps({"truncate_dim": 6}))
+    found = Embedder.from_pretrained("ada/clip", cache_dir=tmp_path, local_files_only=True).encode_text(TEXTS)
+    assert found.shape == (2, 6 if states else 16)
+    np.testing.assert_array_equal(found, Embedder.from_pretrained(folder).encode_text(TEXTS))
