@@ -106,29 +106,26 @@ def wrapped(
     native: PreTrainedModel, native_processor: ProcessorMixin, model_args: ModelArguments, translations: Dataset
 ) -> tuple[MlaModel, MlaProcessor]:
     """Makes an MLA model of a plain dual encoder, with the vocabulary of all languages that it will acquire."""
-    width, table = native.config.text_config.hidden_size, None
+    table = None
     if model_args.vocab_size:
         texts = (caption["text"] for row in translations["captions"] for caption in row)
         try:
             tokenizer = train_wordpiece(texts, model_args.vocab_size)
         except ValueError as error:
             raise BabelensError(f"--vocab_size: {error}") from error
-        vocab_size = len(tokenizer)
     else:
         tokenizer = AutoTokenizer.from_pretrained(model_args.vocabulary)
         table = AutoModel.from_pretrained(model_args.vocabulary, dtype=torch.float32).get_input_embeddings().weight
-        vocab_size, width = table.shape
     options = {"native_language": model_args.native_language}
     model = MlaModel.from_native(
         native,
+        table=table,
         acquirer_size=model_args.acquirer_size,
-        vocab_size=vocab_size,
-        embedding_size=width,
+        vocab_size=len(tokenizer),
+        embedding_size=native.config.text_config.hidden_size,
         sep_token_id=closing_token_id(tokenizer),
         **options,
     )
-    if table is not None:
-        model.get_input_embeddings().load_state_dict({"weight": table})
     return model, MlaProcessor.for_native(native.config, native_processor, tokenizer, **options)
 
 

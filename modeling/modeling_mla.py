@@ -40,7 +40,8 @@ class MlaModel(MlaPreTrainedModel):
 
     Examples:
         >>> clip = AutoModel.from_pretrained("openai/clip-vit-base-patch32")
-        >>> model = MlaModel.from_native(clip, languages=["de"])
+        >>> bert = AutoModel.from_pretrained("google-bert/bert-base-multilingual-cased")
+        >>> model = MlaModel.from_native(clip, languages=["de"], table=bert.get_input_embeddings().weight)
         >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
         >>> model.get_text_features(**inputs).pooler_output  # [2, 512]
     """
@@ -59,11 +60,14 @@ class MlaModel(MlaPreTrainedModel):
         self.post_init()
 
     @classmethod
-    def from_native(cls, native_model: PreTrainedModel, **options: Any) -> Self:
+    def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
         """Makes a model that is about to acquire languages.
 
         Args:
             native_model: a dual encoder.
+            table ([vocabulary, size]): what the embedding of the acquired languages begins with: that of the model
+                whose tokenizer reads them, as the authors begin with M-BERT's. Without it, training begins with random
+                word pieces, and takes many more steps.
             options: keys of `MlaConfig`, such as `languages`.
 
         Raises:
@@ -72,7 +76,11 @@ class MlaModel(MlaPreTrainedModel):
         """
         tower_parts(native_model, text_tower(native_model.config, options.get("text_tower")))
         register_native(native_model)
+        if table is not None:
+            options |= dict(zip(("vocab_size", "embedding_size"), table.shape, strict=True))
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
+        if table is not None:
+            model.embedding.mla_embedding.table.load_state_dict({"weight": table})
         model.take_native(native_model)
         for part in model.learned_parts():  # which are trained, and would lose small steps in half precision
             part.to(torch.promote_types(native_model.dtype, torch.float32))

@@ -314,14 +314,8 @@ def native_with_vocabulary(
             tower.
         options: keys of `MlaConfig`, such as `native_language` and `languages`.
     """
-    sizes = {"vocab_size": len(tokenizer)}
-    if table is not None:
-        sizes = {"vocab_size": len(table), "embedding_size": table.shape[1]}
-    model = MlaModel.from_native(native, **options, **sizes, sep_token_id=closing_token_id(tokenizer))
-    if table is not None:
-        with torch.no_grad():
-            model.embedding.mla_embedding.table.weight.copy_(table)
-    return model
+    own = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
+    return MlaModel.from_native(native, table=table, **options, **own)
 
 
 def _embedding(model: PreTrainedModel) -> nn.Module:

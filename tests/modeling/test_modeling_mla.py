@@ -391,6 +391,13 @@ def test_frozen_parts_stay_in_evaluation_mode(make_mla):
     assert trained and not any(".mla_" in name for name in trained)
 
 
+def test_the_embedding_begins_with_the_table_that_is_given(make_mla):
+    native, table = make_mla()[0].unload(), torch.randn(60, 7)
+    model = MlaModel.from_native(native, languages=["de"], sep_token_id=3, table=table)
+    assert torch.equal(model.get_input_embeddings().weight, table)
+    assert (model.config.vocab_size, model.config.embedding_size) == (60, 7)
+
+
 def test_acquirers_start_as_pytorchs_linear_layers_do(make_mla):
     """Not as those of the text tower around them."""
     model, _ = make_mla(acquirer_size=256)
