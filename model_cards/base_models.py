@@ -6,6 +6,7 @@ nothing is guessed from the kind or the name of a model.
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_c
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
 
-from ..configuration.errors import first_line
+from ..configuration.errors import LanguageTagError, first_line
+from ..configuration.languages import normalize_language
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown"
 WHOLE_MODEL, IMAGE_TOWER, TEXT_TOWER = "model", "image tower", "text tower"
+MULTILINGUAL = "multilingual"  # what cards say beside a list of languages, or in its place
 _CARD = "README.md"
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
 
@@ -36,6 +39,7 @@ class BaseModel:
         license_name: the name of the license, with `other`.
         role: what it became: `model` for a whole one, `image tower` or `text tower`.
         on_hub: whether `name` is a repository of the Hub, which a card can link to.
+        languages: BCP-47 tags of the languages that its card names; `multilingual` among them, where it says so.
     """
 
     name: str
@@ -43,6 +47,7 @@ class BaseModel:
     license_name: str | None = None
     role: str = WHOLE_MODEL
     on_hub: bool = False
+    languages: tuple[str, ...] = ()
 
     @property
     def named_license(self) -> str:
@@ -81,7 +86,16 @@ def _facts(name: str, role: str, metadata: Mapping[str, Any], *, on_hub: bool) -
         license_name=str(license_name) if license and license_name else None,
         role=role,
         on_hub=on_hub,
+        languages=_languages(metadata.get("language")),
     )
+
+
+def _languages(stated: Any) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for tag in [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []:
+        with suppress(LanguageTagError):  # of others' cards
+            found[tag if tag == MULTILINGUAL else normalize_language(str(tag))] = None
+    return tuple(found)
 
 
 def _metadata_in(card: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.sentence_files import MODULES_FILE, add_prompts
-from .base_models import BaseModel
+from .base_models import MULTILINGUAL, BaseModel
 from .card_text import CompactCard, CompactCardData, address, cell, code, publishable, save_card
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
@@ -344,8 +344,11 @@ def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
     """The metadata block; what is None is left out of it."""
     shown = [result for table in shown_tables(facts) for result in table.results]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
+    languages = language_metadata(facts.read_languages)
+    if facts.is_multilingual:
+        languages["language"] = [MULTILINGUAL, *languages["language"]]
     return CompactCardData(
-        **language_metadata(facts.languages),
+        **languages,
         license=license,
         license_name=facts.license_name,
         library_name="transformers",

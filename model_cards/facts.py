@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 
 from ..configuration.languages import normalize_language, normalize_languages
 from ..data.emoji.build import read_sources
-from .base_models import BaseModel
+from .base_models import MULTILINGUAL, TEXT_TOWER, BaseModel
 
 IMAGE_LANGUAGE = "captioned images"
 PAIR_LANGUAGE = "translations only"
@@ -189,6 +189,17 @@ class ModelCardFacts:
     def languages(self) -> list[str]:
         """The languages that the model was trained on."""
         return list(dict.fromkeys([*self.image_languages, *self.pair_languages]))
+
+    @property
+    def read_languages(self) -> list[str]:
+        """The languages that the model was trained on, and those that its text encoder brought along."""
+        brought = [tag for base in self.base_models if base.role == TEXT_TOWER for tag in base.languages]
+        return list(dict.fromkeys([*self.languages, *(tag for tag in brought if tag != MULTILINGUAL)]))
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether the text encoder says that it is multilingual."""
+        return any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in self.base_models)
 
     def training_of(self, language: str) -> str:
         """The kind of training data that a language had."""

@@ -267,17 +267,17 @@ def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
                 f"training.max_steps: train.{streamed[0]} is a stream, whose length is unknown: give the "
                 "number of steps"
             )
-    for stage, args in list(zip(run.recipe.all_stages, arguments, strict=True))[
-        1:
-    ]:  # the first says so when it begins
+    for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         for task in stage.tasks:
             count = None if task in run.data.streams else run.data.count_examples(task, stage)
             own = getattr(args, "task_batch_sizes", None) or {}
             size = own.get(task, args.per_device_train_batch_size)
             if count is not None and count < size:
+                where = f"stage {stage.name!r}: " if run.recipe.stages else ""
                 name = f"task_batch_sizes.{task}" if task in own else "per_device_train_batch_size"
                 raise RecipeError(
-                    f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of {size} ({name})"
+                    f"{where}train.{task} has {count} examples, fewer than a batch of {size} ({name}): "
+                    f"training.{name}={count} takes all"
                 )
     _check_evaluated_languages(run, arguments)
     _check_reported_languages(run)

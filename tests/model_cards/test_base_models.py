@@ -32,6 +32,25 @@ def facts(**changes: object) -> ModelCardFacts:
     return ModelCardFacts(**given | changes)
 
 
+# ---- Languages ----
+
+
+def test_languages_come_along_with_a_text_encoder(tmp_path):
+    """And not with an image tower."""
+    for name in ("ear", "eye"):
+        (tmp_path / name).mkdir()
+    card = "---\nlanguage: [multilingual, uk, zh-TW, nonsense-tag]\nlicense: mit\n---\n"
+    (tmp_path / "ear" / "README.md").write_text(card)
+    (tmp_path / "eye" / "README.md").write_text("---\nlanguage: [cy]\nlicense: mit\n---\n")
+    bases = [base_model_facts(tmp_path / "ear", TEXT_TOWER), base_model_facts(tmp_path / "eye", IMAGE_TOWER)]
+    stated = facts(base_models=bases)
+    assert stated.languages == ["en"] and stated.read_languages == ["en", "uk", "zh-TW"]
+    text = model_card(stated)
+    metadata = yaml.safe_load(text.split("---")[1])
+    assert metadata["language"] == ["multilingual", "en", "uk", "zh"]
+    assert "3 languages" in text
+
+
 # ---- Reading ----
 
 
