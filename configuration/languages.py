@@ -1,14 +1,16 @@
 """Language tags: BCP 47 (RFC 5646), the one spelling in which babelens names a language.
 
 Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused
-with an error; a language is never guessed. Registered subtags are looked up with `langcodes`, which is installed with
-the package. Published model folders carry this module for users who have not installed the package; without
-`langcodes`, only form and case of a tag are checked.
+with an error; a language is never guessed. A model that learned `mi-Latn`, `ar` or `pt` also answers to `mi`,
+`arb-Arab` and `pt-BR` (`learned_language`). Registered subtags and the distances of languages are looked up with
+`langcodes`, which is installed with the package. Published model folders carry this module for users who have not
+installed the package; without `langcodes`, tags are checked and compared by their form.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from functools import cache
+from functools import cache, lru_cache
 
 from .errors import InputError, LanguageTagError, UnknownLanguageError, suggestion
 
@@ -19,8 +21,15 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 
-# CLDR's distance of 'pt-BR' to 'pt-PT' is 5, of 'nb' to 'no' 1, and of 'uk' to 'ru', a useless suggestion, 24.
-_NEAR = 10
+# CLDR's distance of 'pt-BR' to 'pt-PT' is 5, of 'nb' to 'no' 1, of 'arz' to 'ar' 10, of 'da' to 'no' 12, and of 'uk'
+# to 'ru', a useless suggestion, 24.
+_NEAR, _SUGGESTED = 10, 14
+SAME = 5  # of a language by another name or in another country
+_DEPRECATED = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro", "tl": "fil"}
+# Languages in several scripts, which say without `langcodes` that another script is another language.
+_SEVERAL_SCRIPTS = "az bs kk ks ku ky mn ms pa sd sr tg tt ug uz zh"
+
+logger = logging.getLogger(__name__)
 
 
 def normalize_language(tag: str) -> str:
@@ -48,8 +57,11 @@ def _normalized(tag: str) -> str:
         import langcodes
     except ImportError:
         script, region = match["script"] or "", match["region"] or ""
-        language = match["language"] + (match["extlang"] or "")
-        return language.lower() + script.title() + region.upper() + match["variants"].lower()
+        language = (match["language"] + (match["extlang"] or "")).lower()
+        if language == "sh":
+            language, script = "sr", script or "-Latn"
+        language = _DEPRECATED.get(language, language)
+        return language + script.title() + region.upper() + match["variants"].lower()
     if not langcodes.tag_is_valid(spelled):
         raise LanguageTagError(
             f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
@@ -102,7 +114,7 @@ def did_you_mean_language(language: str, known: Iterable[str]) -> str:
         nearest = next((tag for tag in known if tag.partition("-")[0] == language.partition("-")[0]), "")
     else:
         matches = (
-            langcodes.closest_match(language, list(known), max_distance=_NEAR, ignore_script=ignore_script)[0]
+            langcodes.closest_match(language, list(known), max_distance=_SUGGESTED, ignore_script=ignore_script)[0]
             for ignore_script in (False, True)
         )
         nearest = next((tag for tag in matches if tag != "und"), "")
@@ -132,16 +144,18 @@ def language_and_script(tag: str) -> tuple[str, str]:
 
 
 def counts_as(tag: str, asked: Sequence[str]) -> str | None:
-    """Returns which of the languages that were asked for a tag is: itself, or one that lacks its region or its usual
-    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`. None for another language.
+    """Returns which of the languages that were asked for a tag is: itself, one that lacks its region or its usual
+    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`, or the same by another name, such
+    as `ar` for `arb-Arab`. None for another language.
 
     Args:
         tag: a canonical tag.
         asked: canonical tags.
     """
-    if tag in asked or "-" not in tag:
-        return tag if tag in asked else None
-    return next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
+    if tag in asked:
+        return tag
+    found = next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
+    return found or _nearest(tag, tuple(asked), 0) or None
 
 
 @cache
@@ -167,8 +181,79 @@ def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
     return [normalize_language(tag) for tag in language]
 
 
+def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
+    """Returns the language among those that a model has learned which a tag means: the language itself, or the nearest
+    one of the same script by CLDR's distances. A tag without a script or a region may mean any script.
+
+    Args:
+        language: a tag.
+        known: canonical tags.
+        farthest: the largest distance of a language that may be meant.
+
+    Raises:
+        LanguageTagError: if the tag names no language.
+        UnknownLanguageError: if no language among `known` is near.
+
+    Examples:
+        >>> learned_language("arb-Arab", ["en", "ar", "pt"]), learned_language("pt-BR", ["en", "ar", "pt"])
+        ('ar', 'pt')
+    """
+    language = normalize_language(language)
+    if language in known:
+        return language
+    found = _nearest(language, tuple(known), farthest)
+    if not found:
+        raise UnknownLanguageError(
+            f"this model has not learned {language!r}; its languages are {', '.join(known)}"
+            f"{did_you_mean_language(language, known)}"
+        )
+    return found
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Returns whether a tag means another one, such as `en-GB` and `en`."""
+    return one == other or bool(_nearest(one, (other,), SAME))
+
+
+@lru_cache(1 << 10)
+def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
+    others = [tag for tag in known if tag != "und"]
+    if language.partition("-")[0] in ("und", "mul", "zxx"):
+        return ""
+    try:
+        import langcodes
+    except ImportError:
+        return _nearest_by_form(language, others)
+    if "-" in language:
+        script = language_and_script(language)[1]
+        others = [tag for tag in others if language_and_script(tag)[1] == script]
+    distance, found = min(((langcodes.tag_distance(language, tag), tag) for tag in others), default=(1 << 10, ""))
+    if distance > farthest:
+        return ""
+    if distance > SAME:
+        logger.warning("this model has not learned %s: its texts are read as %s, which is near", language, found)
+    return found
+
+
+def _nearest_by_form(language: str, known: Sequence[str]) -> str:
+    """The language with the same first subtag, and with no other script where it is written in several."""
+    primary, script = language.partition("-")[0], _stated_script(language)
+    alike = [tag for tag in known if tag.partition("-")[0] == primary]
+    fitting = [tag for tag in alike if _stated_script(tag) == script]
+    if not fitting and not (script and primary in _SEVERAL_SCRIPTS.split()):
+        fitting = [tag for tag in alike if not script or not _stated_script(tag)]
+    return min(fitting, key=len, default="")
+
+
+def _stated_script(tag: str) -> str:
+    subtags = tag.split("-")
+    if subtags[0] == "zh" and not {"TW", "HK", "MO"}.isdisjoint(subtags):
+        return "Hant"
+    return next((each for each in subtags[1:] if len(each) == 4 and each.isalpha()), "")
+
+
 def language_id(language: str, known: list[str]) -> int:
-    """Returns the index of a language among the languages that a model has learned.
+    """Returns the index of a language among the languages that a model has learned (`learned_language`).
 
     Args:
         language: a tag.
@@ -176,12 +261,6 @@ def language_id(language: str, known: list[str]) -> int:
 
     Raises:
         LanguageTagError: if the tag names no language.
-        UnknownLanguageError: if the language is not among `known`.
+        UnknownLanguageError: if no language among `known` is near.
     """
-    language = normalize_language(language)
-    if language not in known:
-        raise UnknownLanguageError(
-            f"this model has not learned {language!r}; its languages are {', '.join(known)}"
-            f"{did_you_mean_language(language, known)}"
-        )
-    return known.index(language)
+    return known.index(learned_language(language, known))

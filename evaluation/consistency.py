@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.errors import CorpusError, InputError
-from ..configuration.languages import language_id, normalize_languages
+from ..configuration.languages import learned_language, normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets, retrieval_set
 from ..data.batching.views import images_of, translation_pairs
 from ..data.emoji.benchmark import load_emoji
@@ -156,7 +156,7 @@ def _evaluate(
     known = models[0].config.languages
     languages = normalize_languages(languages)
     for language in languages:
-        language_id(language, known)
+        learned_language(language, known, farthest=-1)
     of_corpus = RetrievalSets(corpus)
     sets = [of_corpus.of(language) for language in languages]
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
@@ -195,7 +195,7 @@ def consistency_scores(
         As `evaluate_consistent_retrieval`.
     """
     languages = normalize_languages(languages)
-    language_id(language, languages)
+    learned_language(language, languages, farthest=-1)
     queries = retrieval_set(corpus, language)
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress).embed(queries, languages)
     images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))

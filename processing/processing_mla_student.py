@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ..configuration.languages import normalize_language
+from ..configuration.languages import is_same_language, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
 from .processing_per_language import PerLanguageProcessor
@@ -126,7 +126,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
         if self.one_tokenizer:
             return super()._encoded(text, language, settings)
         texts, languages = texts_and_languages(text, language)
-        native = [tag == self.native_language for tag in languages]
+        native = [is_same_language(tag, self.native_language) for tag in languages]
         rows: list[list[int]] = [[]] * len(texts)
         for reads, is_native in ((self._native_rows, True), (self._student_rows, False)):
             mine = [index for index, each in enumerate(native) if each is is_native]

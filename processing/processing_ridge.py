@@ -16,7 +16,7 @@ from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
 from ..configuration.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
-from ..configuration.languages import language_id, normalize_language, normalize_languages
+from ..configuration.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
@@ -185,6 +185,8 @@ class RidgeProcessor(PerLanguageProcessor):
         Raises:
             UnknownLanguageError: if the model has not learned a language.
         """
+        learned = {tag: self._learned(tag) for tag in {*languages}}
+        languages = [learned[tag] for tag in languages]
         known = self.known_languages
         glossaries: list[Glossary | None] = [None] * len(texts)
         if self._glossaries:
@@ -194,7 +196,7 @@ class RidgeProcessor(PerLanguageProcessor):
         glosses = self._glosses(texts, spelled, glossaries, layout)
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
-        ids = [language_id(tag, known) for tag in languages]
+        ids = [known.index(tag) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         native = [row for row, index in enumerate(ids) if index == 0]
         if native:
@@ -225,6 +227,15 @@ class RidgeProcessor(PerLanguageProcessor):
             "character_ids": characters_of(spelled).tolist(),
             **glosses,
         }
+
+    def _learned(self, tag: str) -> str:
+        """The language as which texts in a language are read."""
+        if not self.any_language:
+            return learned_language(tag, self.known_languages)
+        try:
+            return learned_language(tag, [*self.known_languages, *self._glossaries])
+        except UnknownLanguageError:
+            return tag
 
     def language_of(self, text: str) -> str:
         """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""

@@ -12,7 +12,7 @@ from transformers.utils import cached_file
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..configuration.errors import VocabularyError
-from ..configuration.languages import language_id, normalize_language
+from ..configuration.languages import learned_language, normalize_language
 from .processing_per_language import WordLevelProcessor
 from .processing_text_image import TextLayout
 from .word_tokenizers import split_words
@@ -153,7 +153,8 @@ class SmalrProcessor(WordLevelProcessor):
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         """As in `PerLanguageProcessor`."""
-        language_ids = [language_id(language, self.languages) for language in languages]
+        languages = [learned_language(language, self.languages) for language in languages]
+        language_ids = [self.languages.index(language) for language in languages]
         whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padded: dict[str, list[Any]] = {"input_ids": layout.padded(rows, [PADDING_ID] * len(rows))}  # [N, T]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.identity import code_of, settings_of
-from ..configuration.languages import language_id, normalize_languages
+from ..configuration.languages import learned_language, normalize_languages
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
@@ -78,9 +78,8 @@ class MlaTrainer(ContrastiveTrainer):
         from ..inference.embedder import Embedder
 
         args = self.args
-        self.languages = normalize_languages(args.languages or model.config.learned_languages)
-        for language in self.languages:
-            language_id(language, model.config.learned_languages)
+        learned = model.config.learned_languages
+        self.languages = [learned_language(tag, learned) for tag in normalize_languages(args.languages or learned)]
         if not self.languages and args.trainable == "acquirers":
             raise TrainingSetupError(
                 "nothing is to be trained: the model has acquired no language; add_language makes room for one"

@@ -12,8 +12,8 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EvalPrediction
 
-from ..configuration.errors import TrainingSetupError
-from ..configuration.languages import normalize_languages
+from ..configuration.errors import TrainingSetupError, UnknownLanguageError
+from ..configuration.languages import learned_language, normalize_languages
 from ..data.corpus.corpus import languages_of
 from ..modeling.losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
@@ -141,9 +141,11 @@ def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | No
         return wanted
     native = getattr(processor, "native_language", None)
     known = [*([native] if native else []), *learned]
-    if unread := [tag for tag in wanted if tag not in known]:
-        raise TrainingSetupError(
-            f"eval_dataset: the model does not read {', '.join(unread)}, only {', '.join(known)}; name the languages "
-            "to evaluate in eval_languages"
-        )
+    for tag in wanted:
+        try:
+            learned_language(tag, known)
+        except UnknownLanguageError as error:
+            raise TrainingSetupError(
+                f"eval_dataset: {error}; name the languages to evaluate in eval_languages"
+            ) from error
     return wanted

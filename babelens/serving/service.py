@@ -15,7 +15,7 @@ from torch import nn
 
 from ..configuration.errors import ServerBusyError, UnknownLanguageError
 from ..configuration.identity import model_identity
-from ..configuration.languages import normalize_language, normalize_languages
+from ..configuration.languages import learned_language, normalize_language, normalize_languages
 from ..inference.embedder import Embedder
 from ..inference.image_index import FoundImage as Found, ImageIndex
 from ..inference.texts import languages_of, warn_of_language
@@ -218,11 +218,9 @@ def _asked_languages(
     """The languages to offer and the default one, normalized; refused where the model does not take them."""
     stated, takes_any = languages_of(embedder.processor, model)
     wanted, first = normalize_languages([*languages]), normalize_language(default) if default else None
-    unknown = [tag for tag in (*wanted, *([first] if first else [])) if not takes_any and tag not in stated]
-    if unknown:
-        raise UnknownLanguageError(
-            f"{model} does not read {', '.join(unknown)}; its languages are {', '.join(stated)}"
-        )
+    if not takes_any:
+        for tag in (*wanted, *([first] if first else [])):
+            learned_language(tag, stated)
     if wanted and first and first not in wanted:
         raise UnknownLanguageError(f"the default language {first} is not among those offered: {', '.join(wanted)}")
     return wanted, first

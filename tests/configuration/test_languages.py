@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
-from babelens.configuration.languages import language_for_each, language_id, normalize_language, normalize_languages
+from babelens.configuration.languages import (
+    _nearest,
+    counts_as,
+    is_same_language,
+    language_for_each,
+    language_id,
+    learned_language,
+    normalize_language,
+    normalize_languages,
+)
 
 SPELLINGS = {
     "de": "de",
@@ -63,12 +72,90 @@ def test_what_is_no_list_of_tags_is_refused(language: object) -> None:
 KNOWN = ["en", "zh", "zh-Hant", "no", "de", "sr", "pt", "ru"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "meant"), [("zh-TW", "zh-Hant"), ("nb", "no"), ("de-AT", "de"), ("sr-Latn", "sr"), ("pt-BR", "pt")]
-)
+@pytest.mark.parametrize(("asked", "meant"), [("sr-Latn", "sr"), ("da", "no"), ("yue", "zh-Hant"), ("uz-Cyrl", "uz")])
 def test_an_unknown_language_gets_a_near_one_as_suggestion(asked: str, meant: str) -> None:
-    with pytest.raises(UnknownLanguageError, match=rf"its languages are en, .*, ru; did you mean '{meant}'\?$"):
-        language_id(asked, KNOWN)
+    with pytest.raises(UnknownLanguageError, match=rf"its languages are en, .*, ru, uz; did you mean '{meant}'\?$"):
+        language_id(asked, [*KNOWN, "uz"])
+
+
+# What is asked of a model, what it has learned, and what it reads the text as; "" for a refusal.
+MEANT = [
+    ("mi", "en mi-Latn", "mi-Latn"),
+    ("mi-Latn", "en mi", "mi"),
+    ("arb-Arab", "en ar", "ar"),
+    ("ar", "en arb-Arab", "arb-Arab"),
+    ("arb_Arab", "en ar arz", "ar"),
+    ("arz", "en ar", "ar"),
+    ("azj", "az-Arab az", "az"),
+    ("az", "azj-Latn", "azj-Latn"),
+    ("ekk", "et", "et"),
+    ("et", "ekk-Latn", "ekk-Latn"),
+    ("fil", "tl", "tl"),
+    ("tl", "fil", "fil"),
+    ("zsm", "id ms", "ms"),
+    ("npi-Deva", "hi ne", "ne"),
+    ("swh", "sw", "sw"),
+    ("ukr_Cyrl", "ru uk", "uk"),
+    ("uk-UA", "ru uk", "uk"),
+    ("uk", "ru uk-UA", "uk-UA"),
+    ("pt-BR", "pt-PT pt", "pt"),
+    ("pt-BR", "es pt-PT", "pt-PT"),
+    ("en-GB", "en de", "en"),
+    ("es-MX", "es-ES es-419", "es-419"),
+    ("zh-TW", "zh zh-Hant", "zh-Hant"),
+    ("zh-CN", "zh-Hant zh", "zh"),
+    ("zh-Hans", "zh-Hant zh", "zh"),
+    ("cmn-Hans", "zh-Hant zh-Hans", "zh-Hans"),
+    ("zh-Hans", "zh-Hant", ""),
+    ("zh-TW", "zh", ""),
+    ("sr-Latn", "sr-Cyrl", ""),
+    ("sr-Latn", "sr-Cyrl sr-Latn", "sr-Latn"),
+    ("sr", "sr-Latn sr-Cyrl", "sr-Cyrl"),
+    ("sr", "sr-Latn", "sr-Latn"),
+    ("sh", "sr sr-Latn", "sr-Latn"),
+    ("uz-Cyrl", "uz", ""),
+    ("ace", "ace-Arab", ""),
+    ("ace", "ace-Arab ace-Latn", "ace-Latn"),
+    ("no", "nb sv", "nb"),
+    ("nb", "no da", "no"),
+    ("iw", "en he", "he"),
+    ("he", "en iw", "he"),
+    ("in", "en id", "id"),
+    ("ji", "en yi", "yi"),
+    ("mo", "en ro", "ro"),
+    ("da", "no", ""),
+    ("uk", "ru", ""),
+    ("und", "en de", ""),
+    ("ja", "und en", ""),
+]
+
+
+@pytest.mark.parametrize(("asked", "learned", "meant"), MEANT)
+def test_a_model_answers_to_all_names_of_its_languages(asked: str, learned: str, meant: str) -> None:
+    known = [normalize_language(tag) for tag in learned.split()]
+    if not meant:
+        with pytest.raises(UnknownLanguageError, match=repr(normalize_language(asked))):
+            learned_language(asked, known)
+    else:
+        assert learned_language(asked, known) == normalize_language(meant)
+        assert known[language_id(asked, known)] == normalize_language(meant)
+
+
+def test_a_tag_means_another_one() -> None:
+    assert is_same_language("en-GB", "en") and is_same_language("en", "en") and is_same_language("arb", "ar")
+    assert not is_same_language("de", "en") and not is_same_language("und", "en") and not is_same_language("da", "no")
+
+
+def test_columns_count_as_the_language_that_is_asked_for() -> None:
+    asked = ["mi-Latn", "ar", "pt-PT", "no"]
+    found = {tag: counts_as(tag, asked) for tag in ("mi", "arb-Arab", "pt-BR", "pt-PT", "da", "nb", "arz")}
+    assert found == {"mi": "mi-Latn", "arb-Arab": "ar", "pt-PT": "pt-PT"} | dict.fromkeys(("pt-BR", "da", "nb", "arz"))
+
+
+def test_texts_of_a_near_language_are_read_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert learned_language("lb", ["en", "de"]) == "de" and "lb" in caplog.text
+    with pytest.raises(UnknownLanguageError):
+        learned_language("lb", ["en", "de"], farthest=5)
 
 
 @pytest.mark.parametrize("asked", ["uk", "ja", "cs", "sv"])
@@ -93,6 +180,27 @@ def test_without_langcodes_form_and_case_are_still_put_right(monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", import_without_langcodes)
     assert {spelled: normalize_language(spelled) for spelled in SPELLINGS} == SPELLINGS
+    deprecated = {tag: normalize_language(tag) for tag in ("iw", "in", "ji", "mo", "sh", "uk_UA")}
+    assert deprecated == {"iw": "he", "in": "id", "ji": "yi", "mo": "ro", "sh": "sr-Latn", "uk_UA": "uk-UA"}
+    _nearest.cache_clear()
+    for asked, known, meant in [
+        ("mi", "en mi-Latn", "mi-Latn"),
+        ("mi-Latn", "en mi", "mi"),
+        ("uk-UA", "ru uk", "uk"),
+        ("pt-BR", "pt-PT pt", "pt"),
+        ("zh-TW", "zh zh-Hant", "zh-Hant"),
+        ("zh-TW", "zh", ""),
+        ("zh-CN", "zh-Hant zh", "zh"),
+        ("sr-Latn", "sr", ""),
+        ("sr", "sr-Latn", "sr-Latn"),
+        ("mi", "uk ru", ""),
+    ]:
+        if meant:
+            assert learned_language(asked, known.split()) == meant
+        else:
+            with pytest.raises(UnknownLanguageError):
+                learned_language(asked, known.split())
+    _nearest.cache_clear()
     with pytest.raises(LanguageTagError):
         normalize_language("english")
 

@@ -206,8 +206,8 @@ def test_images_are_listed_in_an_order_that_stays(server, service):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"languages": ["de", "sw"]}, "m does not read sw"),
-        ({"default_language": "sw"}, "m does not read sw"),
+        ({"languages": ["de", "sw"]}, "'sw'"),
+        ({"default_language": "sw"}, "'sw'"),
         ({"languages": ["de"], "default_language": "fr"}, "fr is not among those offered: de"),
     ],
 )

@@ -1,0 +1,31 @@
+"""Processors read a text in a language that is learned by another name, as they read one in the learned language."""
+
+import pytest
+import torch
+
+from babelens.configuration.errors import UnknownLanguageError
+from babelens.inference.embedder import Embedder
+
+
+@pytest.mark.parametrize("factory", ["make_mla", "make_ridge", "make_smalr"])
+def test_a_language_goes_by_several_tags(factory, request):
+    _, processor = request.getfixturevalue(factory)()
+    learned = processor.languages[-1]
+    one, other = (processor(text="ein Hund", language=tag, return_tensors="pt") for tag in (learned, f"{learned}-AT"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    with pytest.raises(UnknownLanguageError, match="'mi'"):
+        processor(text="ein Hund", language="mi")
+
+
+def test_native_texts_of_any_country_are_native(make_mla, make_mla_student, make_ridge):
+    for model, processor in (make_mla(), make_ridge(), make_mla_student(native_texts="native")):
+        embedder = Embedder(model, processor)
+        found = embedder.encode_text(["a red dog"] * 3, language=["en", "en-GB", "en-Latn-US"])
+        assert (found == found[0]).all()
+
+
+def test_a_glossary_of_a_language_is_read_for_its_other_tags(make_ridge):
+    model, processor = make_ridge(glossaries=True)
+    learned = next(iter(processor.glossaries))
+    found = Embedder(model, processor).encode_text(["ein rotes Auto"] * 2, language=[learned, f"{learned}-AT"])
+    assert (found[0] == found[1]).all() and found.any()
