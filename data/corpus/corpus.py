@@ -222,13 +222,13 @@ class _Normalizer:
             rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
         if self.split is not None:
             of_split = self._rows_in_split(dataset, rows)
-            count.left_out["in another split"] = len(rows) - len(of_split)
+            count.left_out.update({"in another split": len(rows) - len(of_split)})
             rows = of_split
         corpus = dataset.select(rows)
         self._refuse_absent_languages(corpus, texts)
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
-            count.left_out["with an image that cannot be read"] = len(rows) - len(corpus)
+            count.left_out.update({"with an image that cannot be read": len(rows) - len(corpus)})
         count.read = len(corpus)
         count.report()
         if not len(corpus):
@@ -239,7 +239,8 @@ class _Normalizer:
         """Whether the texts can stay where they are, on disk or in memory. Those not acceptable raise an error."""
         if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
             return False
-        return all(self._texts(batch, rows) == batch for rows, batch in _batches(texts))
+        unread = RowCount("")
+        return all(self._texts(batch, rows, count=unread) == batch for rows, batch in _batches(texts))
 
     def _mapped(self, texts: Dataset, count: RowCount | None = None) -> Dataset:
         return texts.map(

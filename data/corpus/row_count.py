@@ -28,6 +28,11 @@ class RowCount:
     def total(self) -> int:
         return self.read + self.left_out.total()
 
+    @property
+    def unasked(self) -> bool:
+        """Whether rows were left out that nobody asked to leave out."""
+        return bool(self._named)
+
     def leave_out(self, reason: str, row: str | None = None) -> None:
         """Counts a row.
 
@@ -43,10 +48,10 @@ class RowCount:
 
     def report(self) -> None:
         """Logs the counts in one line: a warning if rows were left out that nobody asked to leave out."""
-        if not self.left_out:
+        if not +self.left_out:
             return
-        parts = [f"{count:,} {reason}{self._rows(reason)}" for reason, count in self.left_out.most_common()]
-        level = logging.WARNING if self._named else logging.INFO
+        parts = [f"{count:,} {reason}{self._rows(reason)}" for reason, count in (+self.left_out).most_common()]
+        level = logging.WARNING if self.unasked else logging.INFO
         logger.log(
             level,
             "%s: read %s of %s rows; left out %s",

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from charset_normalizer import from_bytes
 
 from ...configuration.errors import CorpusError, wrong_encoding
+from ...configuration.languages import counts_as
 from .columns import CAPTION_COLUMNS
 from .text_files import COMPRESSED, DAMAGED, MAX_BYTES, kind_of, open_plain
 from .text_languages import scripts_of, tag_in
@@ -105,8 +106,10 @@ def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
     """Whether names are those of columns, in a file whose name has a pair of languages: both languages, other tags of
     two letters alone, or two of the names that tables of texts have. A word may be a tag, too, such as `low`."""
     found = [tag_in(name) for name in names]
-    tags = {tag for tag, _ in found}
-    if {*pair} <= tags or (len(tags - {None}) == len(names) > 1 and all(len(name) == 2 for name in names)):
+    tags = {tag for tag, _ in found if tag is not None}
+    if {*pair} <= {counts_as(tag, pair) for tag in tags}:
+        return True
+    if len(tags) == len(names) > 1 and all(len(name) == 2 for name in names):
         return True
     return sum(stated or name.lower() in _HEADERS for name, (_, stated) in zip(names, found, strict=True)) > 1
 

@@ -327,7 +327,8 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = NO_NAMES)
         ]
     if "features" in columns:
         columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
-    columns["captions"] = list(normalize_rows(captions, replace(rules, languages=None), place))
+    every_language = replace(rules, languages=None)  # so that no row is left out here
+    columns["captions"] = list(normalize_rows(captions, every_language, place, RowCount(str(file))))
     return _in_columns(columns, place), place
 
 

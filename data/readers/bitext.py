@@ -7,7 +7,7 @@ their sizes, so that a batch has pairs of all of them.
 import heapq
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,20 +16,19 @@ from datasets import Dataset, Features, IterableDataset, config
 
 from ...configuration.errors import CorpusError
 from ...configuration.identity import file_states
-from ...configuration.languages import normalize_languages
+from ...configuration.languages import counts_as, normalize_languages
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations
 from ..corpus.parquet_files import cache_key, prepared
+from ..corpus.row_count import RowCount
 from .bitext_files import Bitext, bitexts, is_bitext
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "bitext"
 
-_VERSION = 1  # of the rows that are made of the same files
-_NAMED = 10  # lines that a warning names
-_EMPTY, _LONG, _LOW = "with an empty text", "with a text longer than {:,} characters", "with a score below {}"
+_VERSION = 2  # of the rows that are made of the same files
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,14 @@ def load_bitext(
     if wanted is not None and len(wanted) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {wanted[0]!r} alone")
     found = bitexts(source)
-    files = [each for each in found if wanted is None or {*each.languages} <= {*wanted}]
+    files = [each for each in found if len({_asked_for(tag, wanted) for tag in each.languages} - {None}) > 1]
     if not files:
         pairs = sorted({"-".join(each.languages) for each in found})
         raise CorpusError(f"{source}: no file has two of {', '.join(wanted or ())}; there are {enumeration(pairs)}")
+    if len(files) < len(found):
+        logger.info(
+            "%s: %d of %d files are in other languages, and are not read", source, len(found) - len(files), len(found)
+        )
     if not 1 <= shards <= len(files):
         raise CorpusError(f"{source}: shards={shards}, and there can be from 1 to {len(files)}, the number of files")
     files.sort(key=lambda each: (-each.size, each.file))
@@ -142,57 +145,41 @@ def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict
 
 
 def _kept(file: Bitext, rules: BitextRules) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, row) of the pairs of a file that the rules keep."""
-    left_out, line = _LeftOut(file), 0
+    """(line, row) of the pairs of a file that the rules keep; the others are counted in the log."""
+    count, tags = RowCount(str(file.file)), [_asked_for(tag, rules.languages) for tag in file.languages]
     for line, score, texts in file.read(rules.max_characters):
         if rules.min_score is not None:
             if score is None:
                 raise CorpusError(f"{file.file} has no scores, so that min_score={rules.min_score} cannot be applied")
             if not score >= rules.min_score:
-                left_out.add(_LOW.format(rules.min_score), line, is_asked=True)
+                count.leave_out(f"with a score below {rules.min_score}")
                 continue
         captions = [
-            {"language": language, "text": text.strip()}
-            for language, text in texts
-            if rules.languages is None or language in rules.languages
+            {"language": tag, "text": text.strip()}
+            for tag, (_, text) in zip(tags, texts, strict=True)
+            if tag is not None
         ]
-        if any(not caption["text"] for caption in captions):
-            left_out.add(_EMPTY, line)
-        elif any(len(caption["text"]) > rules.max_characters for caption in captions):
-            left_out.add(_LONG.format(rules.max_characters), line)
-        elif len(captions) > 1:
+        reason = _reason(captions, rules)
+        if reason is None:
+            count.read += 1
             yield line, {"captions": captions}
-    left_out.report(line)
+            continue
+        if not count.unasked:
+            logger.warning(
+                "%s line %d: a line %s; such lines are left out, and counted at the end", file.file, line, reason
+            )
+        count.leave_out(reason, f"line {line}")
+    count.report()
 
 
-@dataclass
-class _LeftOut:
-    """Counts the lines of a file that are left out, and names some."""
+def _reason(captions: list[dict[str, str]], rules: BitextRules) -> str | None:
+    """Why a pair is left out."""
+    if any(not caption["text"] for caption in captions):
+        return "with an empty text"
+    if any(len(caption["text"]) > rules.max_characters for caption in captions):
+        return f"with a text longer than {rules.max_characters:,} characters"
+    return None
 
-    file: Bitext
-    counts: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, list[str]] = field(default_factory=dict)
-    is_asked: bool = True  # all of them
 
-    def add(self, reason: str, line: int, *, is_asked: bool = False) -> None:
-        if not is_asked:
-            if self.is_asked:
-                logger.warning(
-                    "%s line %d: a line %s; such lines are left out, and counted at the end of the file",
-                    *(self.file.file, line, reason),
-                )
-            self.is_asked = False
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        if not is_asked and len(named := self.lines.setdefault(reason, [])) < _NAMED:
-            named.append(str(line))
-
-    def report(self, n_lines: int) -> None:
-        """Logs the counts at the end of the file."""
-        parts = [
-            f"{count:,} {reason}"
-            + (f" (line {', '.join(self.lines[reason])}{', …' * (count > _NAMED)})" if reason in self.lines else "")
-            for reason, count in self.counts.items()
-        ]
-        if parts:
-            level = logging.INFO if self.is_asked else logging.WARNING
-            logger.log(level, "%s: left out of %s lines: %s", self.file.file, f"{n_lines:,}", "; ".join(parts))
+def _asked_for(tag: str, languages: tuple[str, ...] | None) -> str | None:
+    return tag if languages is None else counts_as(tag, languages)
