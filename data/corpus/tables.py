@@ -82,8 +82,12 @@ def _is_document(file: Path) -> bool:
     """Whether a JSON file is one value, and not a line for each row."""
     try:
         with open_plain(file) as stream:
-            first = stream.readline(1 << 20).decode("utf-8-sig")
-        return not isinstance(parse_json(first), dict)
+            first = parse_json(stream.readline(1 << 20).decode("utf-8-sig"))
+            is_alone = not stream.readline().strip()
+        if not isinstance(first, dict):
+            return True
+        lists = [value for name, value in first.items() if name not in (*CAPTION_COLUMNS, "translation")]
+        return is_alone and any(isinstance(value, list) and value and isinstance(value[0], dict) for value in lists)
     except (CorpusError, UnicodeDecodeError, OSError, EOFError):
         return True
 

@@ -1,0 +1,226 @@
+"""Tables and JSON as spreadsheets, pandas, the Hub and well-known collections write them."""
+
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import unicodedata
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.data import load_bitext, load_captions, load_translations
+from babelens.data.corpus.table_rows import pair_in_name
+from babelens.data.readers.bitext import is_bitext, read_translations
+
+ENGLISH = ["Thank you so much.", 'The "best" chair, new', "two dogs"]
+GERMAN = ["Vielen Dank.", "Der „beste“ Stuhl; neu", "zwei Hunde"]
+PAIRS = list(zip(ENGLISH, GERMAN, strict=True))
+
+
+def texts(corpus):
+    return [tuple(each["text"] for each in row["captions"]) for row in corpus]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for number in range(2):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+# ---- Translations ----
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda en, de: {"translation": {"en": en, "de": de}},
+        lambda en, de: {"id": 7, "en": en, "de": de, "url": "https://a.b"},
+    ],
+)
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.json", "x.jsonl.gz", "document.json", "data.json"])
+def test_json_of_translations(record, name, tmp_path):
+    records = [record(*pair) for pair in PAIRS]
+    whole = {"document.json": records, "data.json": {"version": 1, "data": records}}
+    content = json.dumps(whole[name]) if name in whole else "\n".join(map(json.dumps, records))
+    (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+    for streaming in (False, True):
+        assert texts(load_translations(tmp_path / name, streaming=streaming)) == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("TED2020-en-de-train.tsv.gz", ("en", "de")),
+        ("en-uk.tsv.gz", ("en", "uk")),
+        ("OpenSubtitles-en-fr.tsv", ("en", "fr")),
+        ("WikiMatrix.en-sw.tsv.gz", ("en", "sw")),
+        ("talks-en-zh_cn-dev.tsv", ("en", "zh-CN")),
+        ("Tatoeba-eng-deu-dev.tsv.gz", ("en", "de")),
+        ("all-en-de.tsv", ("en", "de")),
+        ("excel-sep.csv", None),
+        ("my-shop.tsv", None),
+    ],
+)
+def test_the_name_of_a_file_tells_its_languages(name, pair):
+    assert pair_in_name(name) == pair
+
+
+@pytest.mark.parametrize("form", ["{0}\t{1}", "1.2\t{0}\t{1}", "{0}\t{1}\t1.2"])
+@pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "OpenSubtitles-en-de.tsv", "en-de.tsv.xz"])
+def test_a_table_without_a_header(form, name, tmp_path):
+    content = "".join(form.format(*pair) + "\n" for pair in PAIRS).encode()
+    packed = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)(content)
+    (tmp_path / name).write_bytes(packed)
+    assert texts(read_translations(str(tmp_path / name))) == PAIRS == texts(load_translations(tmp_path / name))
+    assert is_bitext(str(tmp_path / name)) and texts(load_bitext(tmp_path / name)) == PAIRS
+    if "1.2" in form:
+        assert texts(load_bitext(tmp_path / name, min_score=1)) == PAIRS
+    header = b"en\tde\n" + b"".join(f"{en}\t{de}\n".encode() for en, de in PAIRS)
+    (tmp_path / "x-en-de.tsv").write_bytes(header)
+    assert not is_bitext(str(tmp_path / "x-en-de.tsv"))
+    assert texts(read_translations(str(tmp_path / "x-en-de.tsv"))) == PAIRS
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quoting", ["none", "minimal", "all"])
+def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
+    marked = {"none": str, "all": lambda cell: '"' + cell.replace('"', '""') + '"'}
+    marked["minimal"] = lambda cell: marked["all"](cell) if '"' in cell else cell
+    rows = [["en", "de"], *PAIRS]
+    text = end.join("\t".join(map(marked[quoting], row)) for row in rows) + end
+    (tmp_path / "x.tsv").write_bytes(text.encode(encoding))
+    assert texts(load_translations(tmp_path / "x.tsv")) == PAIRS
+    assert texts(load_translations(tmp_path / "x.tsv", streaming=True)) == PAIRS
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.tsv.xz", "x.tsv.bz2"])
+def test_what_pandas_writes(name, tmp_path):
+    table = pd.DataFrame(PAIRS, columns=["en", "de"])
+    table.to_csv(tmp_path / name, sep="\t" if "tsv" in name else ",")  # with its index, a column without a name
+    assert texts(load_translations(tmp_path / name)) == PAIRS
+
+
+def test_zstandard(tmp_path):
+    with pa.CompressedOutputStream(str(tmp_path / "x.tsv.zst"), "zstd") as stream:
+        stream.write("\n".join(["en\tde", *map("\t".join, PAIRS)]).encode())
+    assert texts(load_translations(tmp_path / "x.tsv.zst")) == PAIRS
+
+
+# ---- Captions ----
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"'])
+def test_excels_first_line(first, photos):
+    (photos / "x.csv").write_text(f"{first}\r\nimage;text_de\r\n0.png;roter Stuhl, neu\r\n", encoding="utf-8-sig")
+    assert texts(load_captions(photos / "x.csv")) == [("roter Stuhl, neu",)]
+
+
+def test_cells_that_a_spreadsheet_adds_at_the_end(photos):
+    (photos / "x.csv").write_text("image;text_de;;\n0.png;roter Stuhl;;\n;;;\n1.png;Tisch;;\n", encoding="utf-8")
+    assert texts(load_captions(photos / "x.csv")) == [("roter Stuhl",), ("Tisch",)]
+
+
+@pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_names_that_the_disk_composes_otherwise(on_disk, kind, tmp_path):
+    other = {"NFC": "NFD", "NFD": "NFC"}[on_disk]
+    folder = tmp_path / unicodedata.normalize(on_disk, "Bücher")
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / unicodedata.normalize(on_disk, "Käse.png"))
+    name = unicodedata.normalize(other, "Bücher/Käse.png")
+    if kind == "csv":
+        (tmp_path / "x.csv").write_text(f"image,text_de\n{name},ein Käse\n", encoding="utf-8")
+        corpus = load_captions(tmp_path / "x.csv")
+    else:
+        line = json.dumps({"file_name": name, "captions": {"de": "ein Käse"}})
+        (tmp_path / "metadata.jsonl").write_text(line, encoding="utf-8")
+        corpus = load_captions(tmp_path)
+    assert texts(corpus) == [("ein Käse",)] and corpus[0]["image"].size == (8, 8)
+
+
+def test_names_in_tar_shards_may_be_composed_in_two_ways(tmp_path):
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
+    parts = {
+        unicodedata.normalize("NFD", "Käse") + ".png": image.getvalue(),
+        unicodedata.normalize("NFC", "Käse") + ".txt": "ein Käse".encode(),
+    }
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, content in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    assert texts(load_captions(tmp_path / "x.tar", language="de", streaming=True)) == [("ein Käse",)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_addresses_of_images_that_are_local(kind, photos):
+    address = "https://cdn.example.com/a/{}.png?size=large"
+    rows = [{"image_url": address.format(n), "caption_de": text} for n, text in enumerate(("rot", "grün"))]
+    pd.DataFrame(rows).to_json(photos / "x.jsonl", orient="records", lines=True)
+    pd.DataFrame(rows).to_csv(photos / "x.csv", index=False)
+    assert texts(load_captions(photos / f"x.{kind}")) == [("rot",), ("grün",)]
+    (photos / "1.png").unlink()
+    with pytest.raises(CorpusError, match=r"(line 3|line 2): 'https://cdn\.example\.com/a/1\.png.*download"):
+        load_captions(photos / f"x.{kind}")
+
+
+@pytest.mark.parametrize("column", ["text", "caption"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_images_with_texts_in_one_language(column, kind, photos):
+    table = pd.DataFrame([{"image": "0.png", column: "rot"}, {"image": "1.png", column: "grün"}])
+    if kind == "csv":
+        table.to_csv(photos / "x.csv", index=False)
+    else:
+        table.to_json(photos / f"x.{kind}", orient="records", lines=kind == "jsonl")
+    assert texts(load_captions(photos / f"x.{kind}", language="de")) == [("rot",), ("grün",)]
+    with pytest.raises(CorpusError, match="language="):
+        load_captions(photos / f"x.{kind}")
+
+
+def test_an_imagefolder_with_a_csv(photos):
+    (photos / "metadata.csv").write_text("file_name,text,text_uk\n0.png,red,червоний\n1.png,green,зелений\n", "utf-8")
+    assert texts(load_captions(photos, language="en")) == [("red",), ("green",)]
+    assert texts(load_captions(photos, caption_column={"uk": "text_uk"})) == [("червоний",), ("зелений",)]
+
+
+@pytest.mark.parametrize("folder", ["", "val2014"])
+def test_cocos_captions(folder, photos):
+    (photos / "annotations").mkdir()
+    if folder:
+        (photos / folder).mkdir()
+    for number in range(2):
+        (photos / f"{number}.png").rename((photos / folder if folder else photos / "annotations") / f"{number}.png")
+    document = {
+        "info": {},
+        "images": [{"id": 10 + n, "file_name": f"{n}.png", "license": 1} for n in range(2)],
+        "annotations": [{"image_id": 10 + n % 2, "id": n, "caption": f"caption {n}"} for n in range(4)],
+    }
+    (photos / "annotations" / "captions_val2014.json").write_text(json.dumps(document))
+    corpus = load_captions(photos / "annotations" / "captions_val2014.json", language="en")
+    assert texts(corpus) == [("caption 0", "caption 2"), ("caption 1", "caption 3")]
+    assert list(corpus["image_id"]) == ["10", "11"]
+
+
+@pytest.mark.parametrize("form", ["bytes", "struct", "named"])
+def test_parquet_with_images_inside(form, photos):
+    content = [(photos / f"{n}.png").read_bytes() for n in range(2)]
+    cells = [{"bytes": each, "path": None} for each in content] if form == "struct" else content
+    column = "jpg" if form == "named" else "image"
+    pq.write_table(pa.table({column: cells, "caption_de": ["rot", "grün"], "sku": ["A1", "A2"]}), photos / "x.parquet")
+    corpus = load_captions(photos / "x.parquet")
+    assert texts(corpus) == [("rot",), ("grün",)] and corpus[0]["image"].size == (8, 8)
+
+
+def test_a_missing_image_is_named_as_it_was_written(photos):
+    (photos / "x.csv").write_text("image,text_de\nnowhere.png,rot\n")
+    with pytest.raises(BadImageError, match=r"x\.csv line 2: .*nowhere\.png"):
+        load_captions(photos / "x.csv")
