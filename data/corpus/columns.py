@@ -21,7 +21,7 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 from ...configuration.errors import CorpusError, LanguageTagError, did_you_mean
 from ...configuration.languages import counts_as, normalize_language
 from .text_files import parse_object
-from .text_languages import SAMPLE, language_of_column, tag_in
+from .text_languages import SAMPLE, is_mislabelled, language_of_column, tag_in
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,8 @@ def translation_columns(
     if others or not found:
         named = ", ".join(map(repr, others or names))
         raise CorpusError(
-            f"translations need texts in two languages; {named} hold none by their cells. Name the columns, as in "
+            f"translations need texts in two languages, and by their cells {named} hold none in the languages of "
+            "their names: correct the header if they are swapped, or name the columns, as in "
             "caption_column={'en': 'source', 'de': 'target'}"
         )
     return found  # whose rows are incomplete
@@ -223,9 +224,9 @@ def text_columns(
     others = [name for name in tags if name not in found.values() and any(samples[name])]
     if found and (others or any(not tag_in(name)[1] for name in found.values())):
         read_as = ", ".join(f"{name!r} as {tag}" for tag, name in found.items())
-        logger.info(
-            "texts are read from %s%s", read_as, f"; not from {_quoted(others)}, by their cells" * bool(others)
-        )
+        level = logging.WARNING if any(is_mislabelled(name, samples[name]) for name in others) else logging.INFO
+        not_read = f"; not from {_quoted(others)}, by their cells" if others else ""
+        logger.log(level, "texts are read from %s%s", read_as, not_read)
     if others and not found and at_least == 1:
         raise CorpusError(
             f"no column holds captions: {_quoted(others)} by their cells are no texts in the languages that the names "

@@ -74,12 +74,12 @@ def load_captions(
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
             - a folder written by `save_to_disk`, or a folder of parquet files;
             - the id of a data set on the Hugging Face Hub;
-            - a CSV or TSV file with a header, whose delimiter and encoding are found (`data.corpus.tables`), such as
-              `image,text_pl,text_uk`; images are named relative to the file;
+            - a CSV or TSV file with a header, JSON lines, or a JSON document such as COCO's captions, compressed or
+              not; images are named relative to the file;
             - a `datasets.Dataset` or `IterableDataset`.
 
-            Columns that are named by languages, alone (`pl`) or after `text_` or `caption_`, and WebDataset's
-            `jpg, txt, json` are found by their names (`data.corpus.columns`).
+            Which columns hold captions, if not `captions`, `caption` or `text`, is found by the rule of
+            `data.corpus.columns`: `text_pl` and `caption_pl` do, and `pl` if its cells are texts in Polish.
         languages: languages of the captions to keep; images without a caption in one of them are left out. By default
             all.
         language: the language of captions that are plain text (`caption`, `text` or `captions`); it is never guessed.
@@ -151,12 +151,12 @@ def load_translations(
     """Loads a translation corpus: the column `captions` has two or more translations of each other in every row.
 
     Args:
-        source: a `.tsv` file with a header of language tags; a `.jsonl` file with a line such as
-            `{"en": "a cat", "de": "eine Katze"}` for each row; or, as for `load_captions`, parquet files, a saved data
-            set, a Hub id or a dataset, with a `datasets.Translation`, a column for each language, or `captions`. A
-            column `image_id` is kept. Also a `.csv` file, whose delimiter and encoding are found, and the parallel
-            columns of sentence-transformers, `english` and `non_english` or `anchor` and `positive`: their languages
-            are those of `name` (`en-de`), or of `languages` in this order.
+        source: a CSV or TSV file with a header of language tags, or without one if its name tells the languages, such
+            as `TED2020-en-de-train.tsv.gz`; JSON lines such as `{"en": "a cat", "de": "eine Katze"}` or
+            `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset,
+            with a `datasets.Translation`, a column for each language, or `captions`. Columns of other things stay
+            out, but for `image_id`. Also the parallel columns of sentence-transformers, `english` and `non_english` or
+            `anchor` and `positive`: their languages are those of `name` (`en-de`), or of `languages` in this order.
         languages: languages of the texts to keep; rows with fewer than two of them are left out. By default all.
         caption_column: the columns of texts by their languages, `{"en": "source", "de": "target"}`, where their names
             do not tell them; others are ignored.
@@ -253,7 +253,7 @@ def _read(
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
     if path.exists() and not path.is_dir():
         if path.name.endswith(TMX):
-            raise CorpusError(f"{source}: {NO_TMX}")
+            raise CorpusError(NO_TMX)
         raise CorpusError("a file of unknown kind; known are .parquet, .csv, .tsv, .jsonl and .json")
     if not path.is_dir() and (kind_of(path) in (*TABLES, *JSON_FILES) or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError

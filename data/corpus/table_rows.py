@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -265,11 +265,17 @@ def _guessed_encoding(content: bytes, file: Path) -> str:
         raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8")
     text = content.decode(best.encoding, errors="replace")
     shown = next((line.strip() for line in text.splitlines() if not line.isascii()), "")
+    _warn_of_encoding(file, best.encoding, shown)
+    return str(best.encoding)
+
+
+@cache
+def _warn_of_encoding(file: Path, encoding: str, shown: str) -> None:
+    """Logs what was found, once, although a file is opened several times."""
     logger.warning(
         "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
-        *(file, best.encoding, shown),
+        *(file, encoding, shown),
     )
-    return str(best.encoding)
 
 
 def delimiter_of(text: str) -> str:

@@ -308,7 +308,7 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = NO_NAMES)
     names = list(dict.fromkeys(name for record in records for name in record if name != _FOLDER))
     if kind_of(file) in TABLES:
         named.check(names)
-    image = named.image or next((name for name in names if name.lower() in IMAGE_NAMES), None)
+    image = named.image or next((name for each in IMAGE_NAMES for name in names if name.lower() == each), None)
     captions, read = _captions(records, names, named, rules, place)
     columns = {
         name: [record.get(name) for record in records]

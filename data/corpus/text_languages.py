@@ -114,6 +114,13 @@ def language_of_column(
     return tag if "Latn" not in scripts_of(tag) or _are_sentences(texts) else None
 
 
+def is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
+    """Whether a column that was not read has a tag of two letters, which names hardly anything else, and texts."""
+    first = re.split("[-_]", name.lower())[0]
+    given = [cell for cell in cells if cell]
+    return len(first) == 2 and first not in _OTHER_THINGS and 2 * sum(map(is_text, given)) > len(given)
+
+
 @cache
 def tag_in(name: str) -> tuple[str | None, bool]:
     """The language in the name of a column, None where there is none; and whether `text_` or `caption_` states that it

@@ -184,3 +184,11 @@ def test_regions_count_as_the_language_that_is_asked_for(tmp_path):
     assert {each["language"] for each in load_translations(tmp_path / "pairs.tsv")[0]["captions"]} == {
         *("en-US", "uk-UA", "pt-BR")
     }
+
+
+def test_a_column_that_looks_mislabelled_is_a_warning(tmp_path, caplog):
+    lines = ["en\tde\tuk", *map("\t".join, zip(ENGLISH, GERMAN, SILESIAN, strict=True))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), "utf-8")
+    assert len(load_translations(tmp_path / "pairs.tsv")[0]["captions"]) == 2
+    (told,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "'uk'" in told.getMessage()
