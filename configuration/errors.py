@@ -166,10 +166,6 @@ class ServingError(BabelensError, OSError):
     """A server cannot be started: its port is taken, its host is not one of this machine, or it needs a token."""
 
 
-class ServerBusyError(ServingError):
-    """A server has so many queries to answer that it takes no further one."""
-
-
 # ---- Suggestions in error messages: the known name that is nearest to a misspelt one ----
 
 

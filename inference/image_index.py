@@ -237,16 +237,24 @@ class ImageIndex:
                 break
             if path in leave_out:
                 continue
-            for image, other in zip(found, rows, strict=True):
-                is_equal = image.score - score <= _EQUAL and np.abs(row - other).max() <= _EQUAL
-                if is_equal and _same_content(path, image.path):
-                    image.copies.append(path)
-                    break
-            else:
-                if len(found) < top:
-                    found.append(FoundImage(path, score))
-                    rows.append(row)
+            if same := _same_image(path, score, row, found, rows):
+                same.copies.append(path)
+            elif len(found) < top:
+                found.append(FoundImage(path, score))
+                rows.append(row)
         return found
+
+
+def _same_image(
+    path: Path, score: float, row: np.ndarray, found: list[FoundImage], rows: list[np.ndarray]
+) -> FoundImage | None:
+    """The image among those found, best first, whose file has the same content."""
+    for image, other in zip(reversed(found), reversed(rows), strict=True):
+        if image.score - score > _EQUAL:
+            return None
+        if np.abs(row - other).max() <= _EQUAL and _same_content(path, image.path):
+            return image
+    return None
 
 
 def _same_content(one: Path, other: Path) -> bool:

@@ -1,13 +1,13 @@
 """`babelens serve`: a page in the browser, and a JSON API, to search the images of a folder."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .console import plain_console
-from .options import Model, TrustRemoteCode, split_tags
+from .options import Model, TrustRemoteCode
 from .starting import begin_work
 
 
@@ -24,20 +24,15 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            help="What the page and the API ask for, at least 16 characters. Others on this machine can read the "
-            "options of a program, and no environment variable.",
+            help="What the page asks for as a password, and the API as a bearer token; at least 16 characters. Others "
+            "on this machine can read the options of a program, and no environment variable.",
             envvar="BABELENS_TOKEN",
         ),
     ] = None,
-    languages: Annotated[
+    language: Annotated[
         str | None,
-        typer.Option(help="The languages that the page offers, such as `uk,pl`; by default those of the model."),
+        typer.Option(help="The language of queries that state none, and with which the page begins, such as `uk`."),
     ] = None,
-    default_language: Annotated[
-        str | None,
-        typer.Option(help="The language that the page begins with, and in which queries are read that state none."),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve a page to search the images of a folder: by text in any language of the model, and by image.
@@ -57,7 +52,7 @@ def serve(
     with closing(bound_socket(host, port)) as bound:
         begin_work()
         from ..inference.image_index import image_cache
-        from ..serving.server import serve as serve_until_stopped
+        from ..serving.app import create_app, make_server
         from ..serving.service import ImageService
         from .inputs import load_embedder
 
@@ -65,18 +60,9 @@ def serve(
         console.print(f"Loading {model} …", highlight=False)
         embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
         console.print(f"Reading the images of {images} …", highlight=False)
-        service = ImageService.of_folder(
-            embedder,
-            images,
-            model=model,
-            cache=image_cache(),
-            languages=split_tags(languages or ""),
-            default_language=default_language,
-            title=title,
-        )
-
-        def announce(address: str) -> None:
-            typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")
-
-        serve_until_stopped(service, bound, host=host, token=token, on_start=announce)
+        service = ImageService.of_folder(embedder, images, model=model, cache=image_cache(), language=language)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
+        typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")
+        with suppress(KeyboardInterrupt):
+            make_server(create_app(service, host=host, token=token)).run(sockets=[bound])
         console.print("The server has stopped.")

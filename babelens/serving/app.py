@@ -1,358 +1,280 @@
-"""The application: the page, the JSON API that it asks, and the images.
-
-Everything that the page and the description of the API need is in `static/`; no request leaves the machine.
-"""
+"""The application: the page, the JSON API that it asks, and the images. No request leaves the machine."""
 
 import asyncio
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from importlib.resources import files
-from typing import Annotated, Any, BinaryIO
+import hashlib
+import hmac
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-import numpy as np
+import PIL.Image
 
-from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
-from ..configuration.languages import normalize_language
-from ..processing.text_inputs import UNDETERMINED, default_language
-from .gate import UPLOAD_PATH, Application, Gate, cookie_of, is_token
-from .image_files import content_type, version_of
-from .service import ImageService
+from ..configuration.errors import BabelensError, ImageError, MissingExtraError
+from .binding import is_loopback
+from .service import LARGE, THUMBNAIL, FoundImage, ImageService
 
 try:
     import python_multipart as python_multipart  # FastAPI imports it when it reads a form
-    from fastapi import FastAPI, Form, HTTPException, Query, Request
+    import uvicorn
+    from fastapi import FastAPI, HTTPException, Query, Request
+    from fastapi.concurrency import run_in_threadpool
     from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
-    from pydantic import BaseModel, Field
-    from pydantic.json_schema import SkipJsonSchema
+    from fastapi.responses import FileResponse, JSONResponse, Response
+    from fastapi.staticfiles import StaticFiles
     from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException as AnyHTTPException
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        "FastAPI is not installed, by which images are served: pip install fastapi python-multipart uvicorn"
+        "images are served by FastAPI, python-multipart and uvicorn: pip install fastapi python-multipart uvicorn"
     ) from error
 
-_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_NO_SUCH_IMAGE = "there is no image of this id"
-_CHUNK = 1 << 18
-# A response with the content of others, such as an image file, may do nothing.
-_INERT = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
-_NOT_KEPT = {"cache-control": "no-store"}
-_FILE = {
-    "type": "string",
-    "contentMediaType": "application/octet-stream",
-    "description": "An image file: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+Message = MutableMapping[str, Any]
+Application = Callable[[Message, Any, Any], Awaitable[None]]
+
+QUERY_CHARACTERS = 500
+UPLOAD_BYTES = 20 << 20
+TOP = 200
+_UPLOADS = 4  # files that are received at a time; further ones wait
+_FORM_BYTES = 64 << 10  # of a form beside its file
+_STATIC = Path(__file__).parent / "static"
+_HEADERS = {
+    b"content-security-policy": b"default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    b"form-action 'self'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
 }
-_FORM = {"type": "object", "required": ["file"], "properties": {"file": _FILE}}
-_UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
+# A response with the content of others, such as an image file, may do nothing.
+_INERT = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "cache-control": "private, max-age=600",
+}
+_Top = Annotated[int, Query(ge=1, le=TOP)]
 
 
-class Refusal(BaseModel):
-    """Why there is no answer."""
-
-    error: str = Field(description="A sentence that says what is wrong.")
-
-
-class Listed(BaseModel):
-    """An image of the folder."""
-
-    id: str = Field(description="The id of the image.")
-    file: str = Field(description="Its path in the folder.")
-    image: str = Field(description="The address of the image file, relative to the address of the server.")
-    thumbnail: str = Field(description="The address of a small WebP image.")
-
-
-class Listing(BaseModel):
-    """Images of the folder to look at, in an order that stays the same."""
-
-    results: list[Listed]
-
-
-class Result(Listed):
-    """An image that was found."""
-
-    score: float = Field(description="The cosine of its embedding and that of the query, at most 1.")
-    copies: int = Field(description="The number of other files of the folder with the same content.")
-
-
-class Results(BaseModel):
-    """The images that fit a query best, best first."""
-
-    results: list[Result]
-
-
-class TextResults(Results):
-    """The images that fit a text best, best first."""
-
-    query: str
-    language: str | None = Field(
-        description="The language in which the query was read, as a BCP-47 tag in its canonical spelling."
-    )
-
-
-class Info(BaseModel):
-    """What is searched, and with what."""
-
-    model: str = Field(description="The name of the model.")
-    fingerprint: str = Field(description="A digest of its weights and settings.")
-    images: int = Field(description="The number of images.")
-    skipped: int = Field(description="The number of images that could not be read.")
-    title: str | None = Field(description="The title of the page, where it has one of its own.")
-    languages: list[str] = Field(
-        description="The languages that are offered: those of the model, where they are known."
-    )
-    default_language: str | None = Field(description="The language of queries that state none, where one is set.")
-    takes_any_language: bool = Field(description="Whether it takes queries in other languages too.")
-    needs_language: bool = Field(description="Whether its embeddings depend on the language that a query states.")
-    query_characters: int = Field(description="The length of the longest query.")
-    upload_bytes: int = Field(description="The size of the largest image file to search with.")
-    top: int = Field(description="The largest number of results.")
-
-
-def create_app(
-    service: ImageService,
-    *,
-    host: str = "127.0.0.1",
-    token: str | None = None,
-) -> Application:
+def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
     """The ASGI application of a folder of images.
 
     Args:
         service: what is searched.
-        host: the host that the server is bound to. On loopback, requests must name it in their Host header.
-        token: what requests need as `Authorization: Bearer TOKEN`; a browser is asked for it once. Without it, every
-            request is answered.
+        host: the host that the server is bound to. On loopback, requests must name it in their Host header: otherwise
+            a page of another site could reach the server through a name that it controls (DNS rebinding).
+        token: what requests need as `Authorization: Bearer TOKEN`; a browser asks for it as a password.
 
     Raises:
         MissingExtraError: without FastAPI.
     """
-    static = _static_files()
-    app = FastAPI(
-        title="babelens",
-        description="Search of a folder of images by texts in many languages, and by images.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        responses={"4XX": {"model": Refusal, "description": "A request that cannot be answered"}},
-    )
-    _add_pages(app, static, token)
+    app = FastAPI(title="babelens", docs_url=None, redoc_url=None, redirect_slashes=False)
+    _add_page(app)
     _add_searches(app, service)
     _add_images(app, service)
-    app.add_exception_handler(BabelensError, _refused)
+    app.add_exception_handler(BabelensError, lambda _, error: _refusal(400, str(error)))
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
-    return Gate(app, host=host, token=token, login_page=static["login.html"], limits=service.limits)
+    app.add_middleware(Guard, token=token)
+    if is_loopback(host):
+        names = ["localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
+    return app
 
 
-def _static_files() -> dict[str, bytes]:
-    """The files of the page by name, read once: a request cannot name any other file."""
-    folder = files(__package__).joinpath("static")
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+def make_server(app: FastAPI) -> uvicorn.Server:
+    """The server of an application; `run(sockets=[…])` serves it until SIGINT or SIGTERM."""
+    quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
+    bare: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
+    return uvicorn.Server(uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare))
 
 
-def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
-    """The page, the description of the API, their files, and the login."""
+def _add_page(app: FastAPI) -> None:
+    app.mount("/static", StaticFiles(directory=_STATIC))
 
     @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(static["page.html"], headers=_NOT_KEPT)
+    async def page() -> Response:
+        return FileResponse(_STATIC / "page.html", headers={"cache-control": "no-store"})
 
-    @app.get("/static/{name}", include_in_schema=False)
-    async def static_file(name: str) -> Response:
-        if name not in static:
-            raise HTTPException(404, "there is no such file")
-        kind = _TYPES[name[name.rindex(".") :]]
-        return Response(static[name], media_type=kind, headers={"cache-control": "no-cache"})
-
-    @app.get("/health", summary="Whether the server answers")
+    @app.get("/health")
     async def health() -> dict[str, str]:
-        """Needs no token."""
         return {"status": "ok"}
 
-    @app.get("/login", include_in_schema=False)
-    async def after_login() -> Response:
-        return RedirectResponse("./", 303)  # the address of the page after a wrong token, when it is opened again
 
-    @app.post("/login", include_in_schema=False)
-    async def login(request: Request, given: Annotated[str, Form(alias="token")] = "") -> Response:
-        if not token or not is_token(given.encode(), token):
-            wrong = static["login.html"].replace(b"hidden", b"", 1)
-            return HTMLResponse(wrong, 401, headers=_NOT_KEPT)
-        answer = RedirectResponse("./", 303)
-        secure = request.url.scheme == "https"
-        name, value = cookie_of(token)
-        answer.set_cookie(name, value, httponly=True, samesite="strict", secure=secure)
-        return answer
+def _add_searches(app: FastAPI, service: ImageService) -> None:
+    uploads = asyncio.Semaphore(_UPLOADS)
 
+    @app.get("/api/info")
+    async def info() -> dict[str, Any]:
+        return {
+            "model": service.model.rstrip("/").rpartition("/")[2],
+            "images": len(service),
+            "skipped": len(service.index.skipped),
+            "languages": service.languages,
+            "language": service.language,
+            "takes_any_language": service.takes_any_language,
+            "needs_language": service.needs_language,
+            "query_characters": QUERY_CHARACTERS,
+            "upload_bytes": UPLOAD_BYTES,
+            "top": TOP,
+        }
 
-def _add_searches(app: Any, service: ImageService) -> None:
-    """What is found by a text, by an image, and by an image of the folder."""
-    limits = service.limits
-    decoding = ThreadPoolExecutor(2, "decode")
-    uploads = asyncio.Semaphore(limits.uploads)  # a file of few bytes can be an image of many megabytes
-    Top = Annotated[int, Query(ge=1, le=limits.top, description="The number of results.")]
-
-    def found(images: list[Any]) -> list[Result]:
-        return [
-            Result(**vars(image), image=f"images/{image.id}", thumbnail=f"thumbnails/{image.id}") for image in images
-        ]
-
-    async def nearest(embedding: np.ndarray, top: int) -> list[Result]:
-        return found(await asyncio.to_thread(service.found, embedding, top))
-
-    @app.get("/api/info", summary="What is searched", response_model=Info)
-    async def info() -> Info:
-        return Info(
-            model=service.model.rstrip("/").rpartition("/")[2],
-            fingerprint=service.fingerprint,
-            images=len(service),
-            skipped=len(service.index.skipped),
-            title=service.title,
-            languages=service.offered,
-            default_language=service.default_language,
-            takes_any_language=service.takes_any_language and not service.limited,
-            needs_language=service.needs_language,
-            query_characters=limits.query_characters,
-            upload_bytes=limits.upload_bytes,
-            top=limits.top,
-        )
-
-    @app.get("/api/search", summary="Search by a text", response_model=TextResults)
-    async def search(
-        q: Annotated[str, Query(max_length=limits.query_characters, description="A description of the images.")],
-        language: Annotated[
-            str | SkipJsonSchema[None],
-            Query(
-                max_length=64,
-                description="Its language, as a BCP-47 tag such as `de`; without it, the default language of the "
-                "server, or the model's native one, or the model must be one for which it does not matter.",
-            ),
-        ] = None,
-        top: Top = 24,
-    ) -> TextResults:
-        """The language is never guessed; a model that has learned certain languages refuses others by name."""
+    @app.get("/api/search")
+    def search(
+        q: Annotated[str, Query(max_length=QUERY_CHARACTERS)],
+        language: Annotated[str | None, Query(max_length=64)] = None,
+        top: _Top = 24,
+    ) -> dict[str, Any]:
+        """A text without a language is read in that of the server, or else in the model's own."""
         if not q.strip():
             raise HTTPException(400, "q: the description is empty: every image would fit it as well")
-        stated = language or service.default_language
-        tag = normalize_language(stated) if stated else default_language(service.embedder.processor)
-        results = await nearest(await service.text_embedding(q, tag), top)
-        return TextResults(query=q, language=tag if stated or tag != UNDETERMINED else None, results=results)
+        found, read_as = service.by_text(q, language, top)
+        return {"query": q, "language": read_as, **_results(found)}
 
-    @app.post(UPLOAD_PATH, summary="Search by an image", response_model=Results, openapi_extra=_UPLOAD)
-    async def search_by_image(
-        request: Request,
-        top: Top = 24,
-    ) -> Results:
-        """The image is not kept."""
-        # As a parameter, the file would be received before this function is called, however many others wait.
-        async with uploads:
+    @app.post("/api/search-by-image")
+    async def search_by_image(request: Request, top: _Top = 24) -> dict[str, Any]:
+        """A form with a `file`, which is not kept."""
+        async with uploads:  # as a parameter, the file would be received before this function is called
             data = await _file_of(request)
-            if len(data) > limits.upload_bytes:
-                raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
-            image = await _in_thread(decoding, service.opened_upload, data)
-            embedding = await service.image_embedding(image)
-        return Results(results=await nearest(embedding, top))
+            return _results(await run_in_threadpool(service.by_image, data, top))
 
-    @app.get("/api/images", summary="Images to look at", response_model=Listing)
-    async def images(top: Top = 24) -> Listing:
-        return Listing(
-            results=[
-                Listed(id=id, file=file, image=f"images/{id}", thumbnail=f"thumbnails/{id}")
-                for id, file in service.listed(top)
-            ]
-        )
+    @app.get("/api/images")
+    def images(top: _Top = 24) -> dict[str, Any]:
+        return _results(service.listed(top))
 
-    @app.get("/api/similar/{id}", summary="Images that resemble one of the folder", response_model=Results)
-    async def similar(id: str, top: Top = 24) -> Results:
-        try:
-            return Results(results=found(await asyncio.to_thread(service.similar, id, top)))
-        except KeyError as error:
-            raise HTTPException(404, _NO_SUCH_IMAGE) from error
+    @app.get("/api/similar/{image_id}")
+    def similar(image_id: str, top: _Top = 24) -> dict[str, Any]:
+        with _Missing():
+            return _results(service.similar(image_id, top))
 
 
-def _add_images(app: Any, service: ImageService) -> None:
-    """The image files and their thumbnails, by id."""
-    decoding = ThreadPoolExecutor(2, "thumbnail")
+def _add_images(app: FastAPI, service: ImageService) -> None:
+    @app.get("/images/{image_id}")
+    def image(image_id: str) -> Response:
+        with _Missing():
+            path = service.path(image_id)
+            kind = PIL.Image.MIME.get(PIL.Image.registered_extensions().get(path.suffix.lower(), ""))
+            return FileResponse(path, media_type=kind or "application/octet-stream", headers=_INERT)
 
-    @app.get("/images/{id}", summary="An image file", response_class=Response)
-    async def image(id: str, request: Request) -> Response:
-        try:
-            file = await asyncio.to_thread(service.open, id)
-        except (KeyError, OSError) as error:
-            raise HTTPException(404, _NO_SUCH_IMAGE) from error
-        headers = _INERT | {"etag": version_of(file), "cache-control": "private, no-cache"}
-        if _is_known(request, headers["etag"]):
-            file.close()
-            return Response(status_code=304, headers=headers)
-        length = file.seek(0, 2)
-        headers["content-length"] = str(length)
-        file.seek(0)
-        return StreamingResponse(_chunks(file, length), media_type=content_type(service.path(id)), headers=headers)
+    @app.get("/thumbnails/{image_id}")
+    def thumbnail(image_id: str, size: Literal["small", "large"] = "small") -> Response:
+        with _Missing():
+            data = service.thumbnail(image_id, THUMBNAIL if size == "small" else LARGE)
+            return Response(data, media_type="image/webp", headers=_INERT)
 
-    @app.get("/thumbnails/{id}", summary="A small WebP image", response_class=Response)
-    async def thumbnail(id: str, request: Request) -> Response:
-        try:
-            data, version = await _in_thread(decoding, service.thumbnail, id)
-        except (KeyError, OSError, ImageError) as error:
-            raise HTTPException(404, _NO_SUCH_IMAGE) from error
-        headers = _INERT | {"etag": version, "cache-control": "private, no-cache"}
-        if _is_known(request, version):
-            return Response(status_code=304, headers=headers)
-        return Response(data, media_type="image/webp", headers=headers)
+
+def _results(found: list[FoundImage]) -> dict[str, Any]:
+    urls = ({"image": f"images/{each.id}", "thumbnail": f"thumbnails/{each.id}"} for each in found)
+    return {"results": [asdict(each) | url for each, url in zip(found, urls, strict=True)]}
+
+
+class _Missing:
+    """Turns the errors of an image that is unknown or gone into status 404."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, KeyError):
+            raise HTTPException(404, "there is no image of this id") from error
+        if isinstance(error, OSError | ImageError):
+            raise HTTPException(404, "this image is gone, or cannot be read any more") from error
 
 
 async def _file_of(request: Request) -> bytes:
-    """The bytes of the file of a form."""
     try:
         async with request.form(max_files=1) as form:
-            file = form.get("file")
-            if isinstance(file, UploadFile):
-                return await file.read()
-    except (AnyHTTPException, BabelensError):
+            if isinstance(file := form.get("file"), UploadFile):
+                data = await file.read()
+                if len(data) > UPLOAD_BYTES:
+                    raise HTTPException(413, f"the file is too large: {UPLOAD_BYTES >> 20} MiB are allowed")
+                return data
+    except AnyHTTPException:
         raise
     except Exception as error:  # what the parser of forms raises, and a client that is gone
         raise HTTPException(400, "the form cannot be read") from error
     raise HTTPException(400, "file: an image file is required, in a form")
 
 
-async def _in_thread(executor: ThreadPoolExecutor, function: Any, *arguments: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *arguments))
+# ---- What every request passes ----
 
 
-def _is_known(request: Request, version: str) -> bool:
-    """Whether the client, or a proxy before it, has this version already. A proxy that compresses answers marks their
-    versions as weak (`W/"…"`)."""
-    known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
-    return known == ["*"] or version in (each.removeprefix("W/") for each in known)
+class Guard:
+    """Refuses pages of other sites, requests without the token, and bodies that are too large; and gives every answer
+    the headers that keep the page closed to other sites."""
+
+    def __init__(self, app: Application, token: str | None) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = dict(scope["headers"])
+        read = 0
+
+        async def bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > UPLOAD_BYTES + _FORM_BYTES:
+                raise _too_large()
+            return message
+
+        async def own(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = [*message.get("headers", ())]
+                given += [each for each in _HEADERS.items() if each[0] not in {name for name, _ in given}]
+                message["headers"] = given
+            await send(message)
+
+        if (refusal := self._refusal(scope, headers)) is not None:
+            return await refusal(scope, receive, own)
+        # HEAD is answered as GET, whose body the server leaves out.
+        scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        return await self._app(scope, bounded, own)
+
+    def _refusal(self, scope: Message, headers: dict[bytes, bytes]) -> Response | None:
+        """What a browser says that a page of another site or port asks is refused, unless a person followed a link."""
+        is_link = scope["method"] == "GET" and headers.get(b"sec-fetch-dest") == b"document"
+        if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none") and not is_link:
+            return _refusal(403, "this server does not answer to pages of other sites")
+        if self._token and scope["path"] != "/health" and not _has_token(headers, self._token):
+            asking = {"www-authenticate": 'Basic realm="babelens: the token is the password"'}
+            return _refusal(401, "this server needs its token: Authorization: Bearer TOKEN", asking)
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > UPLOAD_BYTES + _FORM_BYTES:
+            return _refusal(413, _too_large().detail, {"connection": "close"})
+        return None
 
 
-def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """The first bytes of a file, which may grow meanwhile."""
-    with file:
-        while length and (chunk := file.read(min(_CHUNK, length))):
-            length -= len(chunk)
-            yield chunk
+def _has_token(headers: dict[bytes, bytes], token: str) -> bool:
+    """Whether the token is there, as a bearer or a password; the time does not depend on how much of it is right."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    given = given.strip()
+    if scheme.lower() == b"basic":
+        try:
+            given = b64decode(given, validate=True).partition(b":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() != b"bearer":
+        return False
+    return hmac.compare_digest(*(hashlib.sha256(each).digest() for each in (given, token.encode())))
 
 
-def _error(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status, headers=headers or _NOT_KEPT)
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"the file is too large: {UPLOAD_BYTES >> 20} MiB are allowed", {"connection": "close"})
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """An error that the caller can mend, as a sentence."""
-    if isinstance(error, ServerBusyError):
-        return _error(request, 503, str(error), {"retry-after": "1"})
-    return _error(request, 400, str(error))
+def _refusal(status: int, sentence: str, headers: Any = None) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"} | dict(headers or {}))
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     """What FastAPI finds wrong with the parameters; what was sent is not sent back."""
     problems: list[dict[str, Any]] = getattr(error, "errors", list)()
-    return _error(request, 400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
+    return _refusal(400, "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems))
 
 
 async def _no_answer(request: Request, error: Exception) -> JSONResponse:
-    """Statuses of HTTP, such as 404 for an unknown address, with a sentence."""
     status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
-    return _error(request, status, detail, _NOT_KEPT | (getattr(error, "headers", None) or {}))
+    return _refusal(status, detail, getattr(error, "headers", None))

@@ -26,7 +26,7 @@ DESKTOP = {"width": 1000, "height": 640, "scheme": "light"}
 PHONE = {"width": 360, "height": 640, "scheme": "dark"}
 # The page opens with pictures before it shows what it finds. Images further down are loaded when they are scrolled to.
 SHOWN = (
-    "document.getElementById('status').textContent.includes('best first') && !results.hasAttribute('aria-busy') && "
+    "document.getElementById('status').textContent.startsWith('Best') && !results.hasAttribute('aria-busy') && "
     "[...results.querySelectorAll('img[loading=eager]')].every(i => i.complete)"
 )
 

@@ -1,6 +1,7 @@
 """`babelens embed` into a folder of shards."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -75,8 +76,9 @@ def test_precision(run, model, images, tmp_path, monkeypatch):
 def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
     """In a file, in shards, in an index, in a search and by the server."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("babelens.serving.server.serve", lambda service, *_, **__: served.append(service))
     served = []
+    monkeypatch.setattr("babelens.serving.app.create_app", lambda service, **_: served.append(service))
+    monkeypatch.setattr("babelens.serving.app.make_server", lambda app: SimpleNamespace(run=lambda **_: None))
     (tmp_path / "photos").mkdir()
     photo = tmp_path / "photos" / "a.jpg"
     Image.effect_noise((800, 600), 90).convert("RGB").save(photo)

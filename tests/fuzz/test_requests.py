@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
-from served import LIMITS, TOKEN
+from served import TOKEN
 
 from babelens.inference import Embedder
 from babelens.serving.app import create_app
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 ROOMS = [
     "",
     "health",
-    "login",
     "openapi.json",
     "api/info",
     "api/search",
@@ -56,7 +55,7 @@ def service(make_mla, tmp_path_factory):
     colors = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     for number, color in enumerate(colors):
         Image.fromarray(color).resize((40, 30)).save(folder / f"{number}.png")
-    return ImageService.of_folder(Embedder(*make_mla()), folder, model="tiny", limits=LIMITS)
+    return ImageService.of_folder(Embedder(*make_mla()), folder, model="tiny")
 
 
 @pytest.fixture(scope="module")

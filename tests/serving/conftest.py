@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from served import LIMITS, serving
+from served import serving
 
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
@@ -32,7 +32,7 @@ def embedder(make_mla):
 
 @pytest.fixture(scope="module")
 def service(embedder, folder):
-    return ImageService.of_folder(embedder, folder, model="runs/tiny", limits=LIMITS)
+    return ImageService.of_folder(embedder, folder, model="runs/tiny")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """What of a folder is served: no link that leads out of it, no bad image."""
 
-import io
 import os
 
-import numpy as np
 import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -28,53 +26,50 @@ def images(tmp_path):
     return tmp_path / "inside"
 
 
-def test_an_upload_is_read_as_the_images_of_the_folder_are(tmp_path):
-    (tmp_path / "photos").mkdir()
-    Image.effect_noise((800, 600), 90).convert("RGB").save(tmp_path / "photos" / "a.jpg")
-    service = ImageService.of_folder(Embedder(*tiny_clip(), draft_jpegs=True), tmp_path / "photos", model="tiny")
-    upload = service.opened_upload((tmp_path / "photos" / "a.jpg").read_bytes())
-    assert upload.width < 800
-    np.testing.assert_allclose(service.embedder.encode_image(upload), service.index.embeddings, atol=1e-6)
-
-
 def test_links_that_lead_out_are_left_out_and_named(clip, images, caplog):
     (images / "link.png").symlink_to(images.parent / "outside" / "secret.png")
     (images / "near.png").symlink_to("a.png")
     service = ImageService.of_folder(clip, images, model="m")
     assert len(service) == 3 and "link.png" in caplog.text
-    found = service.found(clip.encode_image(images / "link.png")[0], 10)
+    found = service.by_image((images / "link.png").read_bytes(), 10)
     assert sorted(image.file for image in found) == ["a.png", "b.png"]
 
 
 def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
     service = ImageService.of_folder(clip, images, model="m")
-    first, second = (image.id for image in service.found(service.index.embeddings[0], 2))
-    service.path(first).unlink()
-    service.path(first).symlink_to(images.parent / "outside" / "secret.png")
-    service.path(second).unlink()
-    os.mkfifo(service.path(second))  # reading it would wait for ever
+    first, second = (image.id for image in service.listed(2))
+    paths = service.path(first), service.path(second)
+    for path in paths:
+        path.unlink()
+    paths[0].symlink_to(images.parent / "outside" / "secret.png")
+    os.mkfifo(paths[1])  # reading it would wait for ever
     with serving(service) as server:
         for image in (first, second):
-            assert server.ask(f"/images/{image}").status == server.ask(f"/thumbnails/{image}").status == 404
+            for path in (f"/images/{image}", f"/thumbnails/{image}", f"/api/similar/{image}"):
+                answer = server.ask(path)
+                assert answer.status == 404 and "gone" in answer.json["error"]
 
 
-def test_an_image_that_grows_while_it_is_sent_is_sent_as_it_was(clip, images, caplog):
-    """As one is that is copied into the folder while it is looked at."""
+def test_an_image_that_is_deleted_is_not_found_any_more(clip, images):
+    for name in ("copy.png", "c.png", "d.png"):
+        (images / name).write_bytes((images / "a.png").read_bytes() if name == "copy.png" else b"")
+    for name in ("c.png", "d.png"):
+        Image.effect_noise((32, 32), 80).save(images / name)
     service = ImageService.of_folder(clip, images, model="m")
-
-    class Growing(io.BufferedReader):
-        def read(self, size=-1):
-            with open(self.name, "ab") as file:
-                file.write(b"more")
-            return super().read(size)
-
-    service.open = lambda image_id: Growing(io.FileIO(service.path(image_id)))
-    path = images / "a.png"
-    data = path.read_bytes()
-    found = next(image for image in service.found(service.index.embeddings[0], 2) if image.file == "a.png")
     with serving(service) as server:
-        assert server.ask(f"/images/{found.id}").body == data
-    assert path.stat().st_size > len(data) and caplog.text == ""
+        listed = server.ask("/api/images").json["results"]
+        gone = {each["file"]: each["id"] for each in listed if each["file"] in ("a.png", "b.png", "c.png")}
+        assert len(listed) == 5 and server.ask(f"/thumbnails/{gone['a.png']}").status == 200
+        for name in gone:
+            (images / name).unlink()
+        for path in ("/api/search?q=a&language=en&top=2", "/api/images?top=2"):
+            found = server.ask(path).json["results"]
+            assert {each["file"] for each in found} == {"copy.png", "d.png"}, path
+            assert not any(each["copies"] for each in found)
+        for path in (f"/api/similar/{gone['b.png']}", f"/thumbnails/{gone['a.png']}", f"/images/{gone['c.png']}"):
+            assert server.ask(path).status == 404
+        (similar,) = server.upload((images / "d.png").read_bytes(), "/api/search-by-image?top=1").json["results"]
+        assert similar["file"] == "d.png"
 
 
 def test_files_of_one_content_are_one_image(clip, images):
@@ -88,7 +83,7 @@ def test_files_of_one_content_are_one_image(clip, images):
         assert len(found) == len(service) - 2
         counts = {image["file"]: image["copies"] for image in found}
         assert sorted(counts.values()) == [0] * (len(counts) - 1) + [2]
-        (shown,) = (image for image in service.found(service.index.embeddings[position], 1))
+        (shown,) = service.by_image(service.index.paths[position].read_bytes(), 1)
         assert shown.copies == 2
         similar = server.ask(f"/api/similar/{shown.id}?top=9").json["results"]
         assert len(similar) == len(found) - 1 and not any(image["copies"] for image in similar)
@@ -118,4 +113,4 @@ def test_a_model_that_is_overwritten_changes_no_answer(images, tmp_path):
     now = service.embedder.model.state_dict()
     assert kept.keys() == now.keys() and all(kept[name].equal(now[name]) for name in kept)
     weights.write_bytes(b"")
-    assert service.found(service.embedder.encode_text("a dog", language="en")[0], 2)
+    assert service.by_text("a dog", "en", 2)[0]

@@ -10,21 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from babelens.serving.app import create_app
+from babelens.serving.app import create_app, make_server
 from babelens.serving.binding import bound_socket
-from babelens.serving.gate import ServingLimits
-from babelens.serving.server import make_server
 from babelens.serving.service import ImageService
 
 TOKEN = "a token that is long enough"
-# Quick to run into where a test wants to, and long enough for a machine that is busy with other tests.
-LIMITS = ServingLimits(
-    upload_bytes=1 << 20,
-    upload_pixels=1 << 20,
-    header_seconds=4.0,
-    body_seconds=4.0,
-    stalled_seconds=4.0,
-)
 
 
 @dataclass(frozen=True)
@@ -76,12 +66,10 @@ def serving(service: ImageService, **options: Any) -> Iterator[Served]:
     """Serves at a free port while the block runs; `options` are those of `create_app`."""
     bound = bound_socket("127.0.0.1", 0)
     port = bound.getsockname()[1]
-    ready = threading.Event()
-    server = make_server(create_app(service, **options), service.limits, ready.set)
+    server = make_server(create_app(service, **options))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])))
     thread.start()
     try:
-        assert ready.wait(20)
         yield Served(port, service)
     finally:
         server.should_exit = True

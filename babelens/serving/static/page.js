@@ -1,8 +1,5 @@
 // The page of `babelens serve`: asks the JSON API of the server that it comes from, and no other one.
 
-import { likelyLanguages, nameOf } from "./languages.js";
-import { say, sayAll } from "./strings.js";
-
 const PAGE = 24; // results that are asked for at a time
 const PAUSE = 200; // milliseconds without a key, after which a query is asked
 const REMEMBERED = "babelens-language";
@@ -10,78 +7,75 @@ const OTHER = "other";
 
 const element = (id) => document.getElementById(id);
 const query = element("query"), language = element("language"), other = element("other");
-const results = element("results"), status = element("status"), problem = element("problem");
+const results = element("results"), status = element("status"), viewer = element("viewer");
 
 let info = null; // what `api/info` answers
 let asked = null; // the search that is shown: {kind, ...}
 let running = null; // the AbortController of the latest request
+let shown = []; // the images that were found
+let viewed = 0; // the position of the one in the viewer
 let timer = 0;
 
 // ---- Languages ----
 
-function isStated(tag) {
-  const primary = (each) => each.toLowerCase().split(/[-_]/)[0];
-  return !info.needs_language || !info.takes_any_language || info.languages.map(primary).includes(primary(tag));
+function nameOf(tag) {
+  try {
+    const name = new Intl.DisplayNames([tag], { type: "language", fallback: "none" }).of(tag);
+    return name ? `${name} (${tag})` : tag;
+  } catch {
+    return tag;
+  }
+}
+
+function parts(tag) {
+  try {
+    return new Intl.Locale(tag).maximize();
+  } catch {
+    return {};
+  }
+}
+
+// The language of the model that is nearest to the first of the browser's that has one: the same, or else the same in
+// the same script, such as zh-Hant for zh-TW; a tag without a script may mean any.
+export function nearest(wanted, known) {
+  for (const tag of wanted) {
+    const same = known.find((each) => each.toLowerCase() === tag.toLowerCase());
+    if (same) return same;
+    const mine = parts(tag);
+    const kin = known.filter((each) => mine.language && parts(each).language === mine.language);
+    const found = kin.find((each) => parts(each).script === mine.script) ?? (tag.includes("-") ? null : kin[0]);
+    if (found) return found;
+  }
+  return "";
 }
 
 function fillLanguages() {
-  const option = (tag) => {
-    const made = new Option(nameOf(tag), tag);
-    made.lang = tag;
-    return made;
-  };
-  const group = (label, tags) => {
-    const made = document.createElement("optgroup");
-    made.label = label;
-    made.append(...tags.map(option));
-    if (tags.length) language.append(made);
-  };
-  group(say("model"), info.languages);
-  if (info.takes_any_language) {
-    const mine = [...new Set(navigator.languages ?? [])].filter((tag) => !info.languages.includes(tag));
-    group(say("browser"), mine);
-    language.append(new Option(say("another"), OTHER));
-  }
-  if (!info.needs_language) language.options[0].text = say("any");
-  const alone = info.languages.length === 1 && !info.takes_any_language;
-  if (alone) language.value = info.languages[0];
-  // Where texts do not depend on a language that is stated, or there is no choice, nobody is asked.
-  element("language-field").hidden = alone || !info.needs_language;
+  const option = (tag) => Object.assign(new Option(nameOf(tag), tag), { lang: tag });
+  language.append(...info.languages.map(option));
+  if (info.takes_any_language) language.append(new Option("Another language …", OTHER));
+  // Where texts do not depend on a language that is stated, nobody is asked.
+  language.hidden = !info.needs_language;
+  if (info.needs_language) language.options[0].text = "Language not stated";
 }
 
-// The language to begin with: of the address, chosen before, of the server, or the first of the browser that the model states.
-function firstLanguage(given) {
-  let kept = null;
+function kept() {
   try {
-    kept = localStorage.getItem(REMEMBERED);
+    return localStorage.getItem(REMEMBERED);
   } catch {
-    // a browser may keep nothing
+    return null; // a browser may keep nothing
   }
-  const stated = (tag) => tag && (info.takes_any_language || info.languages.includes(tag));
-  return given ?? (stated(kept) ? kept : null) ?? info.default_language;
 }
 
-function offerLanguages(text) {
-  const box = element("choices");
-  box.replaceChildren(...likelyLanguages(text, info.languages).map((tag) => {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.lang = tag;
-    made.textContent = nameOf(tag);
-    made.addEventListener("click", () => {
-      chooseLanguage(tag);
-      query.focus();
-      askText();
-    });
-    return made;
-  }));
-  box.hidden = !box.children.length;
+function firstLanguage(given) {
+  if (given) return given;
+  if (!info.needs_language) return "";
+  const mine = kept();
+  const own = mine && (info.takes_any_language || info.languages.includes(mine)) ? mine : "";
+  return own || info.language || nearest(navigator.languages ?? [], info.languages);
 }
 
 function chooseLanguage(tag) {
-  if (!tag) return;
-  const listed = [...language.options].some((option) => option.value === tag);
-  if (listed) language.value = tag;
+  if ([...language.options].some((option) => option.value === tag)) language.value = tag;
   else if (info.takes_any_language) {
     language.value = OTHER;
     other.value = tag;
@@ -90,7 +84,7 @@ function chooseLanguage(tag) {
 }
 
 function showOther() {
-  element("other-field").hidden = language.value !== OTHER;
+  other.hidden = language.value !== OTHER;
   query.lang = chosenLanguage();
 }
 
@@ -104,10 +98,10 @@ async function answer(address, options = {}) {
     response = await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error(say("gone"));
+    throw new Error("The server does not answer. Is it still running?");
   }
   const content = await response.json().catch(() => null);
-  if (!response.ok) throw new Error(content?.error ?? say("status", { n: response.status }));
+  if (!response.ok) throw new Error(content?.error ?? `The server answered with status ${response.status}.`);
   return content;
 }
 
@@ -115,7 +109,7 @@ function request(search, top) {
   if (search.kind === "browse") return [`api/images?top=${top}`, {}];
   if (search.kind === "image") {
     const form = new FormData();
-    form.append("file", search.file, search.file.name || say("pasted"));
+    form.append("file", search.file, search.file.name || "pasted image");
     return [`api/search-by-image?top=${top}`, { method: "POST", body: form }];
   }
   if (search.kind === "similar") return [`api/similar/${encodeURIComponent(search.id)}?top=${top}`, {}];
@@ -131,16 +125,13 @@ async function ask(search, top = PAGE) {
   asked = search;
   results.setAttribute("aria-busy", "true");
   showProblem("");
-  element("choices").hidden = true;
-  status.textContent = search.kind === "browse" ? "" : say("searching");
-  if (!results.children.length) showPlaces();
+  status.textContent = search.kind === "browse" ? "" : "Searching …";
   remember(search);
   showExample(search);
   try {
     const [address, options] = request(search, top);
     const found = await answer(address, { ...options, signal: mine.signal });
-    if (running !== mine) return;
-    show(found.results, search, top);
+    if (running === mine) show(found, search, top);
   } catch (error) {
     if (running !== mine || error.name === "AbortError") return;
     clearResults();
@@ -151,18 +142,9 @@ async function ask(search, top = PAGE) {
 }
 
 function askText() {
-  const q = query.value.trim(), tag = chosenLanguage();
-  if (!q) {
-    if (asked?.kind === "text" || !asked) browse();
-    return;
-  }
-  if (!tag && (info.needs_language || language.value === OTHER)) {
-    if (asked?.kind !== "browse") browse();
-    status.textContent = say("which");
-    offerLanguages(q);
-    return;
-  }
-  ask({ kind: "text", q, language: tag });
+  const q = query.value.trim();
+  if (q) ask({ kind: "text", q, language: chosenLanguage() });
+  else if (asked?.kind === "text" || !asked) browse();
 }
 
 function askSoon(event) {
@@ -173,90 +155,63 @@ function askSoon(event) {
 
 function askImage(file) {
   if (!info) return; // the server has not answered, which the page says
-  if (!file.type.startsWith("image/")) return refuse(say("noImage"));
+  stop();
+  if (!file.type.startsWith("image/") && !/\.(heic|heif)$/i.test(file.name)) return showProblem("This file is not an image.");
   if (file.size > info.upload_bytes) {
-    return refuse(say("tooLarge", { n: Math.floor(info.upload_bytes / 2 ** 20) }));
+    return showProblem(`The image is too large: ${Math.floor(info.upload_bytes / 2 ** 20)} MiB are allowed.`);
   }
   query.value = "";
   ask({ kind: "image", file });
 }
 
-function refuse(sentence) {
-  stop();
-  showProblem(sentence);
-}
-
 // ---- Showing ----
 
 function show(found, search, top) {
-  const scores = found.map((image) => image.score ?? 0);
-  const scale = [Math.min(...scores), Math.max(...scores)];
-  results.replaceChildren(...found.map((image, index) => card(image, index, scale)));
+  shown = found.results;
+  results.replaceChildren(...shown.map(card));
   makeReachable(0);
   if (search.kind !== "browse") {
-    const of = { text: () => `“${search.q}”`, image: () => say("theImage"), similar: () => search.file }[search.kind]();
-    status.textContent = say(["none", "one"][found.length] ?? "many", { of, n: found.length });
+    const of = { text: () => `“${search.q}”`, image: () => "the image", similar: () => search.file }[search.kind]();
+    const count = shown.length ? `Best ${shown.length} of ${info.images.toLocaleString("en")} for ${of}` : `No image for ${of}`;
+    const readAs = search.kind === "text" && !search.language && found.language ? `, read as ${nameOf(found.language)}` : "";
+    status.textContent = count + readAs;
   }
-  if (search.language && !isStated(search.language)) {
-    status.textContent += `. ${say("unstated", { language: nameOf(search.language) })}`;
-  }
-  status.dir = "auto";
-  const most = Math.min(info.top, search.kind === "similar" ? info.images - 1 : info.images);
-  element("more").hidden = found.length < top || top >= most;
+  element("more").hidden = shown.length < top || top >= Math.min(info.top, info.images - (search.kind === "similar"));
 }
 
-// Grey squares where images will be, until the first answer.
-function showPlaces() {
-  results.replaceChildren(...Array.from({ length: Math.min(12, info.images) }, () => {
-    const item = document.createElement("li");
-    item.className = "place";
-    return item;
-  }));
-}
-
-// A picture is a button for more like it. Its name, its score and a link to the file show on hover and focus.
-function card(image, index, [least, best]) {
+// A picture is a button that opens it large. Its name shows on hover and focus.
+function card(image, index) {
   const item = document.createElement("li");
-  const like = document.createElement("button");
-  like.type = "button";
-  like.className = "picture";
-  like.title = say("like");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "picture";
   const picture = document.createElement("img");
   picture.src = image.thumbnail;
-  picture.alt = say("likeFile", { file: image.file });
+  picture.alt = image.file;
   picture.loading = index < 12 ? "eager" : "lazy";
   picture.decoding = "async";
-  picture.addEventListener("error", () => picture.removeAttribute("src"), { once: true });
-  like.append(picture);
-  like.addEventListener("click", () => {
-    query.value = "";
-    ask({ kind: "similar", id: image.id, file: image.file });
-    scrollTo({ top: 0 });
-    query.focus({ preventScroll: true });
-  });
-  const caption = document.createElement("div");
-  caption.className = "caption";
-  const file = document.createElement("a");
+  button.append(picture);
+  button.addEventListener("click", () => view(index));
+  const file = document.createElement("span");
   file.className = "file";
   file.dir = "auto";
-  file.href = image.image;
-  file.target = "_blank";
-  file.rel = "noopener";
-  file.setAttribute("aria-label", say("open", { file: image.file }));
-  file.textContent = image.copies ? say("copies", { file: image.file, n: image.copies + 1 }) : image.file;
-  caption.append(file);
-  if (image.score !== undefined) {
-    const bar = document.createElement("span");
-    bar.className = "score";
-    bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", say("score", { n: image.score.toFixed(3) }));
-    bar.title = say("score", { n: image.score.toFixed(3) });
-    // From the least that is shown, a fifth of the width, to the best, all of it.
-    bar.style.setProperty("--share", `${20 + (80 * (image.score - least)) / (best - least || 1)}%`);
-    item.append(bar);
-  }
-  item.append(like, caption);
+  file.textContent = named(image);
+  file.setAttribute("aria-hidden", "true");
+  item.append(button, file);
   return item;
+}
+
+const named = (image) => (image.copies ? `${image.file} (${image.copies + 1} files)` : image.file);
+
+function view(index) {
+  const image = shown[index];
+  if (!image) return;
+  viewed = index;
+  element("viewer-image").src = `${image.thumbnail}?size=large`;
+  element("viewer-image").alt = image.file;
+  element("viewer-name").textContent = named(image);
+  element("original").href = image.image;
+  if (!viewer.open) viewer.showModal();
 }
 
 function showExample(search) {
@@ -265,21 +220,22 @@ function showExample(search) {
   picture.removeAttribute("src");
   box.hidden = search?.kind !== "image" && search?.kind !== "similar";
   if (box.hidden) return;
-  const name = search.kind === "image" ? search.file.name || say("pasted") : search.file;
+  const name = search.kind === "image" ? search.file.name || "pasted image" : search.file;
   picture.src = search.kind === "image" ? URL.createObjectURL(search.file) : `thumbnails/${encodeURIComponent(search.id)}`;
   picture.alt = name;
-  element("example-text").textContent = say("images", { file: name });
+  element("example-text").textContent = `Images like ${name}`;
 }
 
 function clearResults() {
+  shown = [];
   results.replaceChildren();
   status.textContent = "";
   element("more").hidden = true;
 }
 
 function showProblem(sentence) {
-  problem.textContent = sentence;
-  problem.hidden = element("trouble").hidden = !sentence;
+  element("problem").textContent = sentence;
+  element("trouble").hidden = !sentence;
   if (sentence) status.textContent = "";
 }
 
@@ -290,7 +246,6 @@ function stop() {
   running = asked = null;
   results.removeAttribute("aria-busy");
   clearResults();
-  element("choices").hidden = true;
   showProblem("");
   showExample(null);
   remember(null);
@@ -310,27 +265,18 @@ function clearAll() {
 
 // The address names the search, so that it can be kept as a bookmark; an uploaded image has no address.
 function remember(search) {
-  const kept = new URLSearchParams();
-  if (search?.kind === "text") kept.set("q", search.q);
-  if (search?.language) kept.set("language", search.language);
-  if (search?.kind === "similar") kept.set("like", search.id);
-  const address = kept.size ? `?${kept}` : location.pathname;
-  history.replaceState(null, "", address);
-  const tag = chosenLanguage();
-  try {
-    if (tag) localStorage.setItem(REMEMBERED, tag);
-  } catch {
-    // a browser may keep nothing
-  }
+  const named = new URLSearchParams();
+  if (search?.kind === "text") named.set("q", search.q);
+  if (search?.language) named.set("language", search.language);
+  if (search?.kind === "similar") named.set("like", search.id);
+  history.replaceState(null, "", named.size ? `?${named}` : location.pathname);
 }
 
 // ---- Keys ----
 
-// Tab stops at one result alone, and at its button; arrow keys move to the others.
+// Tab stops at one result alone; arrow keys move to the others.
 function makeReachable(position) {
-  [...results.children].forEach((item, index) => {
-    for (const each of item.querySelectorAll("a, button")) each.tabIndex = index === position ? 0 : -1;
-  });
+  [...results.children].forEach((item, index) => (item.querySelector("button").tabIndex = index === position ? 0 : -1));
 }
 
 function focusResult(position) {
@@ -345,7 +291,7 @@ function columns() {
   return tops.filter((top) => top === tops[0]).length || 1;
 }
 
-function moveInResults(event) {
+results.addEventListener("keydown", (event) => {
   const here = [...results.children].indexOf(event.target.closest("li"));
   const last = results.children.length - 1;
   const moves = {
@@ -361,7 +307,19 @@ function moveInResults(event) {
   const target = moves[event.key];
   if (target < 0 && event.key === "ArrowUp") query.focus();
   else focusResult(Math.max(0, Math.min(last, target)));
-}
+});
+viewer.addEventListener("keydown", (event) => {
+  if (event.key === "ArrowRight") view(viewed + 1);
+  if (event.key === "ArrowLeft") view(viewed - 1);
+});
+viewer.addEventListener("close", () => focusResult(viewed));
+viewer.addEventListener("click", (event) => event.target === viewer && viewer.close()); // beside it
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.isComposing && !viewer.open) {
+    event.preventDefault();
+    clearAll();
+  }
+});
 
 // ---- Events ----
 
@@ -377,38 +335,39 @@ query.addEventListener("keydown", (event) => {
     focusResult(0);
   }
 });
-language.addEventListener("change", () => {
+function changeLanguage() {
   showOther();
-  if (language.value === OTHER) other.focus();
-  if (query.value.trim()) askText();
-});
-other.addEventListener("change", () => {
-  showOther();
-  askText();
-});
-results.addEventListener("keydown", moveInResults);
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.isComposing) {
-    event.preventDefault();
-    clearAll();
+  try {
+    localStorage.setItem(REMEMBERED, chosenLanguage());
+  } catch {
+    // a browser may keep nothing
   }
+  if (query.value.trim() && (language.value !== OTHER || other.value.trim())) askText();
+}
+language.addEventListener("change", () => {
+  changeLanguage();
+  if (language.value === OTHER) other.focus();
 });
+other.addEventListener("change", changeLanguage);
 element("clear").addEventListener("click", clearAll);
-element("retry").addEventListener("click", () => (info ? (query.value.trim() ? askText() : browse()) : start()));
-// The field of the tag reacts as one types, once what is typed can be a tag.
-other.addEventListener("input", () => {
-  clearTimeout(timer);
-  if (/^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$/.test(other.value.trim())) timer = setTimeout(askText, 2 * PAUSE);
+element("close").addEventListener("click", () => viewer.close());
+element("similar").addEventListener("click", () => {
+  const { id, file } = shown[viewed];
+  viewer.close();
+  query.value = "";
+  ask({ kind: "similar", id, file });
+  scrollTo({ top: 0 });
 });
+element("retry").addEventListener("click", () => (info ? (query.value.trim() ? askText() : browse()) : start()));
 element("more").addEventListener("click", async () => {
-  const shown = results.children.length;
-  await ask(asked, Math.min(info.top, shown + PAGE));
-  focusResult(shown);
+  const before = shown.length;
+  await ask(asked, Math.min(info.top, before + PAGE));
+  focusResult(before);
 });
 element("file").addEventListener("change", (event) => {
   const [file] = event.target.files;
-  event.target.value = ""; // or the same file, chosen again after another search, would be no change
   if (file) askImage(file);
+  event.target.value = ""; // or the same file, chosen again after another search, would be no change
 });
 document.addEventListener("paste", (event) => {
   const file = [...(event.clipboardData?.files ?? [])].find((each) => each.type.startsWith("image/"));
@@ -428,9 +387,7 @@ document.addEventListener("dragenter", (event) => {
 document.addEventListener("dragleave", (event) => {
   if (isFile(event)) element("drop").hidden = --inside <= 0;
 });
-document.addEventListener("dragover", (event) => {
-  if (isFile(event)) event.preventDefault();
-});
+document.addEventListener("dragover", (event) => isFile(event) && event.preventDefault());
 document.addEventListener("drop", (event) => {
   if (!isFile(event)) return;
   event.preventDefault();
@@ -443,9 +400,8 @@ document.addEventListener("drop", (event) => {
 // ---- Start ----
 
 async function start() {
-  sayAll();
   showProblem("");
-  status.textContent = say("loading");
+  status.textContent = "Loading …";
   try {
     info = await answer("api/info");
   } catch (error) {
@@ -453,13 +409,12 @@ async function start() {
     return;
   }
   status.textContent = "";
-  document.title = element("title").textContent = info.title ?? say("title");
-  element("about").textContent = say("count", { n: info.images.toLocaleString(), model: info.model });
+  element("about").textContent = `${info.images.toLocaleString("en")} images, searched with ${info.model}`;
   query.maxLength = info.query_characters;
   fillLanguages();
   const given = new URLSearchParams(location.search);
   chooseLanguage(firstLanguage(given.get("language")));
-  if (given.has("like")) ask({ kind: "similar", id: given.get("like"), file: say("anImage") });
+  if (given.has("like")) ask({ kind: "similar", id: given.get("like"), file: "an image of the folder" });
   else if (given.has("q")) {
     query.value = given.get("q");
     askText();
