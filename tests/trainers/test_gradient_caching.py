@@ -111,7 +111,7 @@ def _with_graphs(model, inputs, objective, *, chunks, autocast):
 
 def _in_chunks(model, inputs, objective, *, chunks, autocast, **options):
     options |= {"chunks": chunks, "autocast": autocast}
-    backward_in_chunks(model, inputs, objective, backward=lambda loss, is_last: loss.backward(), **options)
+    backward_in_chunks(model, inputs, objective, backward=lambda loss: loss.backward(), **options)
 
 
 CASES = {
