@@ -281,7 +281,9 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
     if (Path(folder) / MODULES_FILE).is_file():
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
-    (Path(folder) / RESULTS_FILE).unlink(missing_ok=True)  # of an earlier evaluation
+    results = Path(folder) / RESULTS_FILE
+    if results.is_file() and results.read_text("utf-8", errors="replace").partition("\n")[0].endswith(": all results"):
+        results.unlink()  # of an earlier evaluation, and not a file of the user's
     if any(table.left_out for table in shown_tables(facts)):
         text = _text(facts, card.data.license, texts, complete_tables(facts), made, only_results=True)
         (Path(folder) / RESULTS_FILE).write_text(text, encoding="utf-8")

@@ -112,6 +112,12 @@ def test_few_results_are_all_shown_and_an_earlier_file_goes(tmp_path):
     assert all(text.count(f"| {tag} |") == 2 for tag in FIFTY[:5])
 
 
+def test_results_of_the_users_stay(tmp_path):
+    (tmp_path / "results.md").write_text("# My results", encoding="utf-8")
+    write_card(tmp_path, facts("mural", 1, FIFTY[:5]))
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == "# My results"
+
+
 def test_all_languages_of_the_emoji_benchmark(tmp_path):
     """The card of a recipe of the benchmark: two questions, and validation data."""
     languages = [tag for group in BENCHMARK_LANGUAGES.values() for tag in group]
