@@ -133,7 +133,7 @@ def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
         load_recipe(written(content, tmp_path / "recipe.yaml"))
 
 
-def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path, cache: Path) -> None:
+def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path) -> None:
     content = recipe(folder)
     tasks = ["image_text", "text_text"]
     towers = {"text": {"train": "upper", "layers": 1, "rate": 1e-3}}
@@ -141,10 +141,8 @@ def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path, cach
         {"name": "heads", "tasks": tasks},
         {"name": "layers", "tasks": tasks, "training": {"towers": towers}},
     ]
-    before = set(cache.iterdir())
     done = train(written(content, tmp_path / "recipe.yaml"), tmp_path / "run")
     assert done.exit_code == 0, done.output
-    assert len(set(cache.iterdir()) - before) == 1  # the states below the upper layer; the features were there
     model, source = AutoModel.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(folder / "bert")
     own = source.state_dict()
     changed = {name for name, value in model.text_model.state_dict().items() if not torch.equal(value, own[name])}
