@@ -46,9 +46,9 @@ def test_languages_come_along_with_a_text_encoder(tmp_path):
     stated = facts(base_models=bases)
     assert stated.languages == ["en"] and stated.read_languages == ["en", "uk", "zh-TW"]
     text = model_card(stated)
-    metadata = yaml.safe_load(text.split("---")[1])
+    metadata = yaml.safe_load(str(text).split("---")[1])
     assert metadata["language"] == ["multilingual", "en", "uk", "zh"]
-    assert "3 languages" in text
+    assert "3 languages" in str(text)
 
 
 # ---- Reading ----
