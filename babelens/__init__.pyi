@@ -30,7 +30,6 @@ from .modeling.modeling_ridge import RidgeModel as RidgeModel
 from .modeling.modeling_smalr import SmalrModel as SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig
 from .modeling.peft_mla.conversion import save_adapter as save_adapter
-from .open_clip import from_open_clip as from_open_clip
 from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor as EtclProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor

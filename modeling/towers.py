@@ -31,17 +31,9 @@ CLASSES = {
     "umt5": "UMT5EncoderModel",
 }
 
-# The encoder of M2M100 and NLLB, a class that transformers has but does not name. Its folders hold the decoder too, so
-# that it is no source of `from_towers`; checkpoints of open_clip have it alone (`convert_open_clip`).
-_M2M100 = "m2m_100"
-
 
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
-    if config.model_type == _M2M100:
-        from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
-
-        return M2M100Encoder
     name = CLASSES.get(config.model_type)
     found = getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
     return AutoModel if isinstance(found, tuple) else found
@@ -63,7 +55,7 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     attends = hasattr(config, "num_attention_heads")
     if not attends:
         config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
-    if config.model_type in (*CLASSES, _M2M100):
+    if config.model_type in CLASSES:
         tower = chosen._from_config(config, **options)
     else:
         tower = AutoModel.from_config(config, **options)

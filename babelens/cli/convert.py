@@ -88,49 +88,6 @@ def clip(checkpoint: Checkpoint, output: Output, tokenizer: Tokenizer = _CLIP) -
     _write(model, _clip_processor(model.config, native_tokenizer), output)
 
 
-@convert.command("open_clip")
-def open_clip(
-    architecture: Annotated[
-        str,
-        typer.Argument(
-            metavar="ARCH",
-            help="A name of open_clip's, such as ViT-B-16-SigLIP2, or a JSON file with its settings, such as the "
-            "open_clip_config.json of a repository.",
-        ),
-    ],
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="The weights: `….safetensors`, `….pt` or `….bin`.", exists=True, dir_okay=False
-        ),
-    ],
-    output: Output,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="The tokenizer, a folder or Hub id; by default the one that ARCH names, or CLIP's."),
-    ] = None,
-    text_model: Annotated[
-        str | None,
-        typer.Option(
-            help="A folder or Hub id whose config.json describes the text encoder, where it is one of transformers; "
-            "by default the one that ARCH names."
-        ),
-    ] = None,
-) -> None:
-    """Convert a checkpoint of open_clip: CLIP, SigLIP, SigLIP 2, XLM-R, mT5 and NLLB CLIPs, ResNets, ConvNeXts.
-
-    `babelens convert open_clip ViT-B-16-SigLIP2 open_clip_model.safetensors --output siglip2`
-
-    The model has the same embeddings as in open_clip. Where transformers has no classes for an architecture, such as
-    EVA, CoCa or MobileCLIP, the reason is said. A file of weights holds no code, or is refused.
-    """
-    begin_work()
-
-    from ..open_clip import from_open_clip
-
-    _write(*from_open_clip(architecture, checkpoint, tokenizer=tokenizer, text_model=text_model), output)
-
-
 def _converted(file: Path, convert: Any, weights: "dict[str, Tensor]", **options: Any) -> Any:
     try:
         return convert(weights, **options)

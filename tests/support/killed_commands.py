@@ -26,13 +26,12 @@ import yaml
 from acquired_languages import sentences, write_tsv
 from forks import forked
 from image_sources import write_images
-from open_clip_kinds import drawn_weights, recorded, tiny_settings
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tiny_native import saved, tiny_clip
 from tiny_recipes import mural
 from tiny_training import write_shapes
-from transformers import AutoTokenizer, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
+from transformers import ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 
 SHARDS = ("--shard-size", "2", "--workers", "1", "--batch-size", "2")
 
@@ -112,21 +111,10 @@ def commands(folder: Path) -> dict[str, Command]:
         "data": Command(["data", str(folder / "shapes"), *at], "data"),
         "trim": Command(["trim", clip, "--texts", str(folder / "texts.txt"), *at], "trim", finished="config.json"),
         "index build": Command(["index", "build", *index, *at], "index", finished="vectors.lance"),
-        "convert": Command(["convert", "open_clip", *_of_open_clip(folder), *at], "convert", finished="config.json"),
         "export": Command(["export", clip, *at], "export"),
-        "export in place": Command(["export", "{output}", *at], "copy", before="convert"),
+        "export in place": Command(["export", "{output}", *at], "copy", before="trim"),
         "export stock": Command(["export", clip, *at, "--format", "transformers"], "stock"),
     }
-
-
-def _of_open_clip(folder: Path) -> list[str]:
-    """What `babelens convert open_clip` is given for a tiny checkpoint, which is written to the folder."""
-    settings, shapes = tiny_settings("ViT-B-32", folder), recorded()["ViT-B-32"]["shapes"]
-    pieces = len(AutoTokenizer.from_pretrained(folder / "clip"))
-    save_file(drawn_weights(shapes | {"token_embedding.weight": [pieces, 32]}), folder / "open_clip.safetensors")
-    config = {"model_cfg": settings.model, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.25] * 3}}
-    (folder / "open_clip.json").write_text(json.dumps(config), encoding="utf-8")
-    return [str(folder / "open_clip.json"), str(folder / "open_clip.safetensors"), "--tokenizer", str(folder / "clip")]
 
 
 def killed(command: Command, kills: int, folder: Path, seed: int = 0, before: Path | None = None) -> Outcome:
