@@ -32,10 +32,9 @@ from .modeling_dual_encoder import (
 )
 from .tower_loading import Source, chosen_pooling, config_of_towers, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
-from .vision_text_conversion import VisionTextConversion
 
 
-class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
+class TwoTowerModel(DualEncoderPreTrainedModel):
     """Base class of MURAL and ETCL.
 
     Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.

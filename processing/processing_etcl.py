@@ -5,14 +5,14 @@ from typing import Any
 
 from ..configuration.errors import InputError, UnknownLanguageError
 from ..configuration.languages import did_you_mean_language, language_and_script, language_for_each
-from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor, VisionTextProcessorConversion
+from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
 from .processing_text_image import TextLayout
 from .text_inputs import as_texts, call_tokenizer, default_language, note_cut_texts, overlong
 
 _OF_ROWS = ("padding", "return_tensors", "pad_to_multiple_of", "return_attention_mask")
 
 
-class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
+class EtclProcessor(DualEncoderProcessor):
     """Prepares images and texts for an `EtclModel`.
 
     Args:

@@ -1,10 +1,10 @@
 """MURAL's processor: the paper's image transforms and a WordPiece vocabulary, with texts of at most 64 tokens
 (sections 3.2 and A.1)."""
 
-from .processing_dual_encoder import DualEncoderProcessor, VisionTextProcessorConversion
+from .processing_dual_encoder import DualEncoderProcessor
 
 
-class MuralProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
+class MuralProcessor(DualEncoderProcessor):
     """Prepares images and texts for a `MuralModel`.
 
     Args:

@@ -24,7 +24,6 @@ TWO_TOWER = DUAL_ENCODER | {
     "contrastive",
     "modeling_two_tower",
     "tower_loading",
-    "vision_text_conversion",
 }
 # The native model may be a MURAL or an ETCL, or have the image tower of OpenAI's ResNet CLIPs.
 MLA = TWO_TOWER | {
