@@ -61,14 +61,12 @@ class StockFolder:
         class_name: the class of transformers that it holds.
         difference: the largest difference of any value of an embedding from the model's, of texts and of images.
         lost: what the model has and the folder lacks, a phrase each.
-        language: the only language that it reads as the model does; None if it reads all of them.
     """
 
     folder: Path
     class_name: str
     difference: dict[str, float]
     lost: tuple[str, ...]
-    language: str | None
 
 
 def export_stock(source: str | Path, output: str | Path, **loading: Any) -> StockFolder:
@@ -111,20 +109,19 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     with new_folder(output) as folder:
         made.model.save_pretrained(folder)
         processor.save_pretrained(folder)
-        languages = prompt_languages(embedder.model.config) if made.language is None else [made.language]
-        _write_sentence_files(folder, made, languages, embedder.truncate_dim)
-        difference = _difference(embedder, folder, made.language)
+        _write_sentence_files(folder, made, prompt_languages(embedder.model.config), embedder.truncate_dim)
+        difference = _difference(embedder, folder)
         if Path(source).is_dir():
-            write_stock_card(folder, Path(source), class_name=class_name, lost=lost, language=made.language)
-    return StockFolder(output, class_name, difference, lost, made.language)
+            write_stock_card(folder, Path(source), class_name=class_name, lost=lost)
+    return StockFolder(output, class_name, difference, lost)
 
 
 # ---- The processor ----
 
 
-def _language_of(embedder: Embedder, language: str | None) -> str:
-    """A language in which the stock model reads as the model does."""
-    return language or next(iter(listed_languages(embedder.model.config)), "en")
+def _language_of(embedder: Embedder) -> str:
+    """A language that the model reads."""
+    return next(iter(listed_languages(embedder.model.config)), "en")
 
 
 def _stock_processor(embedder: Embedder, made: StockModel) -> tuple[ProcessorMixin, tuple[str, ...]]:
@@ -144,7 +141,7 @@ def _stock_processor(embedder: Embedder, made: StockModel) -> tuple[ProcessorMix
         images, lost = _stock_images(images), (_LOST_WITH_IMAGES,)
     tokenizer = copy.deepcopy(processor.tokenizer)
     with counting_cut_texts():  # the longest text is cut where the model's own processor cuts texts
-        longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder, made.language)])
+        longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder)])
     tokenizer.model_max_length = longest["input_ids"].shape[1]
     if is_padded(config):  # SigLIP was trained without a mask
         tokenizer.model_input_names = ["input_ids"]
@@ -196,7 +193,7 @@ def _write(path: Path, content: Any) -> None:
 # ---- The comparison ----
 
 
-def _difference(embedder: Embedder, folder: Path, language: str | None) -> dict[str, float]:
+def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
     """The largest differences of the embeddings of a stock folder, loaded as anybody loads it, from a model's.
 
     Raises:
@@ -205,7 +202,7 @@ def _difference(embedder: Embedder, folder: Path, language: str | None) -> dict[
     model: Any = load_model(AutoModel, folder).eval()
     processor = load_processor(AutoProcessor, folder, backend="pil")
     texts, images = list(_TEXTS), _drawn_images()
-    tags = _language_of(embedder, language)
+    tags = _language_of(embedder)
     cut = {"padding": "max_length" if is_padded(model.config) else True, "truncation": True}
     with counting_cut_texts():
         read = embedder.process_texts(texts, [tags] * len(texts))
@@ -252,12 +249,9 @@ _SENTENCES = re.compile(
     r"^(?:With `import babelens` first, .*|The Python files beside the weights .*)$\n?", re.MULTILINE
 )
 _PROMPTS = "; a prompt names the language of the texts"
-_RESULTS_OF_ALL = ("model-index", "widget", "metrics", "language_bcp47", "inference", "model_identity")
 
 
-def write_stock_card(
-    folder: Path, source: Path, *, class_name: str, lost: Sequence[str] = (), language: str | None = None
-) -> Path | None:
+def write_stock_card(folder: Path, source: Path, *, class_name: str, lost: Sequence[str] = ()) -> Path | None:
     """Writes the card of a stock folder.
 
     Args:
@@ -265,8 +259,6 @@ def write_stock_card(
         source: the folder of the model that it was made of, with its card.
         class_name: the class of transformers in the stock folder.
         lost: what the model has and the stock folder lacks.
-        language: the only language that the stock folder reads as the model does. Results are then left out, which
-            hold for the whole model.
 
     Returns:
         The card's file, or None where the model has no card.
@@ -276,31 +268,19 @@ def write_stock_card(
     given = ModelCard.load(source / _CARD, ignore_metadata_errors=True)
     metadata = given.data.to_dict()
     metadata["tags"] = [tag for tag in metadata.get("tags") or [] if tag != "custom_code"]
-    if language is not None:
-        for name in _RESULTS_OF_ALL:
-            metadata.pop(name, None)
-        metadata["language"] = [language.partition("-")[0]]
-    text = _own_title(given.text, source.resolve().name) if language else _stock_text(given.text)
-    card = CompactCard(f"---\n{{}}\n---\n{_with_note(text, class_name, lost)}")
+    card = CompactCard(f"---\n{{}}\n---\n{_with_note(_stock_text(given.text), class_name, lost)}")
     card.data = CompactCard.card_data_class(**metadata, ignore_metadata_errors=True)
-    if language is None:
-        for name in (_EXAMPLES, RESULTS_FILE):
-            if (source / name).is_dir():
-                shutil.copytree(source / name, folder / name)
-            elif (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
+    for name in (_EXAMPLES, RESULTS_FILE):
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name)
+        elif (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
     return save_card(card, folder)
 
 
 def _stock_text(text: str) -> str:
     text = _SENTENCES.sub("", text.replace(_PROMPTS, ""))
     return _PROCESSED.sub(r'\1padding=True, truncation=True, return_tensors="pt"', _OF_OWN_CODE.sub("", text))
-
-
-def _own_title(text: str, name: str) -> str:
-    """The title of a card alone."""
-    found = re.search(r"^# .*$", text, re.MULTILINE)
-    return f"\n{found[0] if found else f'# {name}'}\n"
 
 
 def _with_note(text: str, class_name: str, lost: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`babelens export`: a dual encoder as ONNX graphs, as a stock model, or as its text tower alone."""
+"""`babelens export`: a dual encoder as ONNX graphs, or as a stock model."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -33,12 +33,11 @@ def export(
         ),
     ],
     format_: Annotated[
-        Literal["onnx", "transformers", "sentence-transformers"],
+        Literal["onnx", "transformers"],
         typer.Option(
             "--format",
             help="`onnx`: graphs. `transformers`: a folder with a class that comes with transformers, where one "
-            "computes the same; it loads without babelens, without `trust_remote_code` and without a language. "
-            "`sentence-transformers`: the text tower alone, for servers of text embeddings.",
+            "computes the same; it loads without babelens, without `trust_remote_code` and without a language.",
         ),
     ] = "onnx",
     layout: Annotated[
@@ -92,8 +91,7 @@ def export(
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
     too. An adapter is exported together with its base model.
 
-    A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one, and MLA
-    for its native language. So is a text tower (`--format sentence-transformers`), which is a BERT or a RoBERTa.
+    A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one.
     """
     if joint and (layout is not None or format_ != "onnx"):
         raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
@@ -108,10 +106,7 @@ def export(
     if format_ != "onnx":
         if given := [name for name, value in (("--precision", precision), ("--data", data)) if value]:
             raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
-        if format_ == "transformers":
-            _export_stock(model, output, trust_remote_code, as_json)
-        else:
-            _export_texts(model, output, truncate_dim, trust_remote_code, as_json)
+        _export_stock(model, output, trust_remote_code, as_json)
         return
     for hint, value in {"--split": split, "--option": options}.items():
         if value and data is None:
@@ -193,31 +188,6 @@ def show_stock(made: "StockFolder") -> None:
     )
     for each in made.lost:
         console.print(f"It lacks {each}.", highlight=False)
-    if made.language is not None:
-        console.print(f"It reads {made.language} as the model does, and no other language.", highlight=False)
-
-
-def _export_texts(model: str, output: Path, truncate_dim: int | None, trust_remote_code: bool, as_json: bool) -> None:
-    begin_work()
-
-    from ..text_encoder_folders import export_text_encoder
-
-    made = export_text_encoder(model, output, truncate_dim=truncate_dim, trust_remote_code=trust_remote_code)
-    if as_json:
-        print_json(asdict(made))
-        return
-    console = plain_console()
-    console.print(
-        f"{made.folder}: {made.kind}, {made.width} dimensions; lowest cosine with the model {made.cosine:.5f}",
-        highlight=False,
-    )
-    if made.prompt:
-        console.print(
-            f"Every text is read after {made.prompt!r}: text-embeddings-router needs --default-prompt-name query.",
-            highlight=False,
-        )
-    if made.language is not None:
-        console.print(f"It reads {made.language} as the model does, and no other language.", highlight=False)
 
 
 def _show_recalls(recalls: dict[str, dict[str, dict[str, float]]]) -> None:
