@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ..configuration.languages import is_same_language, normalize_language
+from ..configuration.languages import is_same_language, language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout, texts_and_languages
+from .text_inputs import UNDETERMINED, as_texts, counting_cut_texts, note_cut_texts
+from .text_normalization import checked_normalization, same_letters
 
 
 class NativeTextProcessor(MlaProcessor):
@@ -48,11 +50,13 @@ class MlaStudentProcessor(DualEncoderProcessor):
         pad_native: bool = False,
         text_prompt: str = "",
         native_texts: Literal["student", "native"] = "student",
+        normalization: int = 0,
     ) -> None:
         super().__init__(image_processor, tokenizer, text_prompt, native_tokenizer=native_tokenizer)
         self.native_language = normalize_language(native_language)
         self.max_native_length, self.pad_native = max_native_length, pad_native
         self.native_texts = native_texts
+        self.normalization = checked_normalization(normalization)
 
     @classmethod
     def for_native(
@@ -70,7 +74,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
             native_processor: its processor.
             tokenizer: the student's tokenizer.
             native_language: BCP-47 tag of the language that the native model reads.
-            options: `text_prompt` and `native_texts`.
+            options: `text_prompt`, `native_texts` and `normalization`.
         """
         native = NativeTextProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
         own = (native.image_processor, tokenizer, native.tokenizer)
@@ -124,14 +128,17 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
         if self.one_tokenizer:
-            return super()._encoded(text, language, settings)
+            texts = as_texts(text)
+            languages = [UNDETERMINED] * len(texts) if language is None else language_for_each(language, len(texts))
+            return self._read(texts, languages, settings, is_one=isinstance(text, str))
         texts, languages = texts_and_languages(text, language)
         native = [is_same_language(tag, self.native_language) for tag in languages]
         rows: list[list[int]] = [[]] * len(texts)
         for reads, is_native in ((self._native_rows, True), (self._student_rows, False)):
             mine = [index for index, each in enumerate(native) if each is is_native]
             if mine:
-                for index, ids in zip(mine, reads([texts[index] for index in mine], settings), strict=True):
+                some = [texts[index] for index in mine], [languages[index] for index in mine]
+                for index, ids in zip(mine, reads(*some, settings), strict=True):
                     rows[index] = ids
         padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
         layout = TextLayout.of(settings)
@@ -139,12 +146,22 @@ class MlaStudentProcessor(DualEncoderProcessor):
         inputs = {"input_ids": layout.padded(rows, padding), "language_ids": [0 if each else 1 for each in native]}
         return inputs | layout.mask(rows)
 
-    def _student_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
+    def _read(self, texts: list[str], languages: list[str], settings: dict[str, Any], *, is_one: bool = False) -> Any:
+        """What the student's tokenizer makes of texts."""
+        spelled = texts
+        if self.normalization:
+            spelled = [same_letters(text, tag) for text, tag in zip(texts, languages, strict=True)]
+        with counting_cut_texts() as cut:
+            encoded = super()._encoded(spelled[0] if is_one else spelled, None, settings)
+        note_cut_texts([text for text, read in zip(texts, spelled, strict=True) if read in cut.texts], cut.limit)
+        return encoded
+
+    def _student_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
         """Token ids of the student, without padding."""
         chosen = {name: settings[name] for name in ("truncation", "max_length")}
-        return super()._encoded(texts, None, chosen | {"padding": False})["input_ids"]
+        return self._read(texts, languages, chosen | {"padding": False})["input_ids"]
 
-    def _native_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
+    def _native_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
         """Token ids of the native model: without padding, or to the full length where the native model needs it.
 
         Native texts are cut at the native model's own length, unless the call gives another.

@@ -23,7 +23,7 @@ from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout
 from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
-from .text_normalization import NORMALIZATION, folded, same_letters, spelling_of
+from .text_normalization import NORMALIZATION, checked_normalization, folded, same_letters, spelling_of
 
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
@@ -100,9 +100,7 @@ class RidgeProcessor(PerLanguageProcessor):
         self.max_text_length, self.max_native_length, self.pad_native = max_text_length, max_native_length, pad_native
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
-        if normalization not in (0, NORMALIZATION):
-            raise ModelFolderError(f"texts are normalized by version {normalization}, which a later babelens knows")
-        self.normalization = normalization
+        self.normalization = checked_normalization(normalization)
         # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
         self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
 

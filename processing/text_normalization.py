@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from ..configuration.errors import ModelFolderError
+
 # The version that new folders state. A folder without one has 0: texts are read as they are.
 NORMALIZATION = 1
 
@@ -174,6 +176,17 @@ class _Rules(NamedTuple):
     optional: re.Pattern[str]
     loose: dict[int, str]
     dotless: bool
+
+
+def checked_normalization(version: int) -> int:
+    """Returns a version of this module that a folder states.
+
+    Raises:
+        ModelFolderError: for one that is not known.
+    """
+    if version not in (0, NORMALIZATION):
+        raise ModelFolderError(f"texts are normalized by version {version}, which a later babelens knows")
+    return version
 
 
 def spelling_of(language: str) -> str:

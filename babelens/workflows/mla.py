@@ -41,6 +41,7 @@ from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.text_inputs import note_cut_texts, overlong
+from ..processing.text_normalization import NORMALIZATION
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
@@ -331,7 +332,7 @@ class MlaStudentBuilder(MlaBuilder):
         overrides = self.recipe.model.overrides
         options = {name: overrides[name] for name in ("text_prompt", "native_texts") if name in overrides}
         return MlaStudentProcessor.for_native(
-            native, processor, self._tokenizer(), self.data.native_language, **options
+            native, processor, self._tokenizer(), self.data.native_language, normalization=NORMALIZATION, **options
         )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:

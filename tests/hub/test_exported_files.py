@@ -50,7 +50,8 @@ MODULES = {
     | {"configuration_ridge", "modeling_ridge", "processing_ridge"}
     | {"processing_dual_encoder", "processing_mla_student"},
     "mla_student": MLA
-    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
+    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"}
+    | {"text_normalization"},
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
     | {"smalr"},
