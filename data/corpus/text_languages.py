@@ -5,7 +5,7 @@ the cells decide, by
 
     form       letters and words, not numbers, codes, flags, names of files and addresses
     script     the scripts in which CLDR knows the language
-    n-grams    those of CLDR's names of emoji, if the package is at hand (`data.emoji.profiles`)
+    n-grams    those of CLDR's names of emoji, if they were fetched before (`language_profiles`)
     words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
 
 A name with `text_` or `caption_`, a language that is asked for, or a tag with a script (`cat_Latn`) needs the form
@@ -17,15 +17,14 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import regex
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import language_and_script, normalize_language
-
-if TYPE_CHECKING:
-    from ..emoji.profiles import LanguageProfiles
+from . import language_profiles
+from .language_profiles import LanguageProfiles
 
 SAMPLE = 300  # number of cells that are looked at
 _TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
@@ -194,7 +193,7 @@ def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
     return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
 
 
-def resembles_another(tag: str, texts: Sequence[str], profiles: "LanguageProfiles | None" = None) -> str | None:
+def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
     """The language that texts look like, if it clearly is another one than that of their tag.
 
     Args:
@@ -231,7 +230,7 @@ def check_pairs(
     natives: Sequence[str],
     language: str,
     native: str,
-    profiles: "LanguageProfiles | None" = None,
+    profiles: LanguageProfiles | None = None,
 ) -> None:
     """Checks that texts and their translations are in the languages that their columns say.
 
@@ -269,7 +268,7 @@ def check_pairs(
 
 
 def _is_native(
-    texts: tuple[str, ...], natives: tuple[str, ...], native: str, profiles: "LanguageProfiles | None"
+    texts: tuple[str, ...], natives: tuple[str, ...], native: str, profiles: LanguageProfiles | None
 ) -> bool:
     """Whether texts are more like the native language than those that should be in it."""
     own, other = _likeness(native, natives, profiles), _likeness(native, texts, profiles)
@@ -292,13 +291,11 @@ def _shown(texts: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _likeness(
-    tag: str, texts: tuple[str, ...], profiles: "LanguageProfiles | None" = None
+    tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None = None
 ) -> tuple[float, float, str] | None:
     """How alike texts are to their language and to that to which they are most alike, which is named; None where
     nothing is known."""
-    from ..emoji.profiles import profiles_at_hand
-
-    profiles = profiles or profiles_at_hand()
+    profiles = profiles or language_profiles.profiles_at_hand()
     own = [] if profiles is None else profiles.own(tag)
     if profiles is None or not own or sum(len(_LETTER.findall(text)) for text in texts) < _FEWEST_LETTERS:
         return None

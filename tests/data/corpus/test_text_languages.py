@@ -7,9 +7,8 @@ from PIL import Image
 
 from babelens.configuration.errors import CorpusError
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus import text_languages
+from babelens.data.corpus import language_profiles, text_languages
 from babelens.data.corpus.text_languages import language_of_column, resembles_another
-from babelens.data.emoji import profiles
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
 from babelens.data.emoji.profiles import profiles_of
@@ -23,7 +22,7 @@ INDONESIAN = ["sebuah kursi merah di sudut", "dua anjing di pantai", "cangkir se
 @pytest.fixture(autouse=True)
 def without_names(monkeypatch):
     """CLDR's names are not at hand."""
-    monkeypatch.setattr(profiles, "profiles_at_hand", lambda: None)
+    monkeypatch.setattr(language_profiles, "profiles_at_hand", lambda: None)
     text_languages._likeness.cache_clear()
     yield
     text_languages._likeness.cache_clear()
@@ -100,7 +99,7 @@ def test_n_grams_decide_where_they_are_at_hand(monkeypatch):
     texts = {"en": ENGLISH, "de": GERMAN, "id": INDONESIAN, "ca": ["una cadira vermella", "dos gossos", "la tassa"]}
     names = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in texts.items()}
     found = profiles_of(EmojiNames(names))
-    monkeypatch.setattr(profiles, "profiles_at_hand", lambda: found)
+    monkeypatch.setattr(language_profiles, "profiles_at_hand", lambda: found)
     assert language_of_column("cat", ["cadira vermella", "dos gossos", "tassa"]) == "ca"
     assert language_of_column("cat", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
     assert language_of_column("id", ["sebuah kursi merah", "dua anjing"]) == "id"

@@ -1,0 +1,95 @@
+"""Which language texts are in, by their character n-grams, compared with profiles that are kept on disk.
+
+`data.emoji.profiles` makes them of CLDR's names of emoji, when those are first fetched. Of a thousand captions in 200
+languages, 20 are enough to find the language where it has a profile.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from datasets import config
+
+from ...configuration.languages import language_and_script
+
+KEPT = Path(config.HF_DATASETS_CACHE) / "babelens"
+VERSION = 2  # of the counts on disk
+ROWS = 2**16  # into which n-grams are hashed
+_TEXTS, _CHARACTERS = 300, 512  # the most that is read of texts
+_SIZES, _FACTOR = (2, 3, 4), 1_000_003
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageProfiles:
+    """The n-grams of languages.
+
+    Args:
+        tags: the languages.
+        importance ([rows]): of each n-gram.
+        profiles ([languages, rows]): weighted counts, each of length 1.
+    """
+
+    tags: list[str]
+    importance: Array
+    profiles: Array
+
+    def likeness(self, texts: Sequence[str]) -> dict[str, float]:
+        """The cosine of texts with each language: 0.5 to 0.8 in their own, of 300 sentences; less of fewer."""
+        cosines = self.profiles @ normal(counts_of(texts[:_TEXTS]) * self.importance)
+        return dict(zip(self.tags, cosines.tolist(), strict=True))
+
+    def own(self, language: str) -> list[str]:
+        """The profiles of a language: in any script, of its macrolanguage."""
+        primary = language_and_script(language)[0]
+        return [tag for tag in self.tags if tag == language or language_and_script(tag)[0] == primary]
+
+
+def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
+    """The profiles of languages.
+
+    Args:
+        tags: the languages.
+        counts ([languages, rows]): `counts_of` texts of each; zero for a language without any, which is left out.
+    """
+    some = np.asarray(counts.any(1))
+    tags, counts = [tag for tag, has in zip(tags, some, strict=True) if has], counts[some].astype(np.float32)
+    importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
+    return LanguageProfiles(tags, importance, normal(counts * importance))
+
+
+@cache
+def profiles_at_hand() -> LanguageProfiles | None:
+    """The profiles that were kept; None if there are none. Nothing is fetched."""
+    files = sorted(KEPT.glob(f"profiles-{VERSION}-*.npz"))
+    if not files:
+        return None
+    with np.load(files[-1]) as kept:
+        return profiles_from(kept["tags"].tolist(), kept["counts"])
+
+
+def counts_of(texts: Sequence[str]) -> Array:
+    """Damped counts of the n-grams in texts, hashed [rows]; one may begin or end with a space, and has none inside."""
+    words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
+    characters = np.array([ord(each) for each in f" {' '.join(words)} "], np.uint64)
+    counts = np.zeros(ROWS, np.int64)
+    for size in _SIZES:
+        windows = np.lib.stride_tricks.sliding_window_view(characters, size) if len(characters) >= size else None
+        if windows is not None:
+            inside = windows[:, 1:-1] if size > 2 else windows
+            kept = windows[(inside != ord(" ")).all(1) if size > 2 else (inside != ord(" ")).any(1)]
+            hashed = np.full(len(kept), size, np.uint64)
+            for offset in range(size):
+                hashed = (hashed * np.uint64(_FACTOR) + kept[:, offset]) % np.uint64(2**31 - 1)
+            counts += np.bincount((hashed % np.uint64(ROWS)).astype(np.int64), minlength=ROWS)
+    return np.log1p(counts).astype(np.float32)
+
+
+def normal(vectors: Array) -> Array:
+    """The vectors with length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
