@@ -36,7 +36,9 @@ def _words(line: str) -> frozenset[str]:
 
 # Names of other things that are tags of two letters and of three. A language of the latter needs n-grams that agree.
 _OTHER_THINGS = _words("id no is to so an co in la na se st")
-_ALWAYS_OTHER_THINGS = _words("alt cat index key lat mar may min mon sat sun tag url")
+_ALWAYS_OTHER_THINGS = _words(
+    "alt art cap cat des img index key lat mar may min mon nom pos ref sat sku src sub sun tag txt typ url"
+)
 _FLAGS = _words("yes no true false y n x na n/a none null nan ok - ? ja nein oui non si da так ні да нет")
 _ADDRESS = re.compile(r"\w+://\S+|www\.\S+|\S+@\S+|\S*[/\\]\S*\.\w{2,5}|\S+\.(?:jpe?g|png|gif|webp|txt|html?|pdf)")
 _LETTER = regex.compile(r"\p{L}")
@@ -108,9 +110,11 @@ def language_of_column(
         return None if resembles_another(tag, texts) else tag
     if (agrees := _likeness(tag, tuple(texts))) is not None:
         return tag if agrees[0] >= _AGREES * agrees[1] else None
-    if written[0] in _ALWAYS_OTHER_THINGS or fits is None or resembles_another(tag, texts):
+    if written[0] in _ALWAYS_OTHER_THINGS or resembles_another(tag, texts):
         return None
-    return tag if "Latn" not in scripts_of(tag) or _are_sentences(texts) else None
+    if fits is None and max(share_of_frequent_words(texts, language) for language in FREQUENT_WORDS) >= _FREQUENT:
+        return None
+    return tag if (fits and "Latn" not in scripts_of(tag)) or _are_sentences(texts) else None
 
 
 def is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
