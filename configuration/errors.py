@@ -6,6 +6,7 @@ is wrong, where, and what would be right; the command line shows them as one sen
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 
 
 class BabelensError(Exception):
@@ -202,6 +203,13 @@ def wrong_encoding(error: UnicodeDecodeError) -> str:
     kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
     byte = f"byte 0x{error.object[error.start]:02x}"
     return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
+
+
+def no_folder(source: str) -> str:
+    """Returns what to say of a model that is no folder here, and whose name the Hub cannot have."""
+    parent = Path(source).parent
+    hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
+    return f"No folder {source!r} here{hint}" + ("" if hint else "; names on the Hugging Face Hub are OWNER/NAME")
 
 
 def suggestion(name: str) -> str:

@@ -211,6 +211,16 @@ def holds_weights(folder: str | Path) -> bool:
     return any(any(Path(folder).glob(pattern)) for pattern in _WEIGHTS)
 
 
+def check_free(output: str | Path) -> None:
+    """Checks that no model would be overwritten.
+
+    Raises:
+        FileExistsError: for a folder with a model.
+    """
+    if holds_weights(output):
+        raise FileExistsError(f"{output} holds a model already: choose another folder")
+
+
 def settings_of(config: Any) -> str:
     """A configuration of transformers or PEFT as JSON, without what has no influence on what a model computes."""
     return _canonical(_content_of(config))

@@ -36,6 +36,7 @@ from .errors import (
     first_line,
     is_of_a_file,
     named,
+    no_folder,
 )
 from .hub_code import KERNELS, optional_file, refuse_kernels
 from .tokenizer_files import as_stated
@@ -195,13 +196,18 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
     try:
         validate_repo_id(source)
     except HFValidationError:
-        raise ModelFolderError(f"there is no folder {source!r}") from None
+        raise ModelFolderError(no_folder(source)) from None
+    if "/" not in source:  # of the Hub's names, only a few old ones, which were downloaded before
+        if not _cached(source, loading):
+            raise ModelFolderError(no_folder(source))
+        return loading | {"local_files_only": True}
     reason = _why_not_on_hub(source, loading.get("revision"), loading.get("token"))
     if reason is None:
         return loading
     if not _cached(source, loading):
         raise HubUnreachableError(
-            f"there is no folder {source!r}, and whether the Hub has a repository of that name is not known: {reason}"
+            f"No folder {source!r} here, and the Hugging Face Hub could not be asked: {reason}. Check the spelling or "
+            "your connection"
         )
     logger.warning("%s: %s; the copy that was downloaded before is used", source, reason)
     return loading | {"local_files_only": True}
@@ -257,8 +263,8 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
         return None  # the repository of an adapter or a tokenizer
     except RepositoryNotFoundError as error:
         raise ModelFolderError(
-            f"there is no folder {repository!r}, and {repository} is not a repository on the Hub ({hub}), or is a "
-            "private one: `hf auth login`"
+            f"No folder {repository!r} here, and no repository of that name on the Hub ({hub}), or a private one: "
+            "`hf auth login`"
         ) from error
     except (OSError, httpx.HTTPError, ValueError) as error:
         return f"{hub} did not answer as the Hub does ({first_line(error)})"

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ..configuration.identity import check_free
+from ..configuration.languages import normalize_languages
+from .checks import check_columns, checked_model, checked_source, checked_tags
 from .options import AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 
@@ -16,6 +19,7 @@ def acquire(
     base: Annotated[
         str,
         typer.Option(
+            callback=checked_model,
             help="The model that learns the language: a dual encoder of transformers (CLIP, SigLIP, ALIGN, …) or of "
             "babelens (MURAL, ETCL, MLA), a model of sentence-transformers, or a table of vectors (`.parquet`); a "
             "file, a folder, or a name on the Hub.",
@@ -32,6 +36,7 @@ def acquire(
     language: Annotated[
         str | None,
         typer.Option(
+            callback=checked_tags,
             help="The language to learn, as a BCP-47 tag such as `uk`; several at once: `uk,pl,cs`; or `all` of the "
             "translations.",
             show_default=False,
@@ -40,6 +45,7 @@ def acquire(
     translations: Annotated[
         str | None,
         typer.Option(
+            callback=checked_source,
             help="Sentences in that language and in the native language of BASE: a `.tsv` file with a header such as "
             '`en⇥uk`, a `.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, OPUS\'s `en-uk.txt.zip`, or a '
             "data set on the Hub.",
@@ -50,6 +56,7 @@ def acquire(
     texts: Annotated[
         str | None,
         typer.Option(
+            callback=checked_source,
             help="Without translations: sentences in the native language alone, a `.txt` file with one a line, or "
             "captioned images. All languages that --text-encoder reads come along.",
             rich_help_panel=_DATA,
@@ -59,6 +66,7 @@ def acquire(
     dictionary: Annotated[
         str | None,
         typer.Option(
+            callback=checked_source,
             help="Words in that language and in the native language, in the same forms as --translations. With "
             "--texts, in any languages. Where a word has several translations, the one that the native texts say most "
             "often is taken.",
@@ -70,6 +78,7 @@ def acquire(
     text_encoder: Annotated[
         str | None,
         typer.Option(
+            callback=checked_model,
             help="A multilingual text encoder, such as `intfloat/multilingual-e5-small`; a folder, or a name on the "
             "Hub. It stays as it is.",
             rich_help_panel=_ENCODER,
@@ -132,6 +141,9 @@ def acquire(
         "license": license,
     }
     settled = settings_of(settings)
+    check_free(output)
+    if language is not None and translations is not None and language != "all":
+        check_columns(translations, normalize_languages(language.split(",")))
     begin_work()
     from .acquire_work import acquire_languages
 

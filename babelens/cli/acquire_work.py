@@ -15,7 +15,7 @@ from ..configuration.locks import locked
 from ..configuration.redaction import typed_command
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
-from ..workflows.acquiring import Acquisition, check_free, teach
+from ..workflows.acquiring import Acquisition, teach
 from ..workflows.recipe_file import check_known, parse, value_of
 from .console import next_commands, plain_console, show_next
 
@@ -45,7 +45,6 @@ def acquire_languages(
     """
     console = plain_console(stderr=as_json)
     choices: dict[str, Any] = {**given, **_settled(settings)}
-    check_free(output)
 
     def show(acquisition: Acquisition) -> None:
         native = acquisition.model.config.native_language

@@ -190,7 +190,7 @@ def _check_file(output: Path, images: str | None, texts: str | None, of_shards: 
             f"there is no folder {images}; other sources are embedded into a folder of shards", param_hint="--images"
         )
     if texts and (not Path(texts).exists() or Path(texts).is_dir()):  # a pipe will do
-        raise typer.BadParameter(f"there is no file {texts}", param_hint="--texts")
+        raise CorpusError(f"No file {texts} here")
 
 
 _MOST_WORKERS = 8  # threads; more of them wait for each other

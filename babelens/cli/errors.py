@@ -5,7 +5,7 @@
     130  an interrupt by Ctrl-C (128 + SIGINT); nothing is printed
     141  the reader of the output went away, as in `babelens … | head` (128 + SIGPIPE); nothing is printed
 
-Any other exception is a mistake of babelens, and keeps its traceback.
+Any other exception is a mistake of babelens, and keeps its traceback; `--debug` shows that of every error.
 """
 
 import os
@@ -22,6 +22,7 @@ from ..configuration.redaction import redact
 from ..quiet_start import INTERRUPTED, end_at_interrupts
 
 CLOSED_PIPE = 141
+DEBUG = "BABELENS_DEBUG"
 
 
 @contextmanager
@@ -46,6 +47,8 @@ def one_sentence_errors() -> Iterator[None]:
     except BrokenPipeError as error:
         _end_at_broken_pipe(error, output)
     except (BabelensError, OSError) as error:
+        if os.environ.get(DEBUG):
+            raise
         _fail(_sentence(error))
     except ImportError as error:
         if (sentence := _missing_package(error)) is None:

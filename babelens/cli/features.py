@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..configuration.defaults import CROP, RESIZE
-from ..configuration.errors import BabelensError
+from ..configuration.errors import ArgumentError, BabelensError
 from .options import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -54,7 +54,7 @@ def features(
     A run that was interrupted continues where it stopped when the command is repeated.
     """
     if output.exists():
-        raise typer.BadParameter(f"{output} exists already", param_hint="--output")
+        raise ArgumentError(f"{output} exists already: name a new folder")
     if crop > resize:
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
     begin_work()

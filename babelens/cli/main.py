@@ -6,6 +6,7 @@ the options of its command and checks them, and imports what the work needs insi
 
 import io
 import logging
+import os
 import re
 import shlex
 import sys
@@ -16,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..configuration.errors import BabelensError
+from ..configuration.errors import BabelensError, InputError
 from ..configuration.redaction import redact
 from .acquire import acquire
 from .analyze import analyze
@@ -25,7 +26,7 @@ from .convert import convert
 from .data import data
 from .demo import demo
 from .embed import embed
-from .errors import one_sentence_errors
+from .errors import DEBUG, one_sentence_errors
 from .evaluate import evaluate
 from .export import export
 from .features import features
@@ -59,11 +60,18 @@ class CommandGroup(TyperGroup):
             raise
         except typer.BadParameter as error:
             error.message = redact(self._with_options(ctx, error.message))
+            if _is_of_input(error):
+                raise InputError(error.message) from error
             raise
 
     def _with_options(self, ctx: Any, sentence: str) -> str:
         command = self.commands.get(ctx.invoked_subcommand or "")
         return with_options(sentence, dict(_options_of(command))) if command else sentence
+
+
+def _is_of_input(error: typer.BadParameter) -> bool:
+    """Whether the data, a model or a file is wrong, and not the way in which the command was written."""
+    return error.message.endswith("does not exist.") or isinstance(error.__cause__, BabelensError | OSError)
 
 
 def with_options(sentence: str, options: dict[str, str]) -> str:
@@ -109,8 +117,19 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def _debug(is_asked: bool) -> None:
+    if is_asked:
+        os.environ[DEBUG] = "1"
+
+
 @app.callback()
 def _options(
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show where an error comes from (BABELENS_DEBUG=1).", callback=_debug, is_eager=True
+        ),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,

@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model: a folder, or a name on the Hugging Face Hub.")]
+from .checks import checked_model
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="The model: a folder, or a name on the Hugging Face Hub.", callback=checked_model
+    ),
+]
 
 CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub"
 PUBLISHED_TOO = (

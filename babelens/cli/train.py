@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..configuration.errors import RecipeError
+from ..configuration.identity import check_free
 from ..configuration.redaction import typed_command
+from .checks import checked_recipe
 from .console import next_commands, plain_console, show_next
 from .options import AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
@@ -23,7 +25,9 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="A recipe file, or the name of one that comes with babelens: `emoji/mural`."
+            metavar="RECIPE",
+            help="A recipe file, or the name of one that comes with babelens: `emoji/mural`.",
+            callback=checked_recipe,
         ),
     ],
     output: Annotated[
@@ -48,6 +52,8 @@ def train(
     several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
     overrides = settings_of(settings)
+    if output is not None and not resume:
+        check_free(output)
     begin_work()
     from .tables import print_run
 

@@ -26,7 +26,7 @@ from transformers import (
 from ..configuration.configuration_ridge import VectorSpaceConfig
 from ..configuration.configuration_two_tower import TextPooling, declared_pooling
 from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
-from ..configuration.identity import holds_weights
+from ..configuration.identity import check_free
 from ..configuration.languages import counts_as, normalize_language, normalize_languages
 from ..configuration.pretrained import explained, load_processor, located
 from ..data.batching.views import translation_pairs
@@ -435,16 +435,6 @@ class Acquisition:
                 license=self.license,
             )
             write_short_card(scratch, facts)
-
-
-def check_free(output: Path) -> None:
-    """Checks that no model would be overwritten.
-
-    Raises:
-        FileExistsError: for a folder with a model.
-    """
-    if holds_weights(output):
-        raise FileExistsError(f"{output} holds a model already: choose another folder")
 
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:

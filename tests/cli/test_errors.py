@@ -198,5 +198,7 @@ def test_errors_of_a_command_name_its_options(monkeypatch, error, tmp_path):
         raise error("choose a split, as in split='train'")
 
     monkeypatch.setattr("babelens.cli.inputs.load_retrieval_embedder", refuse)
-    found = CliRunner().invoke(app, ["evaluate", "captions", "m", "--data", str(tmp_path)], env={"COLUMNS": "300"})
+    found = CliRunner().invoke(
+        app, ["evaluate", "captions", str(tmp_path), "--data", str(tmp_path)], env={"COLUMNS": "300"}
+    )
     assert "--split train" in f"{found.output} {found.exception}"

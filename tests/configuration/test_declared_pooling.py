@@ -65,5 +65,5 @@ def test_a_damaged_file_is_refused(bert, settings):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(ModelFolderError, match="there is no folder"):
+    with pytest.raises(ModelFolderError, match="No folder"):
         chosen_pooling(tmp_path / "nothing")

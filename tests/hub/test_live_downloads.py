@@ -191,7 +191,11 @@ REFUSED = """
 
 def test_a_private_model_needs_a_token(hub, tmp_path):
     for line, name in zip(run(hub, REFUSED, tmp_path).splitlines()[-2:], ("secret", "missing"), strict=True):
-        assert f"ada/{name} is not a repository on the Hub" in line and "or is a private one: `hf auth login`" in line
+        assert (
+            f"No folder 'ada/{name}'" in line
+            and "no repository of that name on the Hub" in line
+            and "or a private one: `hf auth login`" in line
+        )
     allowed = """
         from babelens import Embedder
         for name in ("ada/secret", "ada/secret-adapter"):
