@@ -15,7 +15,7 @@ PEERS ?= .peers
 TRANSFORMERS ?= 5.20 5.21 5.22 5.23
 TRANSFORMERS_JS ?= .transformers-js
 METHOD ?=
-MINUTES ?=
+STEPS ?=
 TESTS ?=
 WORKERS ?= auto
 
@@ -40,8 +40,8 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(DEMO_INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, MINUTES=5 how long it trains)
-	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD)) $(if $(MINUTES),--minutes $(MINUTES))
+demo: $(DEMO_INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, STEPS=200 trains less)
+	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD)) $(if $(STEPS),--steps $(STEPS))
 
 serve: $(INSTALLED) ## Search the emoji with the demo's model in a browser, at http://127.0.0.1:7860 (METHOD=mural picks the model)
 	test -d runs/demo-$(or $(METHOD),mural)/evaluation || $(MAKE) demo

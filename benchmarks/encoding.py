@@ -32,7 +32,6 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from turns import Clock, by_turns
 
 from babelens import Embedder, SmalrModel, SmalrProcessor
-from babelens.cli.starting import keep_freed_memory
 
 BATCH = 64
 Side = Callable[[], object]
@@ -65,12 +64,10 @@ def main(
     rounds: Annotated[int, typer.Option(help="Number of turns of each side.")] = 5,
     threads: Annotated[int, typer.Option(help="Number of threads of torch.")] = 1,
     tower: Annotated[str | None, typer.Option(help="A convolutional image tower, instead of CLIP.")] = None,
-    returned: Annotated[bool, typer.Option("--returned", help="Leave glibc's memory as it is in a library.")] = False,
 ) -> None:
     """Print items in a second, and the ratios of `Embedder` to the others."""
     torch.set_num_threads(threads)
-    kept = not returned and keep_freed_memory()
-    print(f"torch {torch.__version__}, {threads} threads, freed memory {'kept' if kept else 'returned'}\n")
+    print(f"torch {torch.__version__}, {threads} threads\n")
     clock = time.process_time if threads == 1 else time.perf_counter
     with tempfile.TemporaryDirectory() as folder:
         files = write_jpegs(Path(folder, "images"), images, pixels)

@@ -7,8 +7,6 @@ from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
-from ..configuration.machine import usable_cores
-
 Result = TypeVar("Result")
 _PATIENCE = 0.1  # seconds after which a thread that waits looks whether it should end
 # Seconds up to which a job is short; the first one, which may import what it needs, has more of them.
@@ -20,10 +18,10 @@ def spare_threads(most: int, *, beside: int) -> int:
 
     Args:
         most: the largest number.
-        beside: the number of threads that are busy with the model. Of the cores that this process may use, shared with
-            the other processes of its run on this machine, the others are spare.
+        beside: the number of threads that are busy with the model. Of the cores of the machine, shared with the other
+            processes of its run, the others are spare.
     """
-    cores = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return max(0, min(cores - beside, most))
 
 

@@ -1,10 +1,9 @@
-"""`babelens demo`: the whole way on the emoji benchmark, in a few minutes on two cores of any speed."""
+"""`babelens demo`: the whole way on the emoji benchmark, in some minutes on two cores."""
 
-import json
+import dataclasses
 import math
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,21 +11,17 @@ from ..configuration.errors import UnknownLanguageError
 from ..configuration.languages import normalize_language
 from ..configuration.redaction import typed_command
 from .console import plain_console
-from .starting import begin_work, start_measuring, take_fair_share
+from .starting import begin_work
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..workflows.base import RecipeRun
-    from ..workflows.recipe import Recipe
-    from ..workflows.time_budget import Pace, StageTime
+    from ..workflows.recipe import Recipe, Stage
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no image with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
-_CHOSEN = "steps.json"
-# The smallest share of a recipe's steps with which a model learns enough to be asked anything.
-_LEAST = 2 / 7
-_LOOK = 0.5  # seconds in which the load of the machine is measured
+# The arguments that count steps, all but the number of steps itself.
+_COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
 _RECIPES, _SUFFIX = Path(__file__).parents[1] / "recipes", "-demo.yaml"
 # The recipe of each method's demo.
 DEMOS = {
@@ -42,25 +37,16 @@ def demo(
     ] = None,
     query: Annotated[str, typer.Option(help="A description of the images to find at the end.")] = QUERY,
     language: Annotated[str, typer.Option(help="The language of the query, as a BCP-47 tag.")] = LANGUAGE,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="Time for training, by which the number of steps is chosen. A run that is continued keeps its number "
-            "of steps.",
-        ),
-    ] = 5.0,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps of training in all stages, instead of --minutes, to repeat an earlier run."),
+        typer.Option(min=1, help="Steps of training in all stages.", show_default="those of the recipe"),
     ] = None,
 ) -> None:
     """Train a small model on the emoji benchmark, evaluate it, write its card, load it back, and search with it.
 
     The benchmark has the images of four vendors for the same 1911 emoji, with names written by Unicode's volunteers.
-    The first run fetches them from the npm registry and draws them, which takes a minute. Before training, the demo
-    measures the time of a few steps, and shortens its schedule to what the machine can do in --minutes. Data and
-    evaluation take one to two minutes more.
+    The first run fetches them from the npm registry and draws them, which takes a minute. With fewer --steps, the
+    schedule is shortened; a run that was interrupted goes on when the same command is given again.
     """
     if method not in DEMOS:
         raise typer.BadParameter(
@@ -79,117 +65,34 @@ def demo(
     console = plain_console()
     recipe = load_recipe(DEMOS[method])
     command = typed_command("babelens")
-    run = RecipeRun(recipe, output, command)
+    run = RecipeRun(recipe if steps is None else _with_steps(recipe, steps), output, command)
     run.check()
     language = _known_language(language, run.data.readable_languages)
     with locked(output):
-        chosen, times = _steps(run, 60 * minutes, steps, console)
-        run = _run_of(recipe, chosen, output, command, steps)
-        pace = _pace(run, times, console)
         trainer = run.train(resume=True)
-        if pace is not None and pace.is_shortened:
-            chosen = _keep(_steps_done(recipe, trainer), output)
-            console.print(f"Trained {chosen} steps.", highlight=False)
-            run = _run_of(recipe, chosen, output, command, steps)
         report = run.report()
         run.write_card(trainer, report)
     print_run(run, report, console)
     _search(output, query, language, console)
 
 
-def _run_of(recipe: "Recipe", chosen: int, output: Path, command: str, asked: int | None) -> "RecipeRun":
-    """The run of so many steps, with the command that repeats it."""
-    from ..workflows.base import RecipeRun
-    from ..workflows.time_budget import with_steps
-
-    repeating = command if asked is not None else f"{command} --steps {chosen}"
-    return RecipeRun(with_steps(recipe, chosen), output, repeating)
-
-
-def _pace(run: "RecipeRun", times: "list[StageTime]", console: "Console") -> "Pace | None":
-    """What keeps a run in its time; None for one whose steps were not timed."""
-    from ..workflows.time_budget import Pace, planned_pace
-
-    if not times:
-        return None
-
-    def take_less(step: float, planned: float) -> None:
-        console.print(
-            f"A step takes {step:.1f} s now, and took {planned:.2f} s: the schedule is shortened to end in time.",
-            highlight=False,
-        )
-        start_measuring()
-        time.sleep(_LOOK)
-        take_fair_share()
-
-    run.training.callbacks.append(pace := Pace(planned_pace(run.recipe, times), take_less))
-    return pace
+def _with_steps(recipe: "Recipe", steps: int) -> "Recipe":
+    """The recipe with so many steps in all its stages together. Each stage keeps its share of them, and warm-up,
+    evaluations and checkpoints keep theirs of the stage."""
+    stages = [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in recipe.all_stages]
+    share = steps / sum(stage.training["max_steps"] for stage in stages)
+    shortened = [_with_share(stage, share) for stage in stages]
+    if recipe.stages:
+        return dataclasses.replace(recipe, stages=shortened)
+    return dataclasses.replace(recipe, training=shortened[0].training)
 
 
-def _steps_done(recipe: "Recipe", trainer: Any) -> int:
-    """The steps of a shortened run: a recipe of so many has no more in its last stage than were taken."""
-    from ..workflows.time_budget import stages_of, steps_of
-
-    return math.floor(trainer.state.global_step * steps_of(recipe) / stages_of(recipe)[-1].training["max_steps"])
-
-
-def _keep(steps: int, output: Path) -> int:
-    from ..trainers.checkpoints import atomic_directory
-    from ..workflows.base import CHECKPOINTS
-
-    with atomic_directory(output / CHECKPOINTS) as scratch:
-        (scratch / _CHOSEN).write_text(json.dumps({"steps": steps}), encoding="utf-8")
-    return steps
-
-
-def _steps(run: "RecipeRun", seconds: float, asked: int | None, console: "Console") -> "tuple[int, list[StageTime]]":
-    """The number of steps: as many as the run was begun with, or as were asked for, or as fit into the time; with the
-    times by which they were chosen, if they were."""
-    from ..trainers.checkpoints import newest_checkpoint
-    from ..workflows.base import CHECKPOINTS
-    from ..workflows.time_budget import steps_of
-
-    kept, own = run.output / CHECKPOINTS / _CHOSEN, steps_of(run.recipe)
-    begun = None
-    if kept.is_file():
-        begun = json.loads(kept.read_text(encoding="utf-8"))["steps"]
-    elif newest_checkpoint(run.output / CHECKPOINTS / run.recipe.all_stages[0].name):
-        begun = own  # by an earlier version, which always took all steps
-    if begun is not None:
-        if asked not in (None, begun):
-            raise typer.BadParameter(
-                f"{run.output} was begun with {begun} steps: choose another --output", param_hint="--steps"
-            )
-        console.print(f"{run.output} was begun with {begun} steps, and keeps to them.", highlight=False)
-        return begun, []
-    times = [] if asked else _timed(run, console)
-    steps = asked or _fitting_steps(run, times, seconds, own, console)
-    return _keep(steps, run.output), times
-
-
-def _timed(run: "RecipeRun", console: "Console") -> "list[StageTime]":
-    from ..workflows.time_budget import stage_times
-
-    console.print("Timing some steps, to see how many fit …")
-    return stage_times(run)
-
-
-def _fitting_steps(run: "RecipeRun", times: "list[StageTime]", seconds: float, own: int, console: "Console") -> int:
-    from ..workflows.time_budget import seconds_of, stages_of, steps_within
-
-    steps = steps_within(seconds, times, fewest=round(_LEAST * own))
-    each = ", ".join(
-        f"{timed.step:.2f} s" + (f" ({stage.name})" if stage.name else "")
-        for stage, timed in zip(stages_of(run.recipe), times, strict=True)
-    )
-    expected = seconds_of(times, steps)
-    console.print(
-        f"A step takes {each}: training {steps} of the recipe's {own} steps, about {expected / 60:.1f} minutes"
-        + (" (fewer would teach it too little)" if expected > seconds else "")
-        + f". --steps {steps} repeats this run.",
-        highlight=False,
-    )
-    return steps
+def _with_share(stage: "Stage", share: float) -> "Stage":
+    changes = {"max_steps": max(round(stage.training["max_steps"] * share), 1)}
+    for name in _COUNTS:
+        if stage.training.get(name, 0) >= 1:  # below, it is a part of the steps already
+            changes[name] = math.ceil(stage.training[name] * share)
+    return dataclasses.replace(stage, training=stage.training | changes)
 
 
 def _known_language(language: str, readable: list[str] | None) -> str:

@@ -13,7 +13,6 @@ import typer
 
 from .. import __version__
 from ..configuration.errors import ModelFolderError
-from ..configuration.machine import usable_cores
 from .console import plain_console, print_json
 from .errors import packages_of_extras
 from .options import AsJson, TrustRemoteCode
@@ -193,7 +192,6 @@ def _processor() -> dict[str, Any]:
     return {
         "model": facts.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "cores_allowed": usable_cores(),
         "bf16_instructions": [name for name in _BF16_INSTRUCTIONS if name in flags],
     }
 

@@ -35,7 +35,6 @@ from .info import info
 from .push import push
 from .search import search
 from .serve import serve
-from .starting import keep_freed_memory, start_measuring
 from .train import train
 from .trim import trim
 
@@ -164,8 +163,6 @@ def main() -> None:
 
     What the package logs, such as the precision that it trains in, goes to the standard error stream.
     """
-    keep_freed_memory()
-    start_measuring()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")

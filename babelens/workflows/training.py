@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformers import PreTrainedModel, ProcessorMixin, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, ProcessorMixin, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.errors import RecipeError, TrainingSetupError
@@ -44,7 +44,6 @@ class StagedTraining:
         self.data = data
         self.builder = builder
         self.output = output
-        self.callbacks: list[TrainerCallback] = []  # of the trainer of every stage
 
     # ---- Parts that a method may define ----
 
@@ -100,7 +99,6 @@ class StagedTraining:
             processing_class=processor,
             train_dataset=self.data.stage_data(stage),
             eval_dataset=self.data.validation,
-            callbacks=[*self.callbacks],
             **self.trainer_options(),
         )
 
