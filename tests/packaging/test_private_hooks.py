@@ -1,7 +1,4 @@
-"""What babelens relies on inside of other libraries is still there (`private_hooks.toml`), and documented.
-
-`python tests/packaging/test_private_hooks.py` writes the document's tables.
-"""
+"""What babelens relies on inside of other libraries is still there, and listed (`private_hooks.toml`)."""
 
 import ast
 import inspect
@@ -20,7 +17,6 @@ import pytest
 import babelens
 
 CHECKOUT = Path(__file__).parents[2]
-DOCUMENT = CHECKOUT / "docs" / "contributing" / "private-hooks.md"
 PINS = dict(re.findall(r"^([\w-]+)==(\S+)", (CHECKOUT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
 LIST = Path(__file__).with_name("private_hooks.toml").read_text(encoding="utf-8")
 LIBRARIES: dict[str, list[dict[str, Any]]] = tomllib.loads(LIST)
@@ -49,24 +45,6 @@ def parameters(function: Any) -> list[str]:
 
 def holds_in_order(text: str, pieces: list[str]) -> bool:
     return re.search(".*".join(map(re.escape, pieces)), text, re.DOTALL) is not None
-
-
-def tables() -> str:
-    """The document's tables, one for each library."""
-    lines: list[str] = []
-    for library, hooks in LIBRARIES.items():
-        lines += [
-            f"## {library} {PINS[library]}",
-            "",
-            "| Hook | Where | What for | When it breaks |",
-            "|---|---|---|---|",
-        ]
-        for hook in hooks:
-            name = f"`{hook['name']}`" if " " not in hook["name"] else hook["name"]
-            files = ", ".join(f"`{file}`" for file in hook["files"])
-            lines.append(f"| {name} | {files} | {hook['why']} | {hook['instead']} |")
-        lines.append("")
-    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(("library", "hook"), HOOKS)
@@ -156,12 +134,3 @@ def test_every_private_hook_is_in_the_list(modules):
         used |= set(overridden(module, tree))
         missing = sorted(name for name in used if is_private(name) and name not in listed)
         assert not missing, f"{module} relies on {missing}: enter them in tests/packaging/private_hooks.toml"
-
-
-def test_the_document_has_the_list():
-    assert DOCUMENT.read_text(encoding="utf-8").endswith("\n" + tables()), f"run: python {Path(__file__).name}"
-
-
-if __name__ == "__main__":
-    introduction = DOCUMENT.read_text(encoding="utf-8").partition("\n## ")[0]
-    DOCUMENT.write_text(f"{introduction.rstrip()}\n\n{tables()}", encoding="utf-8")
