@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from acquire_command import as_arguments, run_acquire
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
@@ -182,19 +181,3 @@ def test_weights_that_were_changed_are_saved_as_they_are(bases, tmp_path):
     changed = model.native_model.text_model.final_layer_norm.bias.clone()
     model.save_pretrained(tmp_path)
     assert torch.equal(AutoModel.from_pretrained(tmp_path).native_model.text_model.final_layer_norm.bias, changed)
-
-
-def test_an_adapter_and_the_model_assembled_of_it(bases, table, tmp_path):
-    saved(tiny_bert(), tmp_path / "bert")
-    given = {"way": "adapter", "vocabulary": tmp_path / "bert", "steps": 2, "acquirer_size": 8, "assemble": True}
-    folder = acquire(bases["bfloat16"], table, tmp_path / "mi", batch_size=8, **given)
-    model = AutoModel.from_pretrained(folder / "model")
-    stored = {name.replace(".base_layer", ""): value for name, value in weights_in(folder / "model").items()}
-    for name, value in weights_in(bases["bfloat16"]).items():
-        assert torch.equal(stored[f"native_model.{name}"], value)
-    assert model.dtype == torch.bfloat16 and model.learned_dtype == torch.float32
-    found, expected = (
-        Embedder.from_pretrained(source).encode_text(ROWS, language="mi") for source in (folder, folder / "model")
-    )
-    np.testing.assert_array_equal(found, expected)
-    assert PeftModel.from_pretrained(AutoModel.from_pretrained(bases["bfloat16"]), folder)
