@@ -68,6 +68,8 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
 def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str = "") -> None:
     for key, value in changes.items():
+        if key == "attn_implementation":  # how a model computes, and no key of a file
+            continue
         if not hasattr(config, key):
             hint = did_you_mean(key, config.to_dict(), prefix=where)
             raise ValueError(f"{type(config).__name__} has no key {where + key!r}{hint}")

@@ -16,7 +16,7 @@ from ..configuration.redaction import typed_command
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
 from ..workflows.acquiring import Acquisition, teach
-from ..workflows.recipe_file import check_known, parse, value_of
+from ..workflows.recipe_file import check_known, parse, validate
 from .console import next_commands, plain_console, show_next
 
 _NAMED = 8  # languages
@@ -74,7 +74,7 @@ def _settled(settings: Mapping[str, str]) -> dict[str, Any]:
     types = {each.name: each.type for each in dataclasses.fields(Acquisition) if each.name in _SETTABLE}
     for key in settings:
         check_known(key, types)
-    return {key: value_of(types[key], parse(value), key) for key, value in settings.items()}
+    return {key: validate(types[key], parse(value), key) for key, value in settings.items()}
 
 
 def _show_results(run: Acquisition, output: Path, console: Console) -> None:

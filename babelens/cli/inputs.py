@@ -23,7 +23,7 @@ from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
 from ..registry import METHODS
 from ..workflows.recipe import DataSource
-from ..workflows.recipe_file import check_known, parse, value_of
+from ..workflows.recipe_file import build, check_known, parse, validate
 
 logger = logging.getLogger(__name__)
 
@@ -160,11 +160,11 @@ def read_source(
         CorpusError and its kin: as the reader.
     """
     try:
-        data = DataSource(source, options=_parsed(options or ()))
+        data = build(DataSource, {"source": source, "options": _parsed(options or ())})
         kinds = data.option_types(translations=translations)
         for name, value in data.options.items():
             check_known(name, kinds, "option ")
-            value_of(kinds[name], value, name)
+            validate(kinds[name], value, name)
     except RecipeError as error:
         raise typer.BadParameter(str(error), param_hint=_HINT) from error
     arguments = {name: value for name, value in given.items() if value is not None}

@@ -1,25 +1,25 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import yaml
 from transformers import AutoProcessor, ProcessorMixin, set_seed
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import ChangedRunError, RecipeError
 from ..configuration.hub_code import refuse_kernels
 from ..configuration.identity import holds_weights
 from ..configuration.pretrained import load_processor
 from ..configuration.redaction import redact
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, newest_checkpoint, prepare_saving
-from .data import RecipeData, RunRecord, flattened
+from ..trainers.checkpoints import atomic_directory, prepare_saving
+from .data import RecipeData
 from .loading import RunParts, workflow_of
 from .recipe import PROCESSOR, Recipe
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, warn_of_overlap
+from .recipe_file import parse
 from .reporting import EVALUATION as EVALUATION, write_evaluation
 from .run_results import is_finished_run
 from .training import CHECKPOINTS as CHECKPOINTS
@@ -43,7 +43,7 @@ class RecipeRun(RunParts):
             self.training.check_tasks()
             check_recipe(self)
             if not self.trust_remote_code:
-                refuse_kernels(asdict(self.recipe.model), "model")
+                refuse_kernels(self.recipe.model.model_dump(), "model")
             self.builder.check()
 
     def train(self, *, resume: bool = False) -> BabelensTrainer:
@@ -54,7 +54,7 @@ class RecipeRun(RunParts):
 
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
-            ChangedRunError: when data or settings are not those that the run to resume began with.
+            ChangedRunError: if the run to resume began with another recipe.
             FileExistsError: when `output` holds a run or a model already and `resume` was not asked for, and when a
                 finished run has no checkpoints to resume from.
             SaveError: when nothing can be saved to `output`.
@@ -80,9 +80,14 @@ class RecipeRun(RunParts):
         if first.process_index == 0:
             warn_of_overlap(self.data.overlaps)
         set_seed(first.seed)
-        processor = (resumed_processor(self) if has_run else None) or self.builder.make_processor()
+        has_record = has_run and (self.output / CHECKPOINTS / RECIPE).is_file()  # a stage may be another run's
+        if has_record:
+            check_unchanged(self)
+            processor = load_processor(AutoProcessor, self.output / CHECKPOINTS / PROCESSOR)
+        else:
+            processor = self.builder.make_processor()
         model = self.builder.make_model(processor)
-        if not has_run and first.process_index == 0:
+        if not has_record and first.process_index == 0:
             record_start(self, processor)
         trainer, model = self.training.train(model, processor)
         if trainer.is_world_process_zero():
@@ -134,52 +139,48 @@ class RecipeRun(RunParts):
         return self.reporting.write_card(trainer, report)
 
 
-# ---- Resuming a recipe's run: only with the data and the settings with which it began ----
+# ---- Resuming a run: only with the recipe with which it began; the trainer's arguments may change ----
 
-# Keys without influence on the weights. Of data, the digest is recorded: its path and the way of reading may change.
-_UNRECORDED = re.compile(
-    r"(file|license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
-)
-_READING = re.compile(r"(train\.[^.]+)\.(source|options\b.*)")
-# Keys that may change with a warning, since the weights are in the checkpoint.
-_MAY_CHANGE = re.compile(
-    r"(stages\.[^.]+\.)?training\b.*|model\.(from_pretrained|attn_implementation)|(backbone|regions)\b.*"
-)
+RECIPE = "recipe.yaml"
 
 
 def record_start(run: RecipeRun, processor: ProcessorMixin) -> None:
-    """Saves the record of a run's beginning, and its processor, beside the checkpoints."""
-    _record(run).write(run.output / CHECKPOINTS)
-    with atomic_directory(run.output / CHECKPOINTS / PROCESSOR) as scratch:
-        processor.save_pretrained(scratch)
-
-
-def resumed_processor(run: RecipeRun) -> ProcessorMixin | None:
-    """The processor with which a run began, for whose vocabulary its weights were trained. Earlier versions kept it in
-    checkpoints alone; None before the first checkpoint of theirs.
-
-    Raises:
-        ChangedRunError: for other data than the run began with, and for settings that cannot change on the way.
-    """
+    """Saves the recipe with which a run begins, and its processor, next to the checkpoints."""
     folder = run.output / CHECKPOINTS
-    _record(run).check(folder, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
-    stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.recipe.all_stages))
-    saved = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else next(filter(None, stages), None)
-    return None if saved is None else load_processor(AutoProcessor, saved)
+    with atomic_directory(folder / PROCESSOR) as scratch:
+        processor.save_pretrained(scratch)
+    content = yaml.safe_dump(_settled(run.recipe), allow_unicode=True, sort_keys=False)
+    (folder / RECIPE).write_text(content, encoding="utf-8")
 
 
-def _record(run: RecipeRun) -> RunRecord:
-    streams = {f"train.{task}" for task in run.data.streams}
-    return RunRecord(redact(_settings(run.recipe, streams)), run.data.digests())
+def check_unchanged(run: RecipeRun) -> None:
+    """
+    Raises:
+        ChangedRunError: if the run in `output` began with another recipe; names the keys that differ.
+    """
+    path = run.output / CHECKPOINTS / RECIPE
+    began, now = flattened(parse(path.read_text(encoding="utf-8"))), flattened(_settled(run.recipe))
+    if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
+        raise ChangedRunError(
+            f"{', '.join(changed)}: not as in {path}, with which the run began; restore it, or choose another folder"
+        )
 
 
-def _settings(recipe: Recipe, streams: set[str]) -> dict[str, Any]:
-    """The keys of a recipe that influence its training; of streams, which have no digest, also those by which they are
-    read."""
-    content = asdict(recipe)
-    content["stages"] = {stage["name"]: stage for stage in content["stages"]}
-    return {
-        key: value
-        for key, value in flattened(content).items()
-        if not _UNRECORDED.fullmatch(key) and not ((reading := _READING.fullmatch(key)) and reading[1] not in streams)
-    }
+def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{where}.{name}" if where else str(name)
+        flat |= flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
+    return flat
+
+
+# Keys that do not change the weights, except for `training`, whose changes are the user's to judge.
+_FREE = ("training", "test", "report", "unseen_languages", "license", "license_name")
+
+
+def _settled(recipe: Recipe) -> dict[str, Any]:
+    """What a run keeps to its end: the recipe without the trainer's arguments and without what is measured."""
+    content = recipe.model_dump(mode="json", exclude={"stages": {"__all__": {"training"}}})
+    content = {key: value for key, value in content.items() if key not in _FREE}
+    return redact(content | {"stages": {stage.pop("name"): stage for stage in content["stages"]}})

@@ -17,7 +17,7 @@ from .argument_checks import overrides_checked
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import DualEncoderRecipe, Recipe
-from .recipe_file import build, check_known, find_recipe, read_recipe, value_of, with_key
+from .recipe_file import build, check_known, find_recipe, read_recipe, with_key
 from .reporting import Reporting
 from .training import CHECKPOINTS, StagedTraining
 
@@ -142,7 +142,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
 
     Raises:
-        RecipeError: for a file that is no recipe, an unknown method or key, a wrong type.
+        RecipeError: for a file that is not a recipe, an unknown method, unknown keys and wrong values.
     """
     path = find_recipe(name)
     content = read_recipe(path)
@@ -151,36 +151,31 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
             content = with_key(content, dotted, value)
         recipe = _built(content)
     except RecipeError as error:
-        # What stands in the recipe may hold line breaks and control characters.
+        # What a recipe holds may have line breaks and control characters.
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(error))
         raise RecipeError(f"{path}: {shown}") from error
-    object.__setattr__(recipe, "file", path)
+    recipe._file = path
     return recipe
 
 
 def _built(content: dict[str, Any]) -> Recipe:
     if "method" not in content:
         for key in content:
-            check_known(key, ["method", *_methods_by_key()])
+            check_known(key, ["method", *Recipe.model_fields])
         raise RecipeError(f"method is missing; there are {', '.join(METHODS)}")
-    method = value_of(str, content["method"], "method")
-    recipe_class = workflow_of(method, content.get("task")).recipe
-    own = recipe_class.key_names()
-    foreign = {key: _methods_by_key()[key] for key in content if key not in own and key in _methods_by_key()}
-    for key, others in foreign.items():
-        if content[key] is not None:
-            reader = f"the fine-tuning of {method}" if content.get("task") else method
-            raise RecipeError(f"{key}: {reader} reads nothing there; leave it out. It is a key of {', '.join(others)}")
-    return build(recipe_class, {key: value for key, value in content.items() if key not in foreign})
+    recipe_class = workflow_of(content["method"], content.get("task")).recipe
+    # A key of another method that is null is one of a recipe that this one extends.
+    own = {key: value for key, value in content.items() if value is not None or key in recipe_class.model_fields}
+    return build(recipe_class, own)
 
 
-def workflow_of(method: str, task: object = None) -> Workflow:
+def workflow_of(method: object, task: object = None) -> Workflow:
     """The classes that run the recipes of a method, or those that fine-tune its models on a task.
 
     Raises:
         RecipeError: for an unknown method or task, and for a method that is not fine-tuned on tasks.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         hint = did_you_mean(method, METHODS)
         raise RecipeError(f"method: there is no {method!r}{hint}; there are {', '.join(METHODS)}")
     if task is None:
@@ -194,16 +189,6 @@ def workflow_of(method: str, task: object = None) -> Workflow:
         hint = did_you_mean(task, workflow.tasks)
         raise RecipeError(f"task: there is no {task!r}{hint}; there are {', '.join(workflow.tasks)}")
     return workflow
-
-
-def _methods_by_key() -> dict[str, list[str]]:
-    """The keys of all recipes, each with the methods that read it."""
-    methods: dict[str, list[str]] = {}
-    for name, method in METHODS.items():
-        workflows = [imported(reference) for reference in (method.workflow, method.task_workflow) if reference]
-        for key in dict.fromkeys(key for workflow in workflows for key in workflow.recipe.key_names()):
-            methods.setdefault(key, []).append(name)
-    return methods
 
 
 # ---- The parts of a recipe's run ----

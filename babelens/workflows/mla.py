@@ -4,11 +4,11 @@ of its baselines, students with a multilingual text encoder.
 
 import json
 import math
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
 from torch import Tensor, nn
 from transformers import (
     AutoModel,
@@ -47,16 +47,15 @@ from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.tower_training import check_student_tower, checked_training, named
 from ..trainers.whole_checkpoints import WholeCheckpointTrainer, check_numbers
-from .argument_checks import check_arguments, made_arguments, overrides_checked
+from .argument_checks import checked_arguments, overrides_checked, training_arguments
 from .building import ModelBuilder, native_with_vocabulary, pretrained_table, rows_of_pieces
 from .data import RecipeData
 from .loading import Workflow
-from .recipe import TEXT_MODEL, DualEncoderRecipe, Recipe, TokenizerSource
+from .recipe import TEXT_MODEL, DualEncoderRecipe, Recipe, Section, TokenizerSource
 from .reporting import Reporting
 from .training import FINISHED, is_finished
 
 
-@dataclass(frozen=True)
 class MlaRecipe(DualEncoderRecipe):
     """A recipe of MLA.
 
@@ -214,8 +213,7 @@ MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=Mla
 # A student with a multilingual text encoder learns from a frozen native model.
 
 
-@dataclass(frozen=True)
-class TextModelSource:
+class TextModelSource(Section):
     """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
     existing text encoder (a folder or a Hub id, with its tokenizer).
 
@@ -226,15 +224,16 @@ class TextModelSource:
     """
 
     preset: str | None = None
-    training: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = {}
     from_pretrained: str | None = None
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _one_source(self) -> "TextModelSource":
         if (self.preset is None) == (self.from_pretrained is None):
-            raise RecipeError("give either a preset or from_pretrained")
+            raise ValueError("give either preset or from_pretrained")
+        return self
 
 
-@dataclass(frozen=True)
 class MlaStudentRecipe(Recipe):
     """A recipe of MLA's baselines.
 
@@ -255,6 +254,7 @@ class MlaStudentData(MlaData):
     """The data of a student, which may read native texts as their own translations."""
 
     pairs_with_itself = True
+    co_captions = False
 
     @property
     def readable_languages(self) -> list[str] | None:
@@ -287,7 +287,7 @@ class MlaStudentBuilder(MlaBuilder):
             raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
         source = self.recipe.text_model
         if source is not None:
-            check_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
+            checked_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
             if source.training.get("save_strategy", "no") != "no":
                 raise RecipeError(
                     "text_model.training.save_strategy: the encoder is saved when it is trained; it has no checkpoints"
@@ -368,7 +368,7 @@ class MlaStudentBuilder(MlaBuilder):
             own = {"seed": self._seed, "save_strategy": "no"}
             arguments = own | source.training
             where = "text_model.training"
-            args = made_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
+            args = training_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
             text = {
                 "vocab_size": len(tokenizer),
                 "pad_token_id": tokenizer.pad_token_id,

@@ -1,10 +1,10 @@
 """RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from pydantic import model_validator
 from transformers import (
     AutoModelForPreTraining,
     AutoProcessor,
@@ -30,7 +30,7 @@ from ..trainers.base import BabelensTrainer
 from .building import ModelBuilder
 from .data import RecipeData
 from .loading import Workflow
-from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, TokenizerSource
+from .recipe import Count, ImageSizes, Recipe, Section, TokenizerSource
 from .reporting import Reporting
 from .training import StagedTraining
 
@@ -38,8 +38,7 @@ MBART = "mbart"
 REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
 
 
-@dataclass(frozen=True)
-class RegionsSource:
+class RegionsSource(Section):
     """Where the regions of RC3's images come from: one of these.
 
     Args:
@@ -51,16 +50,15 @@ class RegionsSource:
 
     features: str | list[str] | None = None
     detector: str | None = None
-    grid: int | None = None
+    grid: Count | None = None
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _one_source(self) -> "RegionsSource":
         if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
-            raise RecipeError("give either features, a detector or a grid")
-        if self.grid is not None and self.grid < 1:
-            raise RecipeError(f"grid must be at least 1 cell, not {self.grid}")
+            raise ValueError("give either features, a detector or a grid")
+        return self
 
 
-@dataclass(frozen=True)
 class RegionsRecipe(Recipe):
     """A recipe of a model that reads regions of images.
 
@@ -73,7 +71,6 @@ class RegionsRecipe(Recipe):
     backbone: str | None = None
 
 
-@dataclass(frozen=True)
 class Rc3Recipe(RegionsRecipe):
     """A recipe of RC3's pre-training, whose `train` has `strict`, `weak` and `parallel` data.
 
@@ -85,7 +82,9 @@ class Rc3Recipe(RegionsRecipe):
         image: the sizes of images.
     """
 
-    tokenizer: TokenizerSource | None = field(default=None, metadata=OF_NEW_MODEL)
+    only_from_scratch = ("tokenizer",)
+
+    tokenizer: TokenizerSource | None = None
     image: ImageSizes | None = None
 
 

@@ -123,15 +123,15 @@ def _captions(source: DataSource) -> list[TaskData]:
     options = dict(source.options)
     max_images = options.pop("max_images", None)
     corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
-    return [TaskData(_few(corpus, max_images), source.languages, source.language_pairs)]
+    return [TaskData(_few(corpus, max_images), source.languages, source.pairs)]
 
 
 def _multi30k(source: DataSource) -> list[TaskData]:
-    if not source.language_pairs:
+    if not source.pairs:
         raise RecipeError("pairs: name the languages to translate from and into, such as [[en, de]]")
-    languages = list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
+    languages = list(dict.fromkeys(tag for pair in source.pairs for tag in pair))
     corpus = load_multi30k(languages=languages, **source.options)
-    return [TaskData(corpus, None, source.language_pairs)]
+    return [TaskData(corpus, None, source.pairs)]
 
 
 def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool) -> list[TaskData]:

@@ -1,7 +1,7 @@
 """Recipes that fine-tune a pre-trained RC3 on a task, and report its measures in each language of the test data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts,
 from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
-from .data import RecipeData, corpus_digest
+from .data import RecipeData
 from .loading import Workflow
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
@@ -30,7 +30,6 @@ from .reporting import Reporting, write_evaluation
 TaskReport = dict[str, Results]  # by test set
 
 
-@dataclass(frozen=True)
 class Rc3TaskRecipe(RegionsRecipe):
     """A recipe of fine-tuning: `model.from_pretrained` is trained on all parts of `train`, under any names.
 
@@ -41,7 +40,7 @@ class Rc3TaskRecipe(RegionsRecipe):
     """
 
     task: str | None = None
-    test: dict[str, DataSource] = field(default_factory=dict)
+    test: dict[str, DataSource] = {}
 
     @property
     def task_name(self) -> str | None:
@@ -114,9 +113,6 @@ class Rc3TaskData(RecipeData):
         if label is None:
             return {}
         return {"id2label": dict(enumerate(label.names)), "label2id": {name: k for k, name in enumerate(label.names)}}
-
-    def digests(self) -> dict[str, str]:
-        return {"train": corpus_digest(self.training.corpus)}
 
     @property
     def streams(self) -> list[str]:

@@ -23,8 +23,8 @@ from ..trainers.arguments import ContrastiveTrainingArguments
 from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
 from .argument_checks import check_names
 from .loading import RunParts, workflow_of
-from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_file import check_known, value_of
+from .recipe import EMOJI, WEAK_EMOJI, DataSource, Language, TokenizerSource
+from .recipe_file import check_known, validate
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,9 @@ def check_recipe(run: RunParts) -> None:
 
 def _check_sections(run: RunParts) -> None:
     recipe = run.recipe
-    for name in recipe.keys_of_new_models():
-        if getattr(recipe, name) is not None and recipe.model.towers:
-            raise RecipeError(f"{name}: the towers bring their own; leave it out, or set {name}=null")
-        if getattr(recipe, name) is not None and recipe.model.from_pretrained:
-            raise RecipeError(
-                f"{name}: the model that training goes on from, {recipe.model.from_pretrained}, has settled it; leave "
-                f"it out, or set {name}=null"
-            )
+    for name in recipe.only_from_scratch:
+        if getattr(recipe, name) is not None and (recipe.model.towers or recipe.model.from_pretrained):
+            raise RecipeError(f"{name}: the pretrained model brings its own; leave it out, or set {name}=null")
     if (recipe.model.towers or recipe.model.fresh_heads) and not run.builder.takes_towers:
         keys = "model.image, model.text" if recipe.model.towers else "model.fresh_heads"
         others = [name for name in METHODS if workflow_of(name).builder.takes_towers]
@@ -68,11 +63,9 @@ def _check_sections(run: RunParts) -> None:
 
 
 def _check_model(run: RunParts) -> None:
-    for name, kind in (("languages", list[str]), ("native_language", str)):
+    for name, kind in (("languages", list[Language]), ("native_language", Language)):
         if name in run.recipe.model.overrides:
-            key = f"model.overrides.{name}"
-            given = value_of(kind, run.recipe.model.overrides[name], key)
-            check_languages([given] if isinstance(given, str) else given, key)
+            validate(kind, run.recipe.model.overrides[name], f"model.overrides.{name}")
     preset, method = run.recipe.model.preset, run.recipe.method
     if preset is None:
         config = METHODS[method].config
@@ -142,7 +135,7 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
     known = source.option_types(translations=task in run.data.translation_tasks)
     for name, value in source.options.items():
         check_known(name, known, f"{key}.options.")
-        value_of(known[name], value, f"{key}.options.{name}")
+        validate(known[name], value, f"{key}.options.{name}")
     if key == "validation" and source.loader_options().get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:
@@ -157,7 +150,7 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
         if task in run.data.paired_tasks:
             raise RecipeError(f"{key}.translations: {task} pairs texts with each other by their order; leave it out")
         check_names([source.translations], tasks, f"{key}.translations")
-    for pair in source.language_pairs or ():
+    for pair in source.pairs or ():
         if pair[0] == pair[1] and not run.data.pairs_with_itself:
             raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")
 
@@ -167,7 +160,7 @@ def _check_report(run: RunParts) -> None:
     if recipe.report is not None:
         check_names([recipe.report], run.reporting.reports, "report")
         known = published_manifest()["languages"]
-        for tag in normalize_languages(recipe.unseen_languages):
+        for tag in recipe.unseen_languages:
             if tag not in known:
                 raise RecipeError(f"unseen_languages: the emoji benchmark has no names in {tag!r}")
     elif recipe.unseen_languages:
@@ -251,15 +244,15 @@ def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
     present = {task: languages_of(corpus) for task, corpus in run.data.corpora.items() if task not in run.data.streams}
     for task, languages in present.items():
         source = run.recipe.train[task]
-        _check_present(source.tags, languages, f"train.{task}.languages")
-        pairs = source.language_pairs or ()
+        _check_present(source.languages, languages, f"train.{task}.languages")
+        pairs = source.pairs or ()
         _check_present([tag for pair in pairs for tag in pair], languages, f"train.{task}.pairs")
         for stage in run.recipe.all_stages:
             if task in stage.tasks and task not in run.data.translation_tasks:
-                _check_present(stage.tags, languages, f"stage {stage.name!r}: languages")
-    for key, vocabulary in vars(run.recipe).items():
+                _check_present(stage.languages, languages, f"stages.{stage.name}.languages")
+    for key, vocabulary in run.recipe:
         if isinstance(vocabulary, TokenizerSource) and vocabulary.languages and not run.data.streams:
-            _check_present(normalize_languages(vocabulary.languages), run.data.captions, f"{key}.languages")
+            _check_present(vocabulary.languages, run.data.captions, f"{key}.languages")
     for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         streamed = [task for task in stage.tasks if isinstance(run.data.corpora[task], IterableDataset)]
         if streamed and args.max_steps < 1:
@@ -273,7 +266,7 @@ def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
             own = getattr(args, "task_batch_sizes", None) or {}
             size = own.get(task, args.per_device_train_batch_size)
             if count is not None and count < size:
-                where = f"stage {stage.name!r}: " if run.recipe.stages else ""
+                where = f"stages.{stage.name}: " if run.recipe.stages else ""
                 name = f"task_batch_sizes.{task}" if task in own else "per_device_train_batch_size"
                 raise RecipeError(
                     f"{where}train.{task} has {count} examples, fewer than a batch of {size} ({name}): "
@@ -309,7 +302,7 @@ def _check_reported_languages(run: RunParts) -> None:
     if run.recipe.report is None:
         return
     trained = normalize_languages([*run.data.image_languages, *run.data.pair_languages])
-    for tag in normalize_languages(run.recipe.unseen_languages):
+    for tag in run.recipe.unseen_languages:
         if tag in trained:
             raise RecipeError(f"unseen_languages: {tag!r} is trained on")
     known = published_manifest()["languages"]

@@ -14,7 +14,7 @@ from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint
 from ..trainers.precision import compare_conditions
 from ..trainers.tower_training import check_towers, checked_training
-from .argument_checks import made_arguments
+from .argument_checks import training_arguments
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import Recipe, Stage
@@ -87,7 +87,7 @@ class StagedTraining:
         """
         folder = str((output or self.output) / CHECKPOINTS / stage.name)
         given = self.recipe.training | stage.training
-        return made_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
+        return training_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
 
     def stage_trainer(
         self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin, output: Path | None = None

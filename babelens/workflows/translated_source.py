@@ -15,7 +15,7 @@ from ..data.corpus.corpus import with_captions
 from ..inference.translated_captions import translated_captions
 from ..inference.translation import LanguagePair, Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
-from .recipe_file import check_known, value_of
+from .recipe_file import check_known, validate
 
 _KEYS: dict[str, Any] = {
     "model": str | dict[str, str],
@@ -56,7 +56,7 @@ class TranslatedSource:
         for key in ("model", "from", "to"):
             if key not in given:
                 raise RecipeError(f"translate.{key} is missing")
-        values = {key: value_of(_KEYS[key], value, f"translate.{key}") for key, value in given.items()}
+        values = {key: validate(_KEYS[key], value, f"translate.{key}") for key, value in given.items()}
         try:
             source, targets = normalize_language(values["from"]), normalize_languages(values["to"])
             model = values["model"]

@@ -4,7 +4,6 @@ images: SMALR's and LIWE's.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,14 +25,13 @@ from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import aligned_word_vectors, dictionary_words, word_vectors
 from .building import ModelBuilder
-from .data import RecipeData, file_digest
+from .data import RecipeData
 from .loading import Workflow
-from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, Stage, check_languages
+from .recipe import Count, ImageSizes, Language, Recipe, Section, Stage, Switch
 from .reporting import Reporting
 
 
-@dataclass(frozen=True)
-class DictionarySource:
+class DictionarySource(Section):
     """A dictionary, by which rare words share the embedding of a word of another language.
 
     Args:
@@ -43,17 +41,12 @@ class DictionarySource:
         target: the language of the translations.
     """
 
-    files: dict[str, str]
+    files: dict[Language, str]
     threshold: int
-    target: str = "en"
-
-    def __post_init__(self) -> None:
-        check_languages([self.target], "target")
-        check_languages(self.files, "files")
+    target: Language = "en"
 
 
-@dataclass(frozen=True)
-class WordsSource:
+class WordsSource(Section):
     """The words of a word-level model (SMALR), taken from the captions of its languages.
 
     Args:
@@ -68,22 +61,15 @@ class WordsSource:
         max_text_length: number of words after which texts are cut.
     """
 
-    max_size: int | None = None
-    min_frequency: int = 1
-    vectors: dict[str, str] = field(default_factory=dict)
-    aligned: bool = False
-    train_vectors: bool = True
+    max_size: Count | None = None
+    min_frequency: Count = 1
+    vectors: dict[Language, str] = {}
+    aligned: Switch = False
+    train_vectors: Switch = True
     dictionary: DictionarySource | None = None
-    max_text_length: int = 40
-
-    def __post_init__(self) -> None:
-        check_languages(self.vectors, "vectors")
-        for name in ("max_size", "min_frequency", "max_text_length"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise RecipeError(f"{name} must be at least 1, not {getattr(self, name)}")
+    max_text_length: Count = 40
 
 
-@dataclass(frozen=True)
 class WordsRecipe(Recipe):
     """A recipe of a word-level model; all of these keys describe a new one.
 
@@ -95,9 +81,11 @@ class WordsRecipe(Recipe):
             backbone's own image processor.
     """
 
-    words: WordsSource | None = field(default=None, metadata=OF_NEW_MODEL)
-    backbone: str | None = field(default=None, metadata=OF_NEW_MODEL)
-    image: ImageSizes | None = field(default=None, metadata=OF_NEW_MODEL)
+    only_from_scratch = ("words", "backbone", "image")
+
+    words: WordsSource | None = None
+    backbone: str | None = None
+    image: ImageSizes | None = None
 
 
 class WordsData(RecipeData):
@@ -226,18 +214,6 @@ LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporti
 logger = logging.getLogger(__name__)
 
 
-class SmalrData(WordsData):
-    """The data of SMALR, its dictionaries among them."""
-
-    def digests(self) -> dict[str, str]:
-        """Of the dictionaries as well: they decide which word's embedding a rare word has."""
-        dictionary = self.recipe.words.dictionary if self.recipe.words else None
-        files = dictionary.files if dictionary else {}
-        return super().digests() | {
-            f"words.dictionary.files.{language}": file_digest(path) for language, path in files.items()
-        }
-
-
 class SmalrBuilder(WordsBuilder):
     """Builds a SMALR model.
 
@@ -360,4 +336,4 @@ def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, w
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
 
 
-SMALR = Workflow(recipe=WordsRecipe, data=SmalrData, builder=SmalrBuilder, reporting=WordsReporting)
+SMALR = Workflow(recipe=WordsRecipe, data=WordsData, builder=SmalrBuilder, reporting=WordsReporting)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -46,6 +46,8 @@ class TextFilter:
             in a simulation (Zipf's law, one text of seventy in more than ten rows) one in 80,000 of ten million
             texts was left out for that, and one in 170 of a hundred million.
     """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where a recipe states the rules
 
     min_words: int = 3
     max_words: int = 100

@@ -72,6 +72,8 @@ def _json_records(file: Path) -> Records:
     if isinstance(document, dict):
         lists = [value for value in document.values() if isinstance(value, list)]
         document = lists[0] if len(lists) == 1 else [document]
+    if not isinstance(document, list):
+        raise CorpusError(f"{file}: a list of JSON objects is expected")
     for number, record in enumerate(document, 1):
         if not isinstance(record, dict):
             raise CorpusError(f"{file} item {number}: a JSON object is expected, such as {{…: …}}")

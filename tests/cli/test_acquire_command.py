@@ -83,7 +83,7 @@ def test_all_languages_of_a_table(base, table, tmp_path, capsys):
         ({"ngram_rows": 0}, "ngram_rows=0 must be at least 1"),
         ({"glossary": False}, "unknown key glossary; did you mean 'glossaries'?"),
         ({"steps": 5}, "unknown key steps"),
-        ({"names": 3}, "names must be"),
+        ({"names": 3}, "names:"),
     ],
 )
 def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, tmp_path, capsys, given, complaint):

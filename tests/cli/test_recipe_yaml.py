@@ -61,7 +61,7 @@ def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
     content = mural(folder)
     for section, key in (("training", "report_to"), ("training", "use_cpu")):
         del content[section][key]
-    words = "  eval_strategy: no\n  save_strategy: off\n  report_to: off\n  use_cpu: on\n  bf16: no\n  fp16: off\n"
+    words = "  eval_strategy: no\n  save_strategy: no\n  report_to: none\n  use_cpu: on\n  bf16: no\n  fp16: off\n"
     text = yaml.safe_dump({key: value for key, value in content.items() if key != "training"})
     settings = "".join(f"  {key}: {value}\n" for key, value in content["training"].items())
     file.write_text(f"{text}training:\n{settings}{words}")
@@ -80,7 +80,7 @@ def test_the_language_no_is_norwegian_wherever_a_language_stands(folder, tmp_pat
     content = mural(folder)
     content["train"]["image_text"]["languages"] = "LANGUAGES"
     file.write_text(yaml.safe_dump(content).replace("LANGUAGES", "[en, no]"))
-    assert load_recipe(file).train["image_text"].tags == ["en", "no"]
+    assert load_recipe(file).train["image_text"].languages == ["en", "no"]
 
 
 def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):

