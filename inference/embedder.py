@@ -27,7 +27,7 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
-from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts
+from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, is_counting, note_cut_texts
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
@@ -197,7 +197,7 @@ class Embedder:
         head = head_of_task(self.model, task)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
-        if self._stated_languages is not None:
+        if self._stated_languages is not None and not is_counting():
             warn_of_scripts(texts, self._stated_languages, self._source or type(self.model).__name__)
         with counting_cut_texts() as cut:
             tokenized = self._texts.tokenized(texts, languages)

@@ -137,10 +137,13 @@ class CutTexts:
     def add(self, texts: Iterable[str], limit: str) -> None:
         """Records texts that were cut."""
         self.texts.update(texts)
-        self.limit = limit
+        self.limit = limit or self.limit
 
     def warn(self, texts: Sequence[str]) -> None:
-        """Logs how many of these texts were cut, if any was."""
+        """Logs how many of these texts were cut, if any was; inside of another block, records them there."""
+        if (outer := _counting.get()) is not None:
+            outer.add(self.texts, self.limit)
+            return
         cut = [index for index, text in enumerate(texts) if text in self.texts]
         if cut:
             logger.warning(
@@ -161,6 +164,11 @@ def counting_cut_texts() -> Iterator[CutTexts]:
         yield cut
     finally:
         _counting.reset(token)
+
+
+def is_counting() -> bool:
+    """Whether a caller counts the texts that are cut, and tells of them itself."""
+    return _counting.get() is not None
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:

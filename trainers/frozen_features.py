@@ -42,9 +42,14 @@ def frozen_features(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> np.ndarray:
-    """Returns `compute()`, or its cached result, float32 [N, d]; otherwise as `frozen_tensor`."""
+    """Returns `compute()`, which is announced in the log, or its cached result, float32 [N, d] (`frozen_tensor`)."""
+
+    def announced() -> Tensor:
+        logger.info("computing features that are not in %s", cache_dir or DEFAULT_CACHE)
+        return torch.from_numpy(np.ascontiguousarray(compute()))
+
     found = frozen_tensor(
-        lambda: torch.from_numpy(np.ascontiguousarray(compute())),
+        announced,
         weights=weights,
         settings=settings,
         items=items,
@@ -88,7 +93,6 @@ def frozen_tensor(
         # Another process may have computed them while this one waited for it.
         kept = _kept(file) if file.is_file() else None
         if kept is None:
-            logger.info("computing features that are not in %s", folder)
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
             if not _is_finite(features):

@@ -21,13 +21,14 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..configuration.errors import CorpusError
+from ..data.corpus.captions import enumeration
 from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_features import centered
 from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
-from ..processing.text_inputs import UNDETERMINED
+from ..processing.text_inputs import UNDETERMINED, counting_cut_texts
 from .glossary_learning import glossary_from, held_out_glosses, known_words
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_kinds, native_targets, natives_of
 from .ridge_results import LanguageResult, gloss_weight_of, result_of
@@ -95,7 +96,8 @@ def _learning(model: RidgeModel, processor: RidgeProcessor) -> Iterator[None]:
     kinds, glossaries = model.token_kinds, dict(processor.glossaries)
     read = processor.languages, processor.any_language
     try:
-        yield
+        with counting_cut_texts() as cut:
+            yield
     except BaseException:
         for name, value in values.items():
             setattr(maps, name, value)
@@ -108,6 +110,8 @@ def _learning(model: RidgeModel, processor: RidgeProcessor) -> Iterator[None]:
         raise
     finally:
         maps.to(device)
+    if cut.texts:
+        logger.info("%d texts are longer than the %s that the base reads, and were cut", len(cut.texts), cut.limit)
 
 
 def _learn(
@@ -124,6 +128,7 @@ def _learn(
 ) -> dict[str, LanguageResult]:
     _check_counts(translations)
     teacher = teacher or NativeTeacher(model, processor, batch_size)
+    logger.info("embedding the %s sentences with the base", processor.native_language)
     targets, position = native_targets(teacher, natives_of(translations), cache_dir)
     first = not model.maps.has_shared
     if first:
@@ -132,6 +137,8 @@ def _learn(
     named = names or {}
     groups = {(tag, n): group for tag, each in named.items() for n, group in enumerate(each.groups)}
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
+    if model.text_model is not None:
+        logger.info("reading the translations with the text encoder")
     features = encoder_features(model, processor, translations, **reading)
     further = _names(model, processor, teacher, groups, cache_dir)
     start = len(model.config.languages)
@@ -139,7 +146,8 @@ def _learn(
     reading_native = Lock()  # a tokenizer reads for one at a time
 
     def embedded(texts: list[str]) -> tuple[Tensor, dict[str, int]]:
-        with reading_native:
+        # How the base reads what it was not taught, in part or not at all, is measured: nobody needs a warning of it.
+        with counting_cut_texts(), reading_native:
             return native_targets(teacher, texts, cache_dir)
 
     def learn_one(language: str) -> Learned:
@@ -162,8 +170,6 @@ def _learn(
             directions = _directions_of(model, embedded, glosses)
             chosen, found = gloss_weight_of(model, found, directions, targets, rows[tested], rows[solved.tested])
             glossary = glossary_from(own, theirs, spelled_names, known) if chosen else {}
-            if given and not chosen:
-                logger.warning("%s: translations are found worse with the dictionary, and it is left out", language)
         untaught = None
         if teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
@@ -173,6 +179,7 @@ def _learn(
         names = None if more is None else more.language
         return replace(result, names=names, gloss_weight=chosen, words=len(glossary)), glossary, values
 
+    logger.info("learning %s", enumeration(list(translations)))
     learned = dict(zip(translations, _at_once(learn_one, list(translations)), strict=True))
     shared = None
     if first:
@@ -188,6 +195,11 @@ def _learn(
         results[language] = result
         if glossary:
             processor.glossaries[language] = Glossary(glossary)
+    left_out = [tag for tag, found in results.items() if (dictionaries or {}).get(tag) and not found.gloss_weight]
+    if left_out and reads_glosses:
+        logger.warning(
+            "translations are found worse with the dictionary, which is left out: %s", enumeration(left_out)
+        )
     model.config.languages = [*model.config.languages, *translations]
     processor.languages = list(model.config.languages)
     gloss_weights = list(model.config.gloss_weights or [0.0] * (1 + start))
@@ -316,8 +328,6 @@ def _check_counts(translations: Mapping[str, Pairs]) -> None:
                 f"{language}: {len(texts)} sentences have {len(set(texts))} different texts of {len(set(natives))} "
                 f"different sentences, and at least {FEWEST} are needed"
             )
-        if len(texts) < 100:
-            logger.warning("%s: %d sentences are few; 300 to 1,000 find several times as much", language, len(texts))
 
 
 def _set_space(model: RidgeModel, targets: Tensor) -> None:

@@ -190,6 +190,7 @@ class Acquisition:
         """
         native, present = self._native, languages_of(self.corpus)
         pairs = {}
+        whole = left_out = 0
         for tag in (native, *self.languages):
             if tag not in present:
                 raise self._absent(tag, present)
@@ -198,6 +199,10 @@ class Acquisition:
             if not different:
                 raise CorpusError(f"{self.translations} has no text in {tag!r} with a translation into {native!r}")
             pairs[tag] = self._taught(different, tag)
+            whole += len(different)
+            left_out += len(different) - len(pairs[tag][0])
+        if left_out:
+            logger.warning("%d of %d native texts are not in %s, and are left out", left_out, whole, self.base)
         check_columns(pairs, native, self.translations)
         return pairs
 
@@ -245,9 +250,6 @@ class Acquisition:
                     f"{tag}: none of {len(examples)} native texts of {self.translations} is in {self.base}; they "
                     "must be the same to the letter"
                 )
-            if left_out := len(examples) - len(known):
-                whole = (tag, left_out, len(examples), self.base)
-                logger.warning("%s: %d of %d native texts are not in %s, and are left out", *whole)
             examples = known
         texts, natives = zip(*examples, strict=True)
         return list(texts), list(natives)

@@ -1,6 +1,7 @@
 """`babelens acquire`: from a table of translations to a model, which learns another language."""
 
 import json
+import logging
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel
 from babelens.configuration.errors import InputError
+from babelens.inference import texts
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -57,6 +59,34 @@ def test_one_command_teaches_a_language_and_a_second_one_later(base, table, tmp_
     )
     card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
     assert "| uk | 20 |" in card and str(tmp_path) not in card and str(table) not in card
+
+
+@pytest.mark.parametrize("kind", ["clip", "mural"])
+def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, caplog):
+    """The untaught base, which is measured, reads neither these letters nor texts of this length."""
+    if kind == "mural":
+        base = saved(make_mural(), tmp_path / "mural")
+    tags = ["mi", "uk", "bg"]
+    rows = [(row, row[::-1], "ж" * 90 + row.replace("a", "о"), "ы" * 90 + row.replace("a", "у")) for row in ROWS]
+    rows += [("a red car " * 30, *("rac der a" + tag for tag in tags))]  # a text that is cut: no alarm, but one line
+    table = tmp_path / "pairs.tsv"
+    table.write_text("\n".join("\t".join(row) for row in [("en", *tags), *rows]) + "\n", encoding="utf-8")
+    texts._told_scripts.clear()
+    texts._warn.cache_clear()
+    lines = []
+    logging.getLogger("babelens").addHandler(caplog.handler)
+    try:
+        for name, language in (("one", "uk"), ("three", ",".join(tags)), ("all", "all")):
+            caplog.clear()
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / f"cache {name}")
+                assert acquire(base, table, tmp_path / name, language=language) == 0
+            assert not [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+            lines.append(len(caplog.records))
+            assert sum("1 texts are longer than" in record.getMessage() for record in caplog.records) == 1
+    finally:
+        logging.getLogger("babelens").removeHandler(caplog.handler)
+    assert lines[0] == lines[1] == lines[2] <= 5
 
 
 def test_rows_of_ngrams_are_those_of_the_first_language(base, table, tmp_path, capsys):
