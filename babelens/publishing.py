@@ -21,6 +21,7 @@ from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from .configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from .configuration.errors import BabelensError, PublishError
 from .configuration.pretrained import (
     damaged_files,
@@ -31,12 +32,14 @@ from .configuration.pretrained import (
     non_finite_weights,
 )
 from .configuration.sentence_files import MODULES_FILE
+from .data.corpus.captions import enumeration
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
 from .model_cards.card_text import paths_in_files, tokens_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.result_tables import EVAL_RESULTS
+from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .uploads import Published, committed, upload_errors_explained
@@ -71,6 +74,7 @@ _LOADED_BY_NAME = (
     CONFIG_NAME,
     SAFETENSORS_WEIGHTS_NAME,
     GLOSSARY_FILE,
+    ACQUIRED,
 )
 _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
 _OF_WORDS = ("smalr", "liwe")  # methods whose models read words, and have no tokenizer
@@ -106,9 +110,30 @@ def folder_problems(folder: str | Path) -> list[str]:
     return problems + always or [*_loading_problems(folder), *outdated_problems(folder)]
 
 
-def machine_paths(folder: str | Path) -> list[str]:
-    """The paths of this machine in the files that go to the Hub, one sentence each (`paths_in_files`)."""
-    return paths_in_files(Path(folder), files_to_publish(folder))
+def doubts(folder: str | Path) -> list[str]:
+    """What keeps nobody from publishing a folder and is worth a look, one sentence each: paths of this machine in its
+    files, learned languages of which the card has no results, and a card that names no base model."""
+    folder = Path(folder)
+    return [*paths_in_files(folder, files_to_publish(folder)), *_gaps(folder)]
+
+
+def _gaps(folder: Path) -> list[str]:
+    """What the card of a model that learned languages in closed form leaves out."""
+    if not (folder / "config.json").is_file() or not (folder / "README.md").is_file():
+        return []
+    config, card = (
+        _read_json(folder / "config.json"),
+        ModelCard.load(folder / "README.md", ignore_metadata_errors=True),
+    )
+    if config.get("model_type") != RidgeConfig.model_type:
+        return []
+    rows = {row.split("|")[1].strip() for row in card.text.splitlines() if row.count("|") > 2}
+    unread = [tag for tag in config.get("languages", []) if tag not in rows]
+    found = [f"README.md has no results of {enumeration(unread)}, which the model learned"] if unread else []
+    is_of_model = config.get("base_config") != VectorSpaceConfig.model_type
+    if is_of_model and not card.data.get("base_model"):
+        found.append("README.md names no model of the Hub as base_model: nobody can tell what this one was made of")
+    return found
 
 
 def _link_problems(folder: Path) -> list[str]:
@@ -316,7 +341,7 @@ def push(
     """
     if problems := folder_problems(folder) or _license_problems(Path(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
-    for sentence in machine_paths(folder):
+    for sentence in doubts(folder):
         logger.warning("%s", sentence)
     api = api or HfApi()
     with upload_errors_explained(str(folder), repo_id, api):

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown"
 WHOLE_MODEL, IMAGE_TOWER, TEXT_TOWER = "model", "image tower", "text tower"
+EARLIER = "earlier languages"
 MULTILINGUAL = "multilingual"  # what cards say beside a list of languages, or in its place
 _CARD = "README.md"
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
@@ -37,7 +38,8 @@ class BaseModel:
         license: of its weights, an identifier of the Hub; `unknown` where its card states none, `other` for a license
             that has no identifier.
         license_name: the name of the license, with `other`.
-        role: what it became: `model` for a whole one, `image tower` or `text tower`.
+        role: what it became: `model` for a whole one, `image tower` or `text tower`; `earlier languages` for one that
+            had some of the languages.
         on_hub: whether `name` is a repository of the Hub, which a card can link to.
         languages: BCP-47 tags of the languages that its card names; `multilingual` among them, where it says so.
     """
@@ -59,21 +61,29 @@ def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
     """The facts of a model that training starts from, with the license that its card states.
 
     Args:
-        source: a folder, or a repository of the Hub.
-        role: what it becomes: `model`, `image tower` or `text tower`.
+        source: a folder, a file of vectors, or a repository of the Hub. A folder of the Hub's cache is known by its
+            repository.
+        role: what it becomes.
 
     Returns:
         The facts; the license is `unknown` if the card states none, cannot be read, or cannot be fetched. A warning
         tells why a card could not be read.
     """
     folder = Path(source)
-    if folder.is_dir():
-        return _facts(folder.resolve().name, role, _metadata_in(folder / _CARD), on_hub=False)
+    if folder.exists():
+        repository = _repository_of(folder.resolve())
+        return _facts(repository or folder.resolve().name, role, _metadata_in(folder / _CARD), on_hub=bool(repository))
     try:
         validate_repo_id(str(source))
     except HFValidationError:  # a folder that is no longer there
         return _facts(folder.name, role, {}, on_hub=False)
     return _facts(str(source), role, _metadata_on_hub(str(source)), on_hub=True)
+
+
+def _repository_of(folder: Path) -> str:
+    """The repository of a snapshot in the Hub's cache, `models--owner--name/snapshots/REVISION`; else empty."""
+    kind, _, name = folder.parent.parent.name.partition("--")
+    return name.replace("--", "/") if kind == "models" and folder.parent.name == "snapshots" else ""
 
 
 def _facts(name: str, role: str, metadata: Mapping[str, Any], *, on_hub: bool) -> BaseModel:

@@ -4,11 +4,16 @@ transformers' own `push_to_hub` pushes.
 Each has a template of its own and few facts. A model that a recipe trained has the card of `cards.py`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import TypeAdapter
+
+from ..configuration.errors import ModelFolderError, first_line
+from ..trainers.ridge_results import LanguageResult
 from .base_models import BaseModel
 from .card_text import CompactCard, CompactCardData, paths_in, publishable, save_card
 from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository
@@ -120,6 +125,8 @@ class AdapterCardFacts(ShortCardFacts):
 
 # ---- A model that learned languages in closed form ----
 
+ACQUIRED = "acquired.json"  # the facts beside the card, for the card of a model that learns further languages
+
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeCardFacts(ShortCardFacts):
@@ -127,28 +134,49 @@ class RidgeCardFacts(ShortCardFacts):
 
     Args:
         languages: BCP-47 tags of all learned languages.
-        base_models: what it was made of, with licenses: the base and, if there is one, the text encoder.
+        base_models: what it was made of, with licenses: the plain base, the text encoder if there is one, and models
+            that had some of the languages.
         has_encoder: whether a text encoder reads the languages too.
-        results: of the languages that were learned now, each a `LanguageResult`.
+        results: of all languages of which they are known.
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
         dictionaries: languages of which words were found in a dictionary.
-        earlier_glossaries: languages whose words the base had already.
+        earlier_glossaries: languages whose words the base had already, and it is not known from what.
+        earlier_commands: those that taught it other languages before.
     """
 
     template = "ridge.md.jinja"
     languages: Sequence[str]
     base_models: Sequence[BaseModel]
     has_encoder: bool
-    results: Mapping[str, Any]
+    results: Mapping[str, LanguageResult]
     names: Sequence[str] = ()
     any_language: bool = False
     embeds_images: bool = True
     words: int = 0
     dictionaries: Sequence[str] = ()
     earlier_glossaries: Sequence[str] = ()
+    earlier_commands: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, file: str | Path) -> "RidgeCardFacts":
+        """Reads them.
+
+        Raises:
+            ModelFolderError: for a file that holds something else.
+        """
+        try:
+            return TypeAdapter(cls).validate_json(Path(file).read_bytes())
+        except ValueError as error:
+            raise ModelFolderError(f"{file} is damaged: {first_line(error)}") from error
+
+    def save(self, folder: str | Path) -> None:
+        """Writes them, and the card, into a model's folder."""
+        text = json.dumps(asdict(publishable(self)), indent=1, ensure_ascii=False)
+        Path(folder, ACQUIRED).write_text(text + "\n", encoding="utf-8")
+        write_short_card(folder, self)
 
     @property
     def weights(self) -> Sequence[BaseModel]:

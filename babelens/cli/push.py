@@ -78,7 +78,7 @@ def push(
 def _publish(
     folder: Path, repository: str, *, private: bool, revision: str | None, space: str | None, dry_run: bool
 ) -> None:
-    from ..publishing import files_to_publish, folder_problems, machine_paths, push as push_folder
+    from ..publishing import doubts, files_to_publish, folder_problems, push as push_folder
     from ..spaces import push_space, space_files
 
     console = plain_console()
@@ -95,9 +95,11 @@ def _publish(
         page = {path: len(content) for path, content in space_files(folder, repository).items()}
         _show(console, f"A page to try it → {space}", page)
     if dry_run:
-        for sentence in machine_paths(folder):
+        found = doubts(folder)
+        for sentence in found:
             console.print(f"Warning: {sentence}", style="yellow")
-        console.print("The folder is fit to be published. Nothing was uploaded.")
+        fit = "can be published; look at the warnings first" if found else "is fit to be published"
+        console.print(f"The folder {fit}. Nothing was uploaded.")
         return
     with console.status("Uploading …"):
         published = push_folder(folder, repository, private=private, revision=revision)

@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import cached_file
 
 from ..configuration.configuration_ridge import VectorSpaceConfig
 from ..configuration.configuration_two_tower import TextPooling, declared_pooling
@@ -37,9 +38,9 @@ from ..data.corpus.sampling import evenly_spread
 from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
-from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
-from ..model_cards.licenses import check_hub_license, check_weights_license
-from ..model_cards.short_cards import RidgeCardFacts, write_short_card
+from ..model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
+from ..model_cards.licenses import OTHER, check_hub_license, check_weights_license
+from ..model_cards.short_cards import ACQUIRED, RidgeCardFacts
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from ..modeling.tower_loading import load_text_encoder
@@ -137,7 +138,8 @@ class Acquisition:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings
+        self.earlier: RidgeCardFacts | None = None  # of a base that has learned languages
+        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings, from nobody knows what
         check_hub_license(self.license)
         for name in ("ngram_rows", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
@@ -311,6 +313,8 @@ class Acquisition:
             self._load_beside(self.teacher)
             return
         native, native_processor = load_dual_encoder(self.base, as_stored=True, **self.code)
+        if isinstance(native, RidgeModel):
+            self.earlier = self._facts_of_base(native.config.languages)
         check_weights_license(self.license, self.base_facts)
         if self.texts is not None and (self.text_encoder is None or isinstance(native, RidgeModel)):
             raise TrainingSetupError(
@@ -320,7 +324,8 @@ class Acquisition:
         if isinstance(native, RidgeModel):
             self._check_further(native)
             self.model, self.processor = native, native_processor
-            self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
+            if self.earlier is None:
+                self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
             return
         if isinstance(native, MlaPreTrainedModel):
             raise TrainingSetupError(
@@ -375,6 +380,19 @@ class Acquisition:
         tokenizer = load_processor(AutoTokenizer, self.text_encoder, **self.code)
         return encoder, tokenizer, options | {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
 
+    def _facts_of_base(self, languages: list[str]) -> RidgeCardFacts | None:
+        """The facts of the card of a base that has learned languages; None without them, or of another model.
+
+        Raises:
+            ModelFolderError: for a damaged file.
+        """
+        try:
+            file = cached_file(self.base, ACQUIRED)
+        except OSError:
+            return None
+        facts = RidgeCardFacts.of(file)
+        return facts if list(facts.languages) == languages else None
+
     def _check_further(self, model: RidgeModel) -> None:
         given = self._given(("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows"))
         if given:
@@ -400,7 +418,12 @@ class Acquisition:
 
     @cached_property
     def base_facts(self) -> list[BaseModel]:
-        """The base and the text encoder, with their licenses."""
+        """The plain base, the text encoder and models that had some of the languages, with their licenses. A model
+        that is on this machine alone, under no license of its own, says nothing to others."""
+        if self.earlier is not None:
+            own = base_model_facts(self.base, EARLIER)
+            is_known = own.on_hub or own.license not in (OTHER, UNKNOWN)
+            return [*self.earlier.base_models, *([own] if is_known else [])]
         bases = [base_model_facts(self.base)]
         return bases if self.text_encoder is None else [*bases, base_model_facts(self.text_encoder, TEXT_TOWER)]
 
@@ -420,23 +443,31 @@ class Acquisition:
         with atomic_directory(output) as scratch:
             self.model.save_pretrained(scratch)
             self.processor.save_pretrained(scratch)
+            before = self.earlier
             facts = RidgeCardFacts(
                 name=output.resolve().name,
                 languages=config.languages,
                 native_language=config.native_language,
                 base_models=self.base_facts,
                 has_encoder=config.text_config is not None,
-                results=self.results,
-                names=sorted({each.language for each in self.emoji_names.values()}),
+                results={**(before.results if before else {}), **self.results},
+                names=sorted(
+                    {*(before.names if before else ()), *(each.language for each in self.emoji_names.values())}
+                ),
                 any_language=self.processor.any_language,
                 embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
                 words=sum(len(glossary.entries) for glossary in self.processor.glossaries.values()),
-                dictionaries=sorted({*self.dictionaries}.intersection(self.processor.glossaries)),
+                dictionaries=sorted(
+                    {*self.dictionaries, *(before.dictionaries if before else ())}.intersection(
+                        self.processor.glossaries
+                    )
+                ),
                 earlier_glossaries=sorted(self.earlier_glossaries),
+                earlier_commands=[*before.earlier_commands, before.command] if before else [],
                 command=command,
                 license=self.license,
             )
-            write_short_card(scratch, facts)
+            facts.save(scratch)
 
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:

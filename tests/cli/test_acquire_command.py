@@ -2,11 +2,13 @@
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from acquire_command import as_arguments, run_acquire
+from huggingface_hub import ModelCard
 from pyarrow import parquet as pq
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -16,6 +18,8 @@ from transformers import AutoModel
 from babelens import Embedder, RidgeModel
 from babelens.configuration.errors import InputError
 from babelens.inference import texts
+from babelens.model_cards.short_cards import RidgeCardFacts
+from babelens.publishing import doubts, folder_problems
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -202,16 +206,55 @@ def test_languages_that_a_dictionary_lacks_are_named(base, table, tmp_path, caps
     assert "words.tsv has no words in uk; it has words in mi; pl" in said
 
 
+def test_the_card_of_a_chain_is_of_the_whole_chain(base, encoder, table, tmp_path, capsys):
+    """The languages of all steps with their results, the plain base, and the text encoder of the first."""
+    cached = tmp_path / "models--jane--clip" / "snapshots" / "0123"
+    shutil.copytree(base, cached)
+    (cached / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n", encoding="utf-8")
+    assert acquire(cached, table, tmp_path / "one", text_encoder=encoder) == 0
+    assert acquire(tmp_path / "one", table, tmp_path / "free", language="uk", license="mit") == 1
+    assert "jane/clip" in capsys.readouterr().err
+    assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
+    one, two = (RidgeCardFacts.of(tmp_path / name / "acquired.json") for name in ("one", "two"))
+    assert two.languages == ["mi", "uk"] and [*two.results] == ["mi", "uk"]
+    assert two.results["mi"] == one.results["mi"] and two.base_models == one.base_models
+    assert [each.name for each in two.base_models] == ["jane/clip", encoder.name]
+    card = ModelCard.load(tmp_path / "two" / "README.md")
+    assert card.data.base_model == "jane/clip" and card.data.language == ["en", "mi", "uk"]
+    assert all(said in card.text for said in ("| mi | 20 |", "| uk | 20 |", "`jane/clip` with 2 learned", "cc-by-nc"))
+    assert card.text.count("| Text encoder | a local folder") == 1 and "`one`" not in card.text
+    assert card.text.count("`babelens acquire ") == 2
+    assert not [each for each in doubts(tmp_path / "two") if each.startswith("README.md")]
+
+
+def test_a_push_has_doubts_about_a_card_that_leaves_languages_out(base, table, tmp_path):
+    assert acquire(base, table, tmp_path / "one") == 0
+    (tmp_path / "one" / "acquired.json").unlink()
+    assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
+    card = (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
+    assert (
+        "| uk | 20 |" in card and "| mi | 20 |" not in card and "`one`" not in card.partition("## How it was made")[0]
+    )
+    found = doubts(tmp_path / "two")
+    assert len(found) == 2 and "no results of mi" in found[0] and "base_model" in found[1]
+    assert folder_problems(tmp_path / "two") == []
+    (tmp_path / "two" / "acquired.json").write_text("{}", encoding="utf-8")
+    assert acquire(tmp_path / "two", table, tmp_path / "three", language="mi") == 1
+
+
 def test_the_card_says_whose_words_came_with_the_base(base, encoder, table, tmp_path):
-    """A dictionary has a license, which the base's card names."""
+    """A dictionary has a license, and a base that says nothing of its words leaves it open."""
     (tmp_path / "words.tsv").write_text("en\tmi\nboat\twaka\n", encoding="utf-8")
     (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
     given = {"base": base, "texts": tmp_path / "texts.txt", "dictionary": tmp_path / "words.tsv", "names": False}
     assert run_acquire(*as_arguments(given | {"text_encoder": encoder, "output": tmp_path / "one"})) == 0
     assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
-    cards = [" ".join((tmp_path / name / "README.md").read_text(encoding="utf-8").split()) for name in ("one", "two")]
-    assert ["those of mi came with the base model" in card for card in cards] == [False, True]
-    assert ["of mi, found in a dictionary" in card for card in cards] == [True, False]
+    (tmp_path / "one" / "acquired.json").unlink()
+    assert acquire(tmp_path / "one", table, tmp_path / "other", language="uk") == 0
+    names = ("one", "two", "other")
+    cards = [" ".join((tmp_path / name / "README.md").read_text(encoding="utf-8").split()) for name in names]
+    assert ["those of mi came with the base model" in card for card in cards] == [False, False, True]
+    assert ["of mi, found in a dictionary" in card for card in cards] == [True, True, False]
 
 
 @pytest.fixture

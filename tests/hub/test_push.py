@@ -24,7 +24,7 @@ from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.publishing import Published, files_to_publish, folder_problems, machine_paths, push
+from babelens.publishing import Published, doubts, files_to_publish, folder_problems, push
 
 
 class RecordingHub:
@@ -335,13 +335,13 @@ def test_a_page_in_the_place_of_an_answer_is_one_sentence(finished):
 
 
 def test_paths_of_the_machine_are_warned_of(folder, caplog):
-    clean = machine_paths(folder)
+    clean = doubts(folder)
     assert clean == []
     with (folder / "README.md").open("a") as card:
         card.write("\nTrained on `/home/jane/photos/train`.\n")
     (folder / "evaluation").mkdir(exist_ok=True)
     (folder / "evaluation" / "x.json").write_text('{"data": "/srv/jane/photos"}')
-    assert machine_paths(folder) == [
+    assert doubts(folder) == [
         "README.md names a path of this machine: /home/jane/photos/train",
         "evaluation/x.json names a path of this machine: /srv/jane/photos",
     ]
