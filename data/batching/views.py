@@ -33,7 +33,7 @@ from ..corpus.caption_index import (
     texts_in,
     weak_pairs_in,
 )
-from ..corpus.corpus import describe, languages_of
+from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of
 from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
@@ -327,7 +327,12 @@ class ImageFeatures:
 
 
 def images_of(corpus: Dataset) -> Images | ImageFeatures:
-    """The images of a corpus, or its features if it has no images."""
+    """The images of a corpus, or its features if it has no images.
+
+    Raises:
+        CorpusError: for a corpus that has the addresses of its images alone.
+    """
+    _refuse_addresses(corpus)
     return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
 
@@ -335,6 +340,8 @@ def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns:
     """The view of the examples that `select` selects for each language or language pair."""
     if "captions" not in (corpus.column_names or []):
         raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
+    if "image" in columns:
+        _refuse_addresses(corpus)
     columns = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
         return StreamView(name, corpus, columns, select)
@@ -343,6 +350,12 @@ def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns:
     if absent:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
     return CorpusView(name, corpus, columns, *merged(selections))
+
+
+def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
+    names = corpus.column_names or []
+    if IMAGE_URL in names and "image" not in names and "features" not in names:
+        raise CorpusError(f"the corpus has addresses in the place of images: {DOWNLOAD}")
 
 
 def text_table(corpus: Dataset) -> pa.Table:

@@ -38,6 +38,8 @@ AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
+IMAGE_URL = "image_url"  # the address of an image that was not downloaded
+DOWNLOAD = "download the images (img2dataset does), and name the files"
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
 _PART = 10_000  # number of rows that are held as Python objects
@@ -84,7 +86,7 @@ def as_caption_corpus(
     _refuse_other_types(dataset.features, place)
     if "image" in names:
         dataset = dataset.cast_column("image", Image())
-    elif "features" not in names:
+    elif "features" not in names and IMAGE_URL not in names:
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
     column = captions_column(names)
     return _Normalizer(column, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
@@ -336,7 +338,7 @@ class _Normalizer:
 
 def _digests(dataset: Dataset) -> list[str]:
     """The image_id of each row, by its image or its features."""
-    name = "image" if "image" in dataset.column_names else "features"
+    name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
     cells = dataset.select_columns(name)
     if name == "image":
         cells = cells.cast_column("image", Image(decode=False))

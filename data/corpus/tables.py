@@ -22,7 +22,7 @@ from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 from .captions import CaptionRules, Place, normalize_rows, shortened
 from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, text_columns, translation_columns
-from .corpus import CAPTIONS, captions_column, image_id_of, refuse_absent_languages
+from .corpus import CAPTIONS, DOWNLOAD, IMAGE_URL, captions_column, image_id_of, refuse_absent_languages
 from .images import path_inside
 from .row_count import RowCount
 from .table_rows import table_rows
@@ -323,10 +323,15 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = NO_NAMES)
         )
     if image is not None:
         folders = _Folders()
-        columns["image"] = [
-            folders.image(record.get(_FOLDER, file.parent), record.get(image), image, where)
-            for record, where in zip(records, places, strict=True)
-        ]
+        named_images = [(record.get(_FOLDER, file.parent), record.get(image)) for record in records]
+        if any(folders.has(*each) for each in named_images):
+            columns["image"] = [
+                folders.image(folder, name, image, where)
+                for (folder, name), where in zip(named_images, places, strict=True)
+            ]
+        else:
+            columns[IMAGE_URL] = [name for _, name in named_images]
+            logger.warning("%s: %s has addresses: captions are read without images; %s", file, image, DOWNLOAD)
         columns["image_id"] = [
             image_id_of(record.get("image_id", record.get(image)), where)
             for record, where in zip(records, places, strict=True)
@@ -387,6 +392,10 @@ class _Folders:
     def __init__(self) -> None:
         self._named: dict[Path, dict[str, str]] = {}
 
+    def has(self, folder: Path, name: Any) -> bool:
+        """Whether a name is that of a file: not an address, or one of which the folder has the file."""
+        return not isinstance(name, str) or "://" not in name or self._local(folder, name) is not None
+
     def image(self, folder: Path, name: Any, column: str, place: str) -> str:
         """The path of an image.
 
@@ -396,14 +405,9 @@ class _Folders:
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place}: no image in the column {column!r}")
         if "://" in name:
-            inside = Path(unquote(urlsplit(name).path.lstrip("/")))
-            found = (self.find(folder, Path(*inside.parts[start:])) for start in range(len(inside.parts)))
-            local = next((path for path in found if path is not None), None)
-            if local is None or ".." in inside.parts:
-                raise CorpusError(
-                    f"{place}: {name!r} is an address, and {folder} has no such file: download the images "
-                    "(img2dataset does), and name the files"
-                )
+            local = self._local(folder, name)
+            if local is None:
+                raise CorpusError(f"{place}: {name!r} is an address, and {folder} has no such file: {DOWNLOAD}")
             return str(local.absolute())
         path = path_inside(folder, name, place)
         if "\\" in name and not _exists(path):
@@ -411,6 +415,13 @@ class _Folders:
         if not _exists(path):
             path = self.find(folder, path.relative_to(folder.absolute())) or path
         return str(path.absolute())
+
+    def _local(self, folder: Path, address: str) -> Path | None:
+        inside = Path(unquote(urlsplit(address).path.lstrip("/")))
+        if ".." in inside.parts:
+            return None
+        found = (self.find(folder, Path(*inside.parts[start:])) for start in range(len(inside.parts)))
+        return next((path for path in found if path is not None), None)
 
     def find(self, folder: Path, name: Path) -> Path | None:
         """A file in a folder, by its name in any composition; None where there is none."""

@@ -15,6 +15,7 @@ from PIL import Image
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.data import load_bitext, load_captions, load_translations
+from babelens.data.batching.views import image_text_pairs, images_of
 from babelens.data.corpus.table_rows import pair_in_name
 from babelens.data.readers.bitext import is_bitext, read_translations
 
@@ -171,6 +172,12 @@ def test_addresses_of_images_that_are_local(kind, photos):
     (photos / "1.png").unlink()
     with pytest.raises(CorpusError, match=r"(line 3|line 2): 'https://cdn\.example\.com/a/1\.png.*download"):
         load_captions(photos / f"x.{kind}")
+    (photos / "0.png").unlink()
+    corpus = load_captions(photos / f"x.{kind}")
+    assert texts(corpus) == [("rot",), ("grün",)] and corpus["image_url"][1] == address.format(1)
+    for needs_images in (image_text_pairs, images_of):
+        with pytest.raises(CorpusError, match="download"):
+            needs_images(corpus)
 
 
 @pytest.mark.parametrize("column", ["text", "caption"])
