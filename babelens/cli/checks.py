@@ -1,5 +1,6 @@
 """Checks of what a command is given, before torch is imported: a typing mistake is told at once."""
 
+from importlib.resources import files
 from pathlib import Path
 
 from ..configuration.errors import (
@@ -51,12 +52,19 @@ def checked_recipe(recipe: str) -> str:
     """A recipe as it was given.
 
     Raises:
-        RecipeError: for a file that is not here.
+        RecipeError: for a file that is not here, and a name that no recipe of the package has.
     """
     path = Path(recipe)
-    if path.suffix in (".yaml", ".yml") and not path.is_file():
+    if path.is_file():
+        return recipe
+    if path.suffix in (".yaml", ".yml") and not recipe.startswith("recipes/"):
         there = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise RecipeError(f"No recipe {recipe!r} here{did_you_mean(path.name, there)}")
+    shipped = Path(str(files("babelens.recipes")))
+    names = [file.relative_to(shipped).with_suffix("").as_posix() for file in shipped.rglob("*.yaml")]
+    name = recipe.removeprefix("recipes/").removesuffix(".yaml")
+    if name not in names:
+        raise RecipeError(f"No recipe {recipe!r} here or in the package{did_you_mean(name, names)}")
     return recipe
 
 
@@ -66,7 +74,7 @@ def check_columns(file: str, languages: list[str]) -> None:
     Raises:
         UnknownLanguageError: for a language without a column.
     """
-    from ..configuration.languages import normalize_language
+    from ..configuration.languages import counts_as, normalize_language
 
     if Path(file).suffix != ".tsv" or not Path(file).is_file():
         return
@@ -76,7 +84,7 @@ def check_columns(file: str, languages: list[str]) -> None:
     except ValueError:  # other text than UTF-8, or a header of another kind
         return
     for tag in languages:
-        if tag not in present:
+        if not any(counts_as(column, [tag]) for column in present):
             own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
             hint = f"; did you mean {own[0]!r}?" if own else did_you_mean(tag, present)
             raise UnknownLanguageError(f"{file} has no text in {tag!r}, only in {', '.join(present)}{hint}")

@@ -70,6 +70,7 @@ def acquire(**changes):
         (["export", "clp", "--output", "out"], ["'clp'"]),
         (["trim", "clp", "--texts", "file.txt", "--output", "out"], ["'clp'"]),
         (["train", "recipe.yaml"], ["recipe.yaml"]),
+        (["train", "emoji/murall"], ["emoji/murall", "'emoji/mural'"]),
         (["train", "emoji/mural", "--output", "taken"], ["taken"]),
         (["push", "clp", "owner/clip"], ["clp"]),
     ],
