@@ -333,7 +333,7 @@ ADAPTER_FAULTS = {
     "of no model": (change_json("adapter_config.json", base_model_name_or_path=None), "does not say which model"),
     "of a lost model": (
         change_json("adapter_config.json", base_model_name_or_path="/lost/clip"),
-        "no folder '/lost/clip'",
+        "'/lost/clip'",
     ),
     "of another size": (change_json("adapter_config.json", acquirer_size=5), r"have? \[4|mismatch|should have"),
 }
