@@ -1,5 +1,7 @@
 """What the tests of commands share: a place of their own for what is cached, a tiny CLIP, images, commands."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +9,7 @@ from tiny_native import saved, tiny_clip
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from babelens.configuration.errors import BabelensError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,10 +42,13 @@ def images(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs a command as `main` does, in this process; returns exit status, output and errors."""
+    """Runs a command as `main` does, in this process; returns exit status, output and errors. Code 2 stands for any
+    refusal: a wrong usage (2), or an error of the input (1), whose sentence is then the output."""
 
     def invoke(*arguments, code=0):
         result = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
+        if code == 2 and result.exit_code == 1 and isinstance(result.exception, BabelensError):
+            return SimpleNamespace(output=str(result.exception), exit_code=2, exception=result.exception)
         if result.exit_code != code:
             pytest.fail(f"status {result.exit_code}: {result.output}\n{result.exception!r}")
         return result

@@ -91,7 +91,8 @@ def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):
     done = CliRunner().invoke(app, [*command, *(part for text in settings for part in ("--set", text))])
     assert done.exit_code == 0, done.output
     assert "learning_rate" in (tmp_path / "run" / "README.md").read_text()
-    wrong = CliRunner().invoke(app, [*command, "--set", "training.seed=[1"])
+    other = ["train", str(file), "--output", str(tmp_path / "other")]
+    wrong = CliRunner().invoke(app, [*other, "--set", "training.seed=[1"])
     assert isinstance(wrong.exception, RecipeError) and "training.seed" in str(wrong.exception)
 
 

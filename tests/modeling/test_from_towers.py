@@ -259,7 +259,7 @@ def test_impossible_options_are_refused(vit: Path, bert: Path) -> None:
     ):
         with pytest.raises((ValueError, StrictDataclassError), match=reason):
             MuralModel.from_towers(vit, bert, **options)
-    with pytest.raises(ModelFolderError, match="no folder"):
+    with pytest.raises(ModelFolderError, match="nowhere"):
         MuralModel.from_towers(vit, "./nowhere")
 
 
