@@ -181,7 +181,7 @@ def test_without_a_library_of_the_tokenizer_the_extra_is_named(tmp_path, monkeyp
             raise ImportError("MarianTokenizer requires the SentencePiece library. Check out …")
 
     monkeypatch.setattr("babelens.inference.translation.AutoTokenizer", Tokenizers)
-    with pytest.raises(MissingExtraError, match=r"babelens\[translation\] \(MarianTokenizer requires the Sent"):
+    with pytest.raises(MissingExtraError, match=r"sentencepiece \(MarianTokenizer requires the Sent"):
         Seq2SeqTranslator.from_pretrained(save_nllb(tmp_path), device="cpu")
     with pytest.raises(ModelFolderError, match="nothing-here"):
         Seq2SeqTranslator.from_pretrained("nothing-here")
