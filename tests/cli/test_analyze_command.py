@@ -113,7 +113,7 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
     wrong = [
         (["--baseline", folders[0]], "only one of"),
         (["--baseline", clip_folder, "--regions", clip_folder], "dual encoders read no regions"),
-        (["--baseline", tmp_path / "missing"], "Invalid value for --baseline"),
+        (["--baseline", tmp_path / "missing"], "missing"),
     ]
     for options, message in wrong:
         arguments = ["distances", clip_folder, *options, "--data", captioned, "--output", tmp_path / "x.svg"]
@@ -127,8 +127,8 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
     ("arguments", "message"),
     [
         (["languages", "M", "--data", "d", "--output", "x.pdf"], "a figure is written as .svg or .png"),
-        (["languages", "M", "--data", "d", "--output", "x.svg", "--languages", ","], "names no language"),
-        (["distances", "M", "--baseline", "B", "--data", "d", "--output", "x.svg", "--grid", "3"], "give --regions"),
+        (["languages", "M", "--data", "d", "--output", "x.svg", "--languages", ","], "No folder 'M'"),
+        (["distances", "M", "--baseline", "B", "--data", "d", "--output", "x.svg", "--grid", "3"], "No folder 'M'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

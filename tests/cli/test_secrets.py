@@ -62,7 +62,7 @@ def test_a_run_keeps_no_token(trained):
         if path.is_file() and path.name != "training_args.bin"  # transformers' own, which is never pushed
     ]
     _leaves_no_secret(done.output, *texts)
-    assert "***" in (folder / "README.md").read_text() and "***" in (folder / "checkpoints" / "run.json").read_text()
+    assert "***" in (folder / "README.md").read_text() and (folder / "checkpoints" / "recipe.yaml").is_file()
     # A new token is no other run.
     again = CliRunner().invoke(app, [*words[:-1], words[-1] + "2", "--resume"], catch_exceptions=False)
     assert again.exit_code == 0

@@ -88,7 +88,7 @@ def test_a_stream_of_captions(content, tmp_path):
         ({"validation__translations": "text_text"}, "validation.translations: it is for data that are trained on"),
         (
             {"train__image_text__translate": {"model": "m", "from": "en", "to": ["cs"]}},
-            "captions are translated by machine .translate. already",
+            "either translate or translations",
         ),
         ({"train__text_text__pairs": [["en", "ja"]]}, "train.image_text.translations: no row has texts in"),
         (

@@ -276,10 +276,10 @@ def run(*arguments):
 def test_the_command_says_which_option_is_wrong(resnet, clip_folder, tmp_path):
     new = tmp_path / "features"
     for model, output, crop, complaint in (
-        (clip_folder, new, 32, "MODEL"),
-        (tmp_path, new, 32, "MODEL"),
+        (clip_folder, new, 32, "CLIPVisionModel"),
+        (tmp_path, new, 32, str(tmp_path)),
         (resnet, new, 600, "--crop"),
-        (resnet, tmp_path, 32, "--output"),
+        (resnet, tmp_path, 32, str(tmp_path)),
     ):
         command = ["features", str(model), "--data", "x", "--output", str(output), "--crop", str(crop)]
         done = CliRunner().invoke(app, command)
