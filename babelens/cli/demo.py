@@ -1,6 +1,5 @@
 """`babelens demo`: the whole way on the emoji benchmark, in some minutes on two cores."""
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,12 +78,12 @@ def demo(
 def _with_steps(recipe: "Recipe", steps: int) -> "Recipe":
     """The recipe with so many steps in all its stages together. Each stage keeps its share of them, and warm-up,
     evaluations and checkpoints keep theirs of the stage."""
-    stages = [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in recipe.all_stages]
+    stages = [stage.model_copy(update={"training": recipe.training | stage.training}) for stage in recipe.all_stages]
     share = steps / sum(stage.training["max_steps"] for stage in stages)
     shortened = [_with_share(stage, share) for stage in stages]
     if recipe.stages:
-        return dataclasses.replace(recipe, stages=shortened)
-    return dataclasses.replace(recipe, training=shortened[0].training)
+        return recipe.model_copy(update={"stages": shortened})
+    return recipe.model_copy(update={"training": shortened[0].training})
 
 
 def _with_share(stage: "Stage", share: float) -> "Stage":
@@ -92,7 +91,7 @@ def _with_share(stage: "Stage", share: float) -> "Stage":
     for name in _COUNTS:
         if stage.training.get(name, 0) >= 1:  # below, it is a part of the steps already
             changes[name] = math.ceil(stage.training[name] * share)
-    return dataclasses.replace(stage, training=stage.training | changes)
+    return stage.model_copy(update={"training": stage.training | changes})
 
 
 def _known_language(language: str, readable: list[str] | None) -> str:
