@@ -6,14 +6,13 @@ Each has a template of its own and few facts. A model that a recipe trained has 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
 from ..configuration.errors import ModelFolderError, first_line
-from ..trainers.ridge_results import LanguageResult
 from .base_models import BaseModel
 from .card_text import CompactCard, CompactCardData, paths_in, publishable, save_card
 from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository
@@ -137,7 +136,7 @@ class RidgeCardFacts(ShortCardFacts):
         base_models: what it was made of, with licenses: the plain base, the text encoder if there is one, and models
             that had some of the languages.
         has_encoder: whether a text encoder reads the languages too.
-        results: of all languages of which they are known.
+        results: of all languages of which they are known, each a `LanguageResult`.
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
@@ -151,7 +150,7 @@ class RidgeCardFacts(ShortCardFacts):
     languages: Sequence[str]
     base_models: Sequence[BaseModel]
     has_encoder: bool
-    results: Mapping[str, LanguageResult]
+    results: Mapping[str, Any]
     names: Sequence[str] = ()
     any_language: bool = False
     embeds_images: bool = True
@@ -161,14 +160,18 @@ class RidgeCardFacts(ShortCardFacts):
     earlier_commands: Sequence[str] = ()
 
     @classmethod
-    def of(cls, file: str | Path) -> "RidgeCardFacts":
-        """Reads them.
+    def of(cls, file: str | Path, result: type) -> "RidgeCardFacts":
+        """Reads them, and results as objects of a dataclass.
 
         Raises:
             ModelFolderError: for a file that holds something else.
         """
         try:
-            return TypeAdapter(cls).validate_json(Path(file).read_bytes())
+            facts = TypeAdapter(cls).validate_json(Path(file).read_bytes())
+            results: dict[str, Any] = {
+                tag: TypeAdapter(result).validate_python(each) for tag, each in facts.results.items()
+            }
+            return replace(facts, results=results)
         except ValueError as error:
             raise ModelFolderError(f"{file} is damaged: {first_line(error)}") from error
 

@@ -49,6 +49,7 @@ from ..processing.text_inputs import UNDETERMINED
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import AUTO, fastest_precision
 from ..trainers.ridge import learn, learn_unstated
+from ..trainers.ridge_results import LanguageResult
 from .emoji_names import check_columns, names_for, names_of_emoji
 from .teachers import Teacher, teacher_of
 
@@ -390,7 +391,7 @@ class Acquisition:
             file = cached_file(self.base, ACQUIRED)
         except OSError:
             return None
-        facts = RidgeCardFacts.of(file)
+        facts = RidgeCardFacts.of(file, LanguageResult)
         return facts if list(facts.languages) == languages else None
 
     def _check_further(self, model: RidgeModel) -> None:

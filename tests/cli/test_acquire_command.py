@@ -21,6 +21,7 @@ from babelens.configuration.errors import InputError
 from babelens.inference import texts
 from babelens.model_cards.short_cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
+from babelens.trainers.ridge_results import LanguageResult
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]
@@ -239,7 +240,7 @@ def test_the_card_of_a_chain_is_of_the_whole_chain(base, encoder, table, tmp_pat
     assert acquire(tmp_path / "one", table, tmp_path / "free", language="uk", license="mit") == 1
     assert "jane/clip" in capsys.readouterr().err
     assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
-    one, two = (RidgeCardFacts.of(tmp_path / name / "acquired.json") for name in ("one", "two"))
+    one, two = (RidgeCardFacts.of(tmp_path / name / "acquired.json", LanguageResult) for name in ("one", "two"))
     assert two.languages == ["mi", "uk"] and [*two.results] == ["mi", "uk"]
     assert two.results["mi"] == one.results["mi"] and two.base_models == one.base_models
     assert [each.name for each in two.base_models] == ["jane/clip", encoder.name]
