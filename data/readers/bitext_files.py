@@ -185,9 +185,11 @@ def is_bitext(source: str) -> bool:
 
 
 def _is_pair_table(file: Path) -> bool:
-    if kind_of(file) not in TABLES or pair_in_name(file) is None:
+    if kind_of(file) not in TABLES:
         return False
-    return "*" in file.name or (file.is_file() and not has_header(file))
+    if "*" in file.name:
+        return pair_in_name(file) is not None or any(map(_is_pair_table, file.parent.glob(file.name)))
+    return pair_in_name(file) is not None and file.is_file() and not has_header(file)
 
 
 def _in_zip(file: Path) -> Iterator[Moses]:

@@ -25,7 +25,7 @@ def train(name, base, folder, **settings):
         "training.precision": "float32",
     } | {key: bert if value is None else value for key, value in settings.items()}
     words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-    done = CliRunner().invoke(app, ["train", f"mla/{name}", *words, "--output", str(folder / "out"), "--no-report"])
+    done = CliRunner().invoke(app, ["train", f"mla/{name}", *words, "--output", str(folder / "out")])
     assert done.exit_code == 0, done.output
     english = [Embedder.from_pretrained(folder / part).encode_text(["a red dog"]) for part in ("base", "out")]
     np.testing.assert_array_equal(*english)
