@@ -19,7 +19,7 @@
 # 2. trains a MURAL that finds images by English, German and Spanish texts, although no image has a Spanish caption,
 # 3. teaches the finished model French, while everything that it has learned before stays as it is,
 # 4. saves the result and loads it with transformers' `AutoModel`, and
-# 5. teaches it Māori in a second, from thirty sentences, and writes a page that searches without a server.
+# 5. teaches it Māori in a second, from thirty sentences.
 #
 # It needs neither a GPU nor a network. The images are simple on purpose, so that a model learns them in a minute.
 
@@ -319,7 +319,7 @@ difference = loaded.encode_text(french_queries, language="fr") - acquired.encode
 print("greatest difference to the model that was saved:", np.abs(difference).max())
 
 # %% [markdown]
-# ## 5 A language that no model reads, and a page
+# ## 5 A language that no model reads
 #
 # Māori is read by none of the usual multilingual encoders. It needs none: where the model puts a translation follows
 # from the character n-grams of a text by ridge regression, which is solved and not trained. Thirty sentences are

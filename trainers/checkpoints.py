@@ -27,6 +27,8 @@ from ..configuration.files import apply_umask, made, system_error_number
 
 logger = logging.getLogger(__name__)
 
+_SCRATCH = ".babelens-unfinished-"  # a name that nobody else gives
+
 INCOMPLETE, COMPLETE = "incomplete.json", "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
@@ -201,14 +203,15 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
     another. `atomic_folder` in `configuration.files` makes new folders; this one may hold other files.
 
     Args:
-        folder: created if it is missing. Other files in it are kept, except the weights of the model that is replaced.
+        folder: created if it is missing. Other files in it are kept, except the weights of the model that is replaced,
+            and the scratch folders of earlier saves that were killed.
 
     Raises:
         SaveError: if the block cannot write, or the files cannot be moved.
     """
     folder = Path(folder).resolve()
     with made(folder):
-        scratch = Path(mkdtemp(prefix=".unfinished-", dir=folder))
+        scratch = Path(mkdtemp(prefix=_SCRATCH, dir=folder))
         try:
             with save_errors(folder):
                 yield scratch
@@ -221,7 +224,8 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
             raise SaveError(
                 error.errno, f"could not save to {folder}: the files are complete, and stay in {scratch} ({error})"
             ) from error
-        shutil.rmtree(scratch)
+        for left in folder.glob(f"{_SCRATCH}*"):  # also by a save that was killed
+            shutil.rmtree(left)
 
 
 def _move(scratch: Path, folder: Path) -> None:

@@ -142,7 +142,7 @@ def test_whatever_loads_after_a_kill_is_one_model(tmp_path, over):
             new.processing_class.save_pretrained(scratch)
 
     states = []
-    for _ in killed_at_each_operation(save, prepare, events=["os.rename"]):
+    for _ in killed_at_each_operation(save, prepare, events=["os.rename", "os.remove"]):
         try:
             states.append(_which(folder, old, new))
         except (OSError, ValueError):  # there is no configuration
@@ -264,10 +264,10 @@ def test_what_cannot_be_moved_is_kept_and_named(tmp_path):
     """A folder is in the place of a file: the new files are kept, and the older model is whole."""
     _write(tmp_path, {"config.json": "old", "model.safetensors": "old", "tokenizer.json/inside": "mine"})
     before = _seen(tmp_path)
-    with pytest.raises(OSError, match=r"\.unfinished-"):
+    with pytest.raises(OSError, match=r"\.babelens-unfinished-"):
         _save(tmp_path)
     assert _seen(tmp_path) == before
-    (kept,) = tmp_path.glob(".unfinished-*")
+    (kept,) = tmp_path.glob(".babelens-unfinished-*")
     assert _seen(kept) == NEW
 
 
