@@ -336,6 +336,8 @@ solved_processor = RidgeProcessor.for_native(model.config, processor)
 learned = learn(solved, solved_processor, {"mi": (sentences, english)}, cache_dir=str(FOLDER / "features"))
 print(f"{learned['mi'].r1:.0f} % find their translation first, by a map that was solved without them")
 search(Embedder(solved, solved_processor), "he whetū whero", "mi")
+for part in (solved, solved_processor):
+    part.save_pretrained(FOLDER / "maori")
 
 # %% [markdown]
 # ## Where to go from here

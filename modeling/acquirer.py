@@ -15,7 +15,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -249,12 +248,7 @@ class AcquiredBlock(WrappedLayer):
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
-        layer: Any = self.base_layer
-        if self.training and getattr(layer, "gradient_checkpointing", False):
-            # The layer would do so itself if it were in training mode, in which it may have dropout.
-            output = layer._gradient_checkpointing_func(partial(layer, **kwargs), hidden_states, *args)
-        else:
-            output = layer(hidden_states, *args, **kwargs)
+        output = self.base_layer(hidden_states, *args, **kwargs)
         hidden_states = output[0] if isinstance(output, tuple) else output
         rows = self.rows_of(hidden_states.shape[0])
         if rows is None:

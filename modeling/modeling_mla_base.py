@@ -197,7 +197,8 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             part.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
             for block in part.modules():
                 if isinstance(block, AcquiredBlock):
-                    block.training = mode  # of itself alone: whether it recomputes the frozen layer for the gradient
+                    # Of the layer alone, which recomputes its activations for the gradient only in training mode.
+                    block.base_layer.training = mode
         return self
 
     @can_return_tuple

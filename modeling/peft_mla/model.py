@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
 from ...configuration.text_towers import TextTower, text_tower
@@ -172,8 +173,9 @@ class MlaAdapterModel(BaseTuner):
         super().train(mode)
         self.model.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
         for module in self.model.modules():
-            if isinstance(module, MlaBlock):
-                module.training = mode  # of itself alone: whether it recomputes the frozen layer for the gradient
+            if isinstance(module, GradientCheckpointingLayer):
+                # Of the layer alone, which recomputes its activations for the gradient only in training mode.
+                module.training = mode
         return self
 
     # ---- Files ----

@@ -11,9 +11,8 @@ import torch
 from peft import get_peft_model
 from torch import nn
 from transformers import CLIPConfig, CLIPModel, NllbTokenizer
-from transformers.modeling_layers import GradientCheckpointingLayer
 
-from babelens.modeling.acquirer import AcquiredBlock, RowsByLanguage, languages_of_rows
+from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
 from babelens.modeling.encoding import evaluation_mode
 from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.processing.processing_etcl import EtclProcessor
@@ -139,34 +138,6 @@ def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_ml
         gradients[checkpointing] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     assert gradients[True].keys() == gradients[False].keys() and len(gradients[True]) > 4
     assert all(torch.equal(value, gradients[True][name]) for name, value in gradients[False].items())
-
-
-class Dropping(GradientCheckpointingLayer):
-    """A block that drops by its own `training`, as MBart's layers do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4).requires_grad_(False)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(self.linear(hidden_states), 0.5, training=self.training)
-
-
-def test_frozen_blocks_drop_nothing_while_their_gradient_is_recomputed(make_mla):
-    model, _ = make_mla()
-    block = AcquiredBlock(Dropping())
-    model.blocks.append(block)
-    model.activation_checkpointing_enable()
-    model.train()
-    calls = []
-    handle = block.base_layer.linear.register_forward_pre_hook(lambda *_: calls.append(None))
-    states = torch.ones(2, 3, 4, requires_grad=True)
-    found = block(states)
-    assert torch.equal(found, block.base_layer.linear(states))
-    calls.clear()
-    found.sum().backward()
-    handle.remove()
-    assert len(calls) == 1  # the layer was computed once more
 
 
 def test_evaluation_ends_for_a_model_when_the_last_thread_leaves_it():
