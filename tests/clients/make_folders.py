@@ -8,11 +8,19 @@ sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import numpy as np  # noqa: E402
 from client_texts import TEXTS  # noqa: E402
+from conftest import _tiny_two_towers  # noqa: E402
 from contracts import drawn_images  # noqa: E402
 from tiny_dual_encoders import BERT, KINDS, bert_tokenizer  # noqa: E402, F401
 from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor  # noqa: E402, F401
 
-from babelens import Embedder, MlaModel, MlaProcessor  # noqa: E402
+from babelens import (  # noqa: E402
+    Embedder,
+    MlaModel,
+    MlaProcessor,
+    MuralConfig,
+    MuralModel,
+    MuralProcessor,
+)
 from babelens.inference.onnx import export_onnx  # noqa: E402
 from babelens.stock_folders import export_stock  # noqa: E402
 
@@ -29,15 +37,18 @@ def main(root: Path) -> None:
     options = {"languages": ["de"], "vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
     MlaModel.from_native(native, **options).save_pretrained(root / "mla")
     MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de"]).save_pretrained(root / "mla")
-    export_stock(root / "mural", root / "stock")
+    # AlignModel has an EfficientNet, as the MURAL of conftest.
+    for part in _tiny_two_towers(MuralModel, MuralConfig, MuralProcessor):
+        part.save_pretrained(root / "align")
+    export_stock(root / "align", root / "stock")
     export_onnx(root / "mural", root / "graphs")
     facts = {}
-    for name in ("mural", "mla"):
+    for name in ("mural", "mla", "align"):
         embedder = Embedder.from_pretrained(root / name, device="cpu")
         facts[f"{name}.texts"] = embedder.encode_text(TEXTS, language="de")
         facts[f"{name}.images"] = embedder.encode_image(images)
-    for name in ("stock", "graphs"):
-        facts |= {f"{name}.texts": facts["mural.texts"], f"{name}.images": facts["mural.images"]}
+    for name, made in (("stock", "align"), ("graphs", "mural")):
+        facts |= {f"{name}.texts": facts[f"{made}.texts"], f"{name}.images": facts[f"{made}.images"]}
     np.savez(root / "facts.npz", **facts)
 
 
