@@ -181,11 +181,15 @@ def text_ends(attention_mask: Tensor) -> Tensor:
 
 
 def is_exporting() -> bool:
-    """Returns whether `torch.export`, on which ONNX exports are built, or `torch.jit.trace` is running.
+    """Returns whether `torch.export`, on which ONNX exports are built, or `torch.jit.trace` is running, or
+    `torch.compile` without gradients, which then makes one graph of a tower (`fullgraph=True`).
 
-    `torch.compile` may make several graphs, and treats rows by their kind, which costs less.
+    Training that is compiled goes on to treat rows by their kind, which needs several graphs and costs less.
     """
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+    compiler = torch.compiler
+    if compiler.is_exporting() or torch.jit.is_tracing():
+        return True
+    return compiler.is_compiling() and not torch.is_grad_enabled()
 
 
 # ---- How far training has come, for losses that change with the training step ----

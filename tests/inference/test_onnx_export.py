@@ -88,7 +88,7 @@ def test_models_that_read_words(name, exported, request):
 
 @pytest.mark.exports
 @pytest.mark.parametrize("name", EXPORTED)
-def test_the_towers_compile(name):
+def test_the_towers_compile_to_one_graph(name):
     model, processor = EXPORTED[name]()
     embedder = Embedder(model, processor)
     batches = [(["a red circle"] * 2, ["en"] * 2), (["ein", "zwei Quadrate", "un"], ["de", "en", "de"])]
