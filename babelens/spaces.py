@@ -21,7 +21,7 @@ from .uploads import Published, committed, upload_errors_explained
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"
 _MAX_TITLE = 60
-_OF_PAGE = ("torch", "transformers", "PIL")  # what app.py needs beside the model's code
+_OF_PAGE = ("torch", "transformers", "PIL")  # what app.py needs besides the model's code
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:

@@ -103,7 +103,7 @@ class UntrustedCodeError(ModelFolderError):
 
 
 class ModelKindError(BabelensError, TypeError):
-    """A model is of another kind than what was asked for, such as a language model in the place of a dual encoder."""
+    """A model is of another kind than what was asked for, such as a language model instead of a dual encoder."""
 
 
 class ModelMismatchError(BabelensError, ValueError):

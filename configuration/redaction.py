@@ -50,7 +50,7 @@ _GIVEN = re.compile(
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """Returns a text, or a list or mapping of such, with `***` in the place of tokens, keys and passwords.
+    """Returns a text, or a list or mapping of such, with `***` instead of tokens, keys and passwords.
 
     They are told by their names (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by their form (`hf_…`, `ghp_…`)
     and by their place in an address (`https://user:password@host`).

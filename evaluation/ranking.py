@@ -152,7 +152,7 @@ def ranks_in_readings(
         image_embeddings, text_embeddings, reranker, protocol: as in `retrieval_ranks`.
 
     Raises:
-        InputError: for a corpus of features in the place of images, which a cross-encoder cannot read.
+        InputError: for a corpus of features instead of images, which a cross-encoder cannot read.
         UnknownLanguageError: for a language that the cross-encoder has not learned.
         ValueError: as `embedding_ranks` and `reranked_scores`.
     """

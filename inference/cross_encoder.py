@@ -266,7 +266,7 @@ class Reranker:
         [M], higher meaning more alike.
 
         Raises:
-            InputError: for a corpus of features in the place of images, which need `regions`.
+            InputError: for a corpus of features instead of images, which need `regions`.
             UnknownLanguageError: when it is called, for a language that the cross-encoder has not learned.
         """
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))

@@ -1,4 +1,4 @@
-"""`babelens analyze`: the figures of the papers, each with its numbers beside it."""
+"""`babelens analyze`: the figures of the papers, each with its numbers."""
 
 import json
 from collections.abc import Sequence

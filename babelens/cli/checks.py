@@ -12,7 +12,7 @@ from ..configuration.errors import (
     no_folder,
 )
 
-_TABLE = ".parquet"  # of vectors, in the place of a model
+_TABLE = ".parquet"  # of vectors, given as a model
 _FILES = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".gz", ".zip")
 _ADDRESS = ("://", "*", "?", "{", "[")
 

@@ -38,7 +38,7 @@ QUERY_CHARACTERS = 500
 UPLOAD_BYTES = 20 << 20
 TOP = 200
 _UPLOADS = 4  # files that are received at a time; further ones wait
-_FORM_BYTES = 64 << 10  # of a form beside its file
+_FORM_BYTES = 64 << 10  # of a form, without its file
 _STATIC = Path(__file__).parent / "static"
 _HEADERS = {
     b"content-security-policy": b"default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "

@@ -277,7 +277,7 @@ class Acquisition:
 
     @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
-        """Names of things to learn from beside the sentences, by language, or in the place of sentences; empty where
+        """Names of things to learn from, by language, together with sentences or instead of them; empty where
         they cannot be fetched."""
         if not self.names or not (self.teacher is None or self.teacher.reads_any):
             return {}
@@ -344,7 +344,7 @@ class Acquisition:
 
     @cached_property
     def teacher(self) -> Teacher | None:
-        """Vectors in a table, or a model of sentence-transformers, in the place of a dual encoder."""
+        """Vectors in a table, or a model of sentence-transformers, instead of a dual encoder."""
         return teacher_of(self.base, **self.code)
 
     def _load_beside(self, teacher: Teacher) -> None:

@@ -355,7 +355,7 @@ def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns:
 def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
     names = corpus.column_names or []
     if IMAGE_URL in names and "image" not in names and "features" not in names:
-        raise CorpusError(f"the corpus has addresses in the place of images: {DOWNLOAD}")
+        raise CorpusError(f"the corpus has addresses instead of images: {DOWNLOAD}")
 
 
 def text_table(corpus: Dataset) -> pa.Table:

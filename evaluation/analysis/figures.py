@@ -211,7 +211,7 @@ def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
     ones are green.
 
     Raises:
-        ModelKindError: for a corpus of features in the place of images.
+        ModelKindError: for a corpus of features instead of images.
         BadImageError: for an image that cannot be read.
     """
     images = images_of(corpus)
