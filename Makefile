@@ -67,11 +67,11 @@ test-newest: $(NEWEST_INSTALLED) ## Run the tests of models, processors, trainer
 
 test-transformers: $(INSTALLED) ## Load saved folders in the last minor versions of transformers, without babelens (TRANSFORMERS="5.22 5.23")
 	rm -rf .transformers && mkdir -p .transformers/folders
-	$(BIN)/python tests/clients/make_folders.py .transformers/folders
+	$(BIN)/python -m tests.clients.make_folders .transformers/folders
 	for version in $(TRANSFORMERS); do \
 		$(BIN)/python -m pip install --quiet --no-deps --target .transformers/$$version "transformers==$$version.*" && \
-		PYTHONPATH=.transformers/$$version:tests/support HF_HOME=.transformers/hf HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-			$(BIN)/python tests/saved/with_transformers.py .transformers/folders || exit; \
+		PYTHONPATH=.transformers/$$version:. HF_HOME=.transformers/hf HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+			$(BIN)/python -m tests.saved.with_transformers .transformers/folders || exit; \
 	done
 
 test-live: $(INSTALLED) ## Run what takes longer: servers, browsers (Chromium), a Ray cluster, runs that are killed, installs, the examples
@@ -84,7 +84,7 @@ fuzz: $(INSTALLED) ## Give functions 10,000 random inputs each, where the tests 
 	BABELENS_FUZZ=$(or $(CASES),10000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 tests/fuzz
 
 test-exports: $(INSTALLED) ## Export every kind of model to ONNX, and run it in Python and, with transformers.js (npm registry), under node
-	$(BIN)/python tests/support/transformers_js.py $(TRANSFORMERS_JS)
+	$(BIN)/python -m tests.support.transformers_js $(TRANSFORMERS_JS)
 	BABELENS_TRANSFORMERS_JS=$(abspath $(TRANSFORMERS_JS)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m exports tests
 
 check: $(INSTALLED) ## Check formatting, lint, spelling and types

@@ -15,11 +15,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 import torch
 from transformers import PreTrainedTokenizerFast
 
-pytest.register_assert_rewrite("contracts")
-
-from bare_python import bare_python  # noqa: E402
-from contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
-from made_once import MadeOnce  # noqa: E402
+pytest.register_assert_rewrite("tests.contracts")
 
 from babelens import (  # noqa: E402
     EtclConfig,
@@ -50,6 +46,9 @@ from babelens.processing.image_processing_mural import MuralImageProcessor  # no
 from babelens.processing.processing_liwe import frequent_characters  # noqa: E402
 from babelens.processing.processing_smalr import frequent_words  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
+from tests.contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
+from tests.support.bare_python import bare_python  # noqa: E402
+from tests.support.made_once import MadeOnce  # noqa: E402
 
 
 def pytest_collection_finish() -> None:
@@ -76,7 +75,7 @@ def modules_stay() -> Iterator[None]:
 
 
 # Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
-pytest_plugins = ["mla_training", "retrieval_fixtures"]
+pytest_plugins = ["tests.support.mla_training", "tests.support.retrieval_fixtures"]
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {

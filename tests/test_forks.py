@@ -5,8 +5,9 @@ import signal
 import sys
 
 import pytest
-from forks import forked
 from tqdm import tqdm
+
+from tests.support.forks import forked
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")

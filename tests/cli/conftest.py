@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_native import saved, tiny_clip
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import BabelensError
+from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(scope="module", autouse=True)

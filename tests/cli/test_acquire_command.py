@@ -8,12 +8,10 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from acquire_command import as_arguments, run_acquire
 from huggingface_hub import ModelCard
 from pyarrow import parquet as pq
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel
@@ -22,6 +20,8 @@ from babelens.inference import texts
 from babelens.model_cards.short_cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_results import LanguageResult
+from tests.support.acquire_command import as_arguments, run_acquire
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]

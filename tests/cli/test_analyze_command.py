@@ -6,13 +6,13 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3Model
 from babelens.configuration.errors import ComparisonError, ModelKindError, SaveError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.analysis import svcca
 from babelens.inference.embedder import Embedder
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TAGS = ["en", "de", "fr", "cs", "sw"]
 N = 40

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
-from tiny_recipes import mural
-from tiny_training import VISION, shapes_trainer, write_shapes
 
 from babelens.configuration.errors import ChangedRunError, ModelMismatchError
 from babelens.configuration.identity import folder_identity, model_identity
@@ -25,6 +23,8 @@ from babelens.search import build_index, images_source, open_index, search_index
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.run_results import read_seeds, result_files
+from tests.support.tiny_recipes import mural
+from tests.support.tiny_training import VISION, shapes_trainer, write_shapes
 
 
 def rewrite(file, change):

@@ -3,15 +3,15 @@
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tiny_native import saved, tiny_clip
-from tiny_recipes import liwe, mla, mural, rc3, smalr, student
-from tiny_training import write_shapes
 from transformers.trainer_callback import CallbackHandler
 
 from babelens.configuration.errors import ChangedRunError
 from babelens.configuration.presets import merged
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import liwe, mla, mural, rc3, smalr, student
+from tests.support.tiny_training import write_shapes
 
 pytestmark = pytest.mark.live
 

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 import yaml
-from tiny_recipes import liwe
-from tiny_training import write_shapes
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import ComparisonError
+from tests.support.tiny_recipes import liwe
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

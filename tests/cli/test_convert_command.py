@@ -3,8 +3,6 @@ other commands take, with ViT and ResNet image towers."""
 
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_native import saved, tiny_bert, tiny_clip
 from torch import nn
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
@@ -15,6 +13,8 @@ from babelens.configuration.configuration_mla_base import ClipResNetConfig
 from babelens.configuration.errors import ModelFolderError
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
 from babelens.modeling.native_tower import ClipResNetModel
+from tests.contracts import drawn_images
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 WIDTH, SPACE, POSITIONS = 64, 12, 20
 RESNET = {"width": 8, "depths": [1, 1, 1, 1], "hidden_size": SPACE, "num_attention_heads": 4, "image_size": 64}

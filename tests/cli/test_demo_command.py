@@ -2,11 +2,11 @@
 
 import pytest
 import yaml
-from tiny_training import TEXT, VISION, write_shapes
 
 from babelens.cli.demo import DEMOS, _with_steps
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 
 @pytest.fixture(scope="module")

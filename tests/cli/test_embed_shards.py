@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from image_sources import contents, write_tars
 from PIL import Image
 
 from babelens.configuration.errors import ChangedRunError, InputError
@@ -15,6 +14,7 @@ from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_info
 from babelens.search import open_index
 from babelens.trainers.precision import ChosenPrecision
+from tests.support.image_sources import contents, write_tars
 
 
 def test_tars_to_shards_and_again(run, model, tmp_path):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import yaml
-from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -12,6 +11,7 @@ from babelens import EtclModel, EtclProcessor, EtclTrainer
 from babelens.cli.main import app
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 
 @pytest.fixture(scope="module")

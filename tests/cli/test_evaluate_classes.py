@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from contracts import drawn_images
 
 from babelens.configuration.errors import CorpusError, InputError
 from babelens.evaluation import ClassifiedImages, evaluate_classification, read_labels
 from babelens.inference.embedder import Embedder
+from tests.contracts import drawn_images
 
 CLASSES = ["car", "cat", "dog", "house", "sea", "sun"]
 LABELS = {"en": {name: name for name in CLASSES}, "de": {"car": "Auto", "cat": "Katze", "dog": "Hund"}}

@@ -5,10 +5,11 @@ import shutil
 
 import mteb
 import pytest
-import tiny_mteb_tasks as tasks
-from contracts import drawn_images
 from huggingface_hub import ModelCard
-from tiny_text_encoders import saved_encoder
+
+from tests.contracts import drawn_images
+from tests.support import tiny_mteb_tasks as tasks
+from tests.support.tiny_text_encoders import saved_encoder
 
 PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball")]
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from full_disk import full_disk
 from PIL import Image
-from tiny_cross_encoder import tiny_cross_encoder
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -30,6 +28,8 @@ from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
 from babelens.inference.region_extraction import RegionExtractor
+from tests.support.full_disk import full_disk
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
 

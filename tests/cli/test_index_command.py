@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from index_vectors import unit
 from PIL import Image
 
 from babelens.configuration.errors import (
@@ -17,6 +16,7 @@ from babelens.configuration.errors import (
     SaveError,
 )
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
+from tests.support.index_vectors import unit
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Long commands, killed at random moments: what is left is completed by the next run. Two at once with one output.
 
-`BABELENS_KILLS=50` kills each of them more often; `python tests/support/killed_commands.py` prints a table.
+`BABELENS_KILLS=50` kills each of them more often; `python -m tests.support.killed_commands` prints a table.
 """
 
 import os
 
 import pytest
-from killed_commands import commands, doubled, killed_command
+
+from tests.support.killed_commands import commands, doubled, killed_command
 
 pytestmark = [
     pytest.mark.live,

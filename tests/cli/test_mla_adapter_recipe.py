@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from acquired_languages import sentences, write_tsv
-from tiny_native import saved, tiny_bert, tiny_clip, tiny_siglip
 from transformers import AutoModel
 from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
+from tests.support.acquired_languages import sentences, write_tsv
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_siglip
 
 TEXTS = [row["de"] for row in sentences()[:4]]
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
-from tiny_native import saved, tiny_bert, tiny_clip
-from tiny_training import write_shapes
 from transformers import AutoModel
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_training import write_shapes
 
 SHORT = {
     "training.per_device_train_batch_size": 4,

@@ -6,8 +6,6 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from tiny_native import saved, tiny_bert, tiny_clip
-from tiny_training import shapes_corpus
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -18,6 +16,8 @@ from babelens.modeling.acquirer import plain_state_dict
 from babelens.workflows.base import recipe_data
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_training import shapes_corpus
 
 CPU = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
 

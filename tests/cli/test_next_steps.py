@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from documents import known_commands, mistakes
 from rich.console import Console
 
 from babelens.cli.acquire_work import _show_results
 from babelens.cli.console import next_commands, show_next
 from babelens.trainers.ridge_results import LanguageResult
+from tests.support.documents import known_commands, mistakes
 
 
 @pytest.mark.parametrize("searches", [True, False])

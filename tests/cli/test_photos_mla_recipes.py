@@ -2,10 +2,6 @@
 
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_backbones import saved_backbone
-from tiny_native import saved, tiny_bert
-from tiny_training import write_shapes
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
@@ -13,6 +9,10 @@ from babelens import Embedder
 from babelens.cli.main import app
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe
+from tests.contracts import drawn_images
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import saved, tiny_bert
+from tests.support.tiny_training import write_shapes
 
 PIECES = "multilingual_tokenizer"
 ENGLISH = ["a red bar", "an old blue dot in green"]

@@ -4,12 +4,12 @@ import json
 import sys
 
 import pytest
-from forked_programs import forked_programs
 
 from babelens.cli.analyze import analyze
 from babelens.cli.evaluate import JOBS
 from babelens.cli.index import index
 from babelens.cli.main import app
+from tests.support.forked_programs import forked_programs
 
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 HEAVY = {

@@ -6,7 +6,13 @@ import zlib
 from pathlib import Path
 
 import pytest
-from published_rc3 import (
+from typer.testing import CliRunner
+
+from babelens import Rc3Config
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError, RegionError
+from babelens.workflows.loading import load_recipe
+from tests.support.published_rc3 import (
     PATCHES,
     write_cc3m,
     write_marvl,
@@ -19,12 +25,6 @@ from published_rc3 import (
     write_xgqa,
     write_xvnli,
 )
-from typer.testing import CliRunner
-
-from babelens import Rc3Config
-from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError, RegionError
-from babelens.workflows.loading import load_recipe
 
 # The paper's RC3-Combined, RC3-ROI and RC3-Patch: one pre-training, fine-tuned and evaluated with other images.
 VARIANTS = {

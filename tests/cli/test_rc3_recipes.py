@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tiny_backbones import saved_backbone
-from tiny_native import saved, tiny_clip
-from tiny_rc3 import SIZES
-from tiny_training import write_shapes
 from transformers import (
     AutoModelForPreTraining,
     AutoProcessor,
@@ -26,6 +22,10 @@ from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_rc3 import SIZES
+from tests.support.tiny_training import write_shapes
 
 EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast")
 

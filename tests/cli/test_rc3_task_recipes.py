@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from tiny_rc3_tasks import LANGUAGES, REGION_SIZE, SETTINGS, colour_rows, pair_rows, regions_of, save_pretrained_rc3
-from tiny_training import COLORS, shapes_corpus, write_shapes
 from transformers import AutoModelForSequenceClassification
 from typer.testing import CliRunner
 
@@ -20,6 +18,16 @@ from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_rc3_tasks import (
+    LANGUAGES,
+    REGION_SIZE,
+    SETTINGS,
+    colour_rows,
+    pair_rows,
+    regions_of,
+    save_pretrained_rc3,
+)
+from tests.support.tiny_training import COLORS, shapes_corpus, write_shapes
 
 TRAINING = {key: value for key, value in SETTINGS.items() if key != "disable_tqdm"} | {
     "max_steps": 4,

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_native import saved, tiny_siglip
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from tests.support.tiny_native import saved, tiny_siglip
 
 
 @pytest.mark.parametrize("language", ["de", "mi", "zh-Hant"])

@@ -4,8 +4,6 @@ import json
 
 import pytest
 import yaml
-from tiny_recipes import mural
-from tiny_training import write_shapes
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -13,6 +11,8 @@ from babelens.configuration.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe_file import parse
+from tests.support.tiny_recipes import mural
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import yaml
-from tiny_training import TEXT, VISION, write_shapes
 from typer.testing import CliRunner
 
 from babelens.cli.main import _Redacting, app
@@ -19,6 +18,7 @@ from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
 from babelens.pushed_cards import _run_of
 from babelens.workflows.base import RecipeRun
+from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 SECRETS = ("hf_" + "aBcDeFgHiJkLmNoPqRsTuVwX", "plain-hunter2")
 

@@ -7,11 +7,7 @@ import shutil
 import pytest
 import torch
 import yaml
-from contracts import drawn_images
 from huggingface_hub import ModelCard
-from tiny_backbones import saved_backbone
-from tiny_native import saved, tiny_clip
-from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
@@ -26,6 +22,10 @@ from babelens.configuration.errors import (
     VocabularyError,
 )
 from babelens.workflows.loading import load_recipe
+from tests.contracts import drawn_images
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,6 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file
-from tiny_backbones import saved_backbone
-from tiny_native import saved, tiny_dual_encoder
-from tiny_recipes import liwe, mla, rc3, smalr, student
-from tiny_text_encoders import saved_encoder, tiny_tokenizer
-from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor, GPT2Config, GPT2Model, PreTrainedModel, ViTImageProcessorPil
 from typer.testing import CliRunner
 
@@ -28,6 +23,11 @@ from babelens.trainers.contrastive import ContrastiveTrainer
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.data import RecipeData
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import saved, tiny_dual_encoder
+from tests.support.tiny_recipes import liwe, mla, rc3, smalr, student
+from tests.support.tiny_text_encoders import saved_encoder, tiny_tokenizer
+from tests.support.tiny_training import write_shapes
 
 CARD = "---\nlicense: {}\n---\nA tower.\n"
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from killed_saving import killed_at_each_operation
-from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -27,6 +25,8 @@ from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe
 from babelens.workflows.recipe_checks import check_arguments_fit
 from babelens.workflows.training import is_finished
+from tests.support.killed_saving import killed_at_each_operation
+from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 
 @pytest.fixture(scope="module")

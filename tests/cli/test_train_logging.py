@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import tiny_recipes
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_training import write_shapes
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from tests.support import tiny_recipes
+from tests.support.tiny_training import write_shapes
 
 
 def test_the_event_files_hold_losses_and_recall(tmp_path: Path) -> None:

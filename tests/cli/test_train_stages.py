@@ -6,8 +6,6 @@ import shutil
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tiny_native import saved, tiny_clip
-from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -15,6 +13,8 @@ from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError
 from babelens.trainers.mla import MlaTrainer
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

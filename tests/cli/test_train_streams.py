@@ -7,11 +7,11 @@ import tarfile
 
 import pytest
 import yaml
-from tiny_training import shapes_corpus, shapes_trainer
 
 from babelens.configuration.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 
 @pytest.fixture

@@ -6,9 +6,6 @@ import json
 import pytest
 import yaml
 from PIL import Image
-from tiny_recipes import mural, smalr
-from tiny_training import write_shapes
-from translation_models import save_nllb
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -19,6 +16,9 @@ from babelens.evaluation import evaluate_retrieval
 from babelens.inference import Embedder, Seq2SeqTranslator
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_recipes import mural, smalr
+from tests.support.tiny_training import write_shapes
+from tests.support.translation_models import save_nllb
 
 
 @pytest.fixture(scope="module", autouse=True)

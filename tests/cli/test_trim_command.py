@@ -5,18 +5,18 @@ import sys
 
 import pytest
 import torch
-from contracts import drawn_images
 from safetensors.torch import load_file
-from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
-from tiny_cross_encoder import tiny_cross_encoder
-from tiny_native import saved
-from tiny_training import write_shapes
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor, AutoTokenizer
 
 from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.cli.main import main
 from babelens.processing.processing_rc3 import Rc3Processor
 from babelens.workflows.trimming import gather_texts
+from tests.contracts import drawn_images
+from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
+from tests.support.tiny_native import saved
+from tests.support.tiny_training import write_shapes
 
 # Prints what loaded checkpoints generate.
 GENERATE = """

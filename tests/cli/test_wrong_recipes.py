@@ -4,14 +4,14 @@ import copy
 
 import pytest
 import yaml
-from tiny_native import saved, tiny_clip
-from tiny_recipes import mla, mural, rc3, smalr, student
-from tiny_training import write_shapes
 from transformers.trainer_callback import CallbackHandler
 
 from babelens.configuration.errors import BabelensError, RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import mla, mural, rc3, smalr, student
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+CHECKOUT = Path(__file__).parents[2]
 
 if "BABELENS_CLIENTS" not in os.environ:
     collect_ignore_glob = ["test_*.py"]
@@ -36,8 +36,8 @@ class Made:
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("clients")
-    given = [sys.executable, str(HERE / "make_folders.py"), str(root)]
-    done = subprocess.run(given, capture_output=True, text=True)
+    given = [sys.executable, "-m", "tests.clients.make_folders", str(root)]
+    done = subprocess.run(given, capture_output=True, text=True, cwd=CHECKOUT)
     assert done.returncode == 0, done.stderr[-3000:]
     return root
 

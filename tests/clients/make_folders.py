@@ -1,19 +1,11 @@
-"""Makes the folders that the tests of clients read: `python make_folders.py ROOT`."""
+"""Makes the folders that the tests of clients read: `python -m tests.clients.make_folders ROOT`."""
 
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+import numpy as np
 
-import numpy as np  # noqa: E402
-from client_texts import TEXTS  # noqa: E402
-from conftest import _tiny_two_towers  # noqa: E402
-from contracts import drawn_images  # noqa: E402
-from tiny_dual_encoders import BERT, KINDS, bert_tokenizer  # noqa: E402, F401
-from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor  # noqa: E402, F401
-
-from babelens import (  # noqa: E402
+from babelens import (
     Embedder,
     MlaModel,
     MlaProcessor,
@@ -21,8 +13,12 @@ from babelens import (  # noqa: E402
     MuralModel,
     MuralProcessor,
 )
-from babelens.inference.onnx import export_onnx  # noqa: E402
-from babelens.stock_folders import export_stock  # noqa: E402
+from babelens.inference.onnx import export_onnx
+from babelens.stock_folders import export_stock
+from tests.conftest import _tiny_two_towers
+from tests.contracts import drawn_images
+from tests.support.client_texts import TEXTS
+from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer
 
 
 def main(root: Path) -> None:

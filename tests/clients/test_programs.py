@@ -8,12 +8,13 @@ import mteb
 import numpy as np
 import onnxruntime
 import pytest
-from client_texts import TEXTS
 from datasets import Dataset
 from mteb.abstasks import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoProcessor, AutoTokenizer, pipeline
+
+from tests.support.client_texts import TEXTS
 
 QUERY = 1
 

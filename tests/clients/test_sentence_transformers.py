@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from client_texts import TEXTS
 from datasets import Dataset
 from PIL import Image
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -15,6 +14,8 @@ from sentence_transformers.sentence_transformer.evaluation import (
     TranslationEvaluator,
 )
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from tests.support.client_texts import TEXTS
 
 IN_GERMAN = {"trust_remote_code": True, "default_prompt_name": "de"}
 

@@ -1,9 +1,9 @@
 """ETCL's configuration: the contract, the paper's defaults, and what is refused."""
 
 import pytest
-from contracts import ConfigContract
 
 from babelens import EtclConfig, load_preset
+from tests.contracts import ConfigContract
 
 
 class TestEtclConfig(ConfigContract):

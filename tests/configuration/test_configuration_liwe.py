@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from contracts import ConfigContract
 
 from babelens import LiweConfig, LiweModel, load_preset
+from tests.contracts import ConfigContract
 
 
 class TestLiweConfig(ConfigContract):

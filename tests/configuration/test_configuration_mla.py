@@ -1,11 +1,11 @@
 """MLA's configuration: the contract, the paper's defaults, and what is refused."""
 
 import pytest
-from contracts import ConfigContract
 from huggingface_hub.errors import StrictDataclassError
 from transformers import CLIPConfig, SiglipConfig
 
 from babelens import MlaConfig
+from tests.contracts import ConfigContract
 
 
 class TestMlaConfig(ConfigContract):

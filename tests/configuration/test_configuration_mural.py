@@ -1,10 +1,10 @@
 """MURAL's configuration: the contract, the paper's defaults, and what is refused."""
 
 import pytest
-from contracts import ConfigContract
 from transformers import BertConfig, ViTConfig
 
 from babelens import MuralConfig, load_preset
+from tests.contracts import ConfigContract
 
 
 class TestMuralConfig(ConfigContract):

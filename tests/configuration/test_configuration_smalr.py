@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from contracts import ConfigContract
 
 from babelens import SmalrConfig, SmalrModel, load_preset
+from tests.contracts import ConfigContract
 
 
 class TestSmalrConfig(ConfigContract):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from tiny_native import saved, tiny_bert
 
 from babelens.configuration.configuration_two_tower import declared_pooling
 from babelens.configuration.errors import ModelFolderError, ModelKindError
 from babelens.modeling.tower_loading import chosen_pooling
+from tests.support.tiny_native import saved, tiny_bert
 
 OLD = dict.fromkeys(
     ("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens", "pooling_mode_lasttoken"), False

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from tiny_dual_encoders import KINDS, bert_tokenizer, tiny_siglip2, xlm_tokenizer
-from tiny_native import saved, tiny_clip
 from tokenizers import processors
 from transformers import AutoProcessor, AutoTokenizer, GemmaTokenizer, SiglipConfig, SiglipProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from babelens.configuration import tokenizer_files
 from babelens.configuration.pretrained import load_processor
+from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer, tiny_siglip2, xlm_tokenizer
+from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(autouse=True)

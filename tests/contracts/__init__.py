@@ -2,7 +2,7 @@
 
 A method needs a fixture that builds a tiny model and its processor, and says its name; nothing else is compulsory:
 
-    from contracts import ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract
+    from tests.contracts import ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract
 
 
     class TestSmalr(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from made_once import MadeOnce
 from PIL import Image
 from torch import Tensor
 from transformers import (
     PreTrainedModel,
 )
+
+from tests.support.made_once import MadeOnce
 
 # Scripts with and without case, with and without spaces between words; texts of different lengths.
 CAPTIONS = {

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from published_benchmarks import WRITERS
 from scipy.stats import spearmanr
 
 from babelens.configuration.errors import BenchmarkError, CorpusError, NonFiniteError
@@ -11,6 +10,7 @@ from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_b
 from babelens.evaluation.crisscrossed import sampled_spearman
 from babelens.evaluation.ranking import neighbor_ranks
 from babelens.inference.embedder import Embedder
+from tests.support.published_benchmarks import WRITERS
 
 COPIED = {"coco-35l": ["uk", "de"]}
 

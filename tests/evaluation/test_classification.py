@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from contracts import drawn_images
 
 from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, MissingExtraError
 from babelens.evaluation import (
@@ -19,6 +18,7 @@ from babelens.evaluation import (
     read_labels,
 )
 from babelens.inference.embedder import Embedder
+from tests.contracts import drawn_images
 
 CLASSES = ["car", "cat", "dog", "house", "sea", "sun", "tree"]
 ENGLISH = dict(enumerate(CLASSES))

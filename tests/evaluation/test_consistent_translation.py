@@ -8,7 +8,6 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
 )
-from translation_models import save, save_nllb
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
@@ -18,6 +17,7 @@ from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator, TranslatorsByPair
 from babelens.inference.embedder import Embedder
 from babelens.inference.translation import Request
+from tests.support.translation_models import save, save_nllb
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
 

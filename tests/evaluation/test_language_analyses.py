@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3Model
 from babelens.configuration.errors import CorpusError, InputError, MissingExtraError
@@ -23,6 +22,7 @@ from babelens.evaluation.analysis import (
 )
 from babelens.evaluation.analysis.numbers import analysis_extra
 from babelens.inference.embedder import Embedder
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 
 @pytest.fixture

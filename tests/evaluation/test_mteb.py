@@ -9,14 +9,10 @@ import sys
 import mteb
 import numpy as np
 import pytest
-import tiny_mteb_tasks as tasks
 import torch
-from contracts import CAPTIONS, drawn_images
 from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
 from peft import get_peft_model
 from scipy.stats import spearmanr
-from tiny_native import saved, tiny_clip
-from tiny_text_encoders import saved_encoder
 
 from babelens.configuration.errors import (
     InputError,
@@ -29,6 +25,10 @@ from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
 from babelens.inference.embedder import Embedder
 from babelens.modeling.peft_mla import MlaAdapterConfig
+from tests.contracts import CAPTIONS, drawn_images
+from tests.support import tiny_mteb_tasks as tasks
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_text_encoders import saved_encoder
 
 PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball"), ("haus", "house")]
 

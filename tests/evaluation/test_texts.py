@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import tiny_mteb_tasks as tasks
 from datasets import Dataset
 
 from babelens.configuration.errors import CorpusError, ModelKindError
 from babelens.data import as_translation_corpus
 from babelens.evaluation import evaluate_bitext, evaluate_mteb, mteb_model
 from babelens.inference.embedder import Embedder
+from tests.support import tiny_mteb_tasks as tasks
 
 GERMAN = ["ein hund", "zwei katzen", "der rote ball", "haus", "das auto faehrt"]
 ENGLISH = ["a dog", "two cats", "the red ball", "house", "the car drives"]

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from peft import PeftModel
-from tiny_native import saved, tiny_bert, tiny_clip
-from tiny_rc3_tasks import colour_rows, save_pretrained_rc3
-from tiny_training import assert_same, weights, write_shapes
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, EtclModel, MlaModel, MuralModel, Rc3ForVisualEntailment
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_rc3_tasks import colour_rows, save_pretrained_rc3
+from tests.support.tiny_training import assert_same, weights, write_shapes
 
 pytestmark = pytest.mark.live
 EXAMPLES = Path(__file__).parents[2] / "examples"

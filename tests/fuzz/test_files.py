@@ -13,7 +13,7 @@ from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe_file import find_recipe
-from fuzz.strategies import ANY_TEXT, JSON
+from tests.fuzz.strategies import ANY_TEXT, JSON
 
 # Most of them are captions, some with something strange among them, a few anything.
 _TAGS = st.sampled_from(["en", "de", "fr", "zh-Hant", "EN-us", "sr-Latn", "iw"])

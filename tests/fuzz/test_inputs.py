@@ -9,7 +9,7 @@ from babelens.configuration.errors import BabelensError, ImageError, LanguageTag
 from babelens.configuration.languages import language_and_script, normalize_language
 from babelens.inference import Embedder
 from babelens.processing.images import MAX_ASPECT, as_rgb_image, check_image, open_image
-from fuzz.strategies import ANY_TEXT, NO_TEXT, TAG, arrays, image_files
+from tests.fuzz.strategies import ANY_TEXT, NO_TEXT, TAG, arrays, image_files
 
 # Pillow warns of files that it can read all the same.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")

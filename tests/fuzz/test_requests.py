@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
-from served import TOKEN
 
 from babelens.inference import Embedder
 from babelens.serving.app import create_app
 from babelens.serving.service import ImageService
-from fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
+from tests.fuzz.strategies import ANY_TEXT, JSON, TAG, image_files
+from tests.support.served import TOKEN
 
 BYTES = st.binary(max_size=30)
 # Pillow warns of files that it can read all the same.

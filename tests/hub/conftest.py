@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_server import HubServer, running_hub
 from PIL import Image
 
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
+from tests.support.hub_server import HubServer, running_hub
 
 
 @pytest.fixture(scope="session")

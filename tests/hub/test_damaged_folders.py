@@ -7,7 +7,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel, AutoProcessor
 
 from babelens import CrossEncoder, Embedder, MlaModel, MlaProcessor
@@ -15,6 +14,7 @@ from babelens.configuration.errors import BabelensError, ModelFolderError, Model
 from babelens.configuration.pretrained import damaged_files, load_config, load_model
 from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.conversion import save_adapter
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hub_server import running_hub
-from hub_storage import broken_off
 from huggingface_hub import CommitOperationAdd, HfApi, constants, hf_hub_download
 from PIL import Image
-from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
 
 from babelens import Embedder, MlaModel
 from babelens.data import load_captions
 from babelens.modeling.peft_mla.conversion import save_adapter
+from tests.support.hub_server import running_hub
+from tests.support.hub_storage import broken_off
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 MODEL, ADAPTER, CLIP = "ada/mural-tiny", "ada/clip-de", "ada/clip"

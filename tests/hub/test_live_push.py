@@ -12,8 +12,6 @@ from functools import partial
 import pytest
 import typer
 from fastapi.responses import JSONResponse, Response
-from forks import forked
-from hub_store import Refusal
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
@@ -23,6 +21,8 @@ from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.card_text import save_card
 from babelens.publishing import files_to_publish, push
+from tests.support.forks import forked
+from tests.support.hub_store import Refusal
 
 NAME = "ada/mural-tiny"
 KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
@@ -213,7 +213,7 @@ def test_a_card_that_the_hub_refuses_is_one_sentence(hub, api, finished, monkeyp
     def refuse(text, kind):
         raise Refusal(400, '"license" must be one of the identifiers of the Hub')
 
-    monkeypatch.setattr("hub_server.check_card", refuse)
+    monkeypatch.setattr("tests.support.hub_server.check_card", refuse)
     with pytest.raises(PublishError, match=r'Invalid metadata in README\.md\. "license" must be one') as caught:
         push(finished, NAME, api=api)
     assert "\n" not in str(caught.value) and not uploads(hub)

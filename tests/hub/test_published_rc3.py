@@ -4,14 +4,14 @@ import inspect
 import json
 
 import pytest
-from contracts import TEXTS, answers, assert_equal, drawn_images, visio_textual_batch
 from safetensors.torch import load_file, save_file
-from tiny_rc3_heads import in_rc3_pipelines, save_heads
 
 import babelens
 from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
 from babelens.cli.info import parameter_facts
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+from tests.contracts import TEXTS, answers, assert_equal, drawn_images, visio_textual_batch
+from tests.support.tiny_rc3_heads import in_rc3_pipelines, save_heads
 
 HEADS = (Rc3ForPreTraining, *TASK_MODELS)
 

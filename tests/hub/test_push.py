@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import typer
-from hub_store import check_card
 from huggingface_hub import HfApi, ModelCard
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
@@ -25,6 +24,7 @@ from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import Published, doubts, files_to_publish, folder_problems, push
+from tests.support.hub_store import check_card
 
 
 class RecordingHub:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi, ModelCard, RepoUrl
 from huggingface_hub.errors import EntryNotFoundError
-from tiny_training import shapes_trainer
 from transformers import AutoModel, AutoProcessor
 
 from babelens.model_cards.card_checks import metadata_problems
+from tests.support.tiny_training import shapes_trainer
 
 
 class Uploads:

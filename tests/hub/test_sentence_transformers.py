@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import sentence_transformers
 import torch
-from contracts import LANGUAGES, TEXTS, drawn_images
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import (
@@ -17,7 +16,6 @@ from sentence_transformers.sentence_transformer.evaluation import (
     TranslationEvaluator,
 )
 from sentence_transformers.util import quantize_embeddings
-from tiny_cross_encoder import tiny_cross_encoder
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, SmalrProcessor
@@ -26,6 +24,8 @@ from babelens.inference import CrossEncoder
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.publishing import files_to_publish
+from tests.contracts import LANGUAGES, TEXTS, drawn_images
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 DUAL_ENCODERS = ["mural", "etcl", "mla", "mla_student", "smalr", "liwe"]
 TAGGED = [{"text": text, "language": language} for text, language in zip(TEXTS, LANGUAGES, strict=True)]

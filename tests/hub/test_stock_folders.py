@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from contracts import TEXTS, drawn_images
 from sentence_transformers import SentenceTransformer
 from transformers import (
     AutoImageProcessor,
@@ -21,6 +20,7 @@ from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError
 from babelens.publishing import folder_problems
 from babelens.stock_folders import export_stock
+from tests.contracts import TEXTS, drawn_images
 
 
 def saved(parts, folder):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_backbones import BACKBONES, saved_backbone
 from transformers import BertConfig, BertModel, ViTImageProcessorPil, ViTModel
 
 from babelens import LiweModel, SmalrModel
 from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError, ModelMismatchError
 from babelens.inference.backbones import check_backbone, load_backbone, load_image_processor
 from babelens.inference.region_extraction import RegionExtractor
+from tests.contracts import drawn_images
+from tests.support.tiny_backbones import BACKBONES, saved_backbone
 
 WORDS = {"languages": ["en"], "vocabulary_sizes": [9], "specific_words": 4, "latent_tokens": 4, "hidden_size": 16}
 MODELS = {SmalrModel: WORDS | {"image_hidden_size": 16}, LiweModel: {"vocab_size": 9, "hidden_size": 16}}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3ForVisualEntailment
 from babelens.configuration.errors import (
@@ -16,6 +15,7 @@ from babelens.configuration.errors import (
 )
 from babelens.inference import cross_encoder as cross_encoder_module
 from babelens.inference.cross_encoder import CrossEncoder
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TEXTS = ["thing 0", "a thing of many words, number 10", "ding 20", "sache, die 30 heißt", "thing 40"]
 LANGUAGES = ["en", "en", "de", "de", "en"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_dual_encoders import KINDS
 from transformers import (
     AlignConfig,
     AlignModel,
@@ -24,6 +23,7 @@ from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_dual_encoder import as_output
 from babelens.processing.images import open_image
+from tests.support.tiny_dual_encoders import KINDS
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
 

@@ -4,11 +4,8 @@ them too, with the package and without it."""
 import numpy as np
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, drawn_images
 from datasets import Dataset
 from PIL import Image
-from tiny_native import saved, tiny_clip
-from tiny_text_encoders import saved_encoder
 from transformers import pipeline
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 
@@ -22,6 +19,9 @@ from babelens.configuration.errors import (
     UnknownLanguageError,
 )
 from babelens.inference.embedder import Embedder
+from tests.contracts import LANGUAGES, TEXTS, drawn_images
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_text_encoders import saved_encoder
 
 
 @pytest.fixture(scope="module")

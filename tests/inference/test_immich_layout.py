@@ -6,12 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from contracts import drawn_images
-from exported_kinds import EXPORTED
 from PIL import Image
-from tiny_dual_encoders import KINDS
-from tiny_native import saved
-from tiny_training import COLORS, SHAPES, TEXT, VISION, shapes_corpus
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
@@ -19,6 +14,11 @@ from babelens import Embedder, MuralConfig, MuralImageProcessor, MuralModel, Mur
 from babelens.cli.main import app
 from babelens.configuration.errors import ArgumentError, ModelKindError
 from babelens.inference.onnx.immich import export_immich
+from tests.contracts import drawn_images
+from tests.support.exported_kinds import EXPORTED
+from tests.support.tiny_dual_encoders import KINDS
+from tests.support.tiny_native import saved
+from tests.support.tiny_training import COLORS, SHAPES, TEXT, VISION, shapes_corpus
 
 RANGI = dict(zip(COLORS, ["nyekundu", "kijani", "buluu", "manjano"], strict=True))
 MAUMBO = dict(zip(SHAPES, ["mraba", "ufito", "nguzo", "nukta"], strict=True))

@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
-from contracts import TEXTS, drawn_images
 from peft import LoraConfig, get_peft_model
 from peft.utils.hotswap import hotswap_adapter
-from tiny_native import saved, tiny_clip
-from tiny_training import write_shapes
 from transformers import AutoModel
 from typer.testing import CliRunner
 
 from babelens import Embedder, MlaAdapterConfig
 from babelens.cli.main import app
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError
+from tests.contracts import TEXTS, drawn_images
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import write_shapes
 
 OPTIONS = {
     "attention": {"target_modules": ["q_proj", "v_proj"]},

@@ -6,8 +6,6 @@ import logging
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
-from served import serving
 from transformers import pipeline
 from typer.testing import CliRunner
 
@@ -16,6 +14,8 @@ from babelens.cli.main import app
 from babelens.configuration.errors import MissingLanguageError
 from babelens.processing import text_inputs
 from babelens.serving.service import ImageService
+from tests.contracts import drawn_images
+from tests.support.served import serving
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
 INDEPENDENT = ["mural", "etcl", "liwe"]

@@ -6,11 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from contracts import LANGUAGES, TEXTS, check_compiled, drawn_images
-from exported_kinds import EXPORTED, LEARNED, MLA_KINDS
-from tiny_dual_encoders import KINDS
-from tiny_native import saved, tiny_clip
-from tiny_text_encoders import saved_encoder
 
 from babelens import Embedder
 from babelens.configuration.errors import (
@@ -26,6 +21,11 @@ from babelens.configuration.errors import (
 from babelens.inference.onnx import export_onnx
 from babelens.inference.sample_texts import TEXTS as SAMPLES
 from babelens.modeling.peft_mla.conversion import save_adapter
+from tests.contracts import LANGUAGES, TEXTS, check_compiled, drawn_images
+from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS
+from tests.support.tiny_dual_encoders import KINDS
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_text_encoders import saved_encoder
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
 # The others are exported by `make test-exports`.

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from contracts import TEXTS, drawn_images
-from tiny_rc3_heads import ANSWERS, save_heads
 from transformers import AutoModelForImageTextToText, AutoModelForVisualQuestionAnswering, AutoProcessor, pipeline
 
 from babelens.configuration.errors import ImageError, InputError, MissingLanguageError, UnknownLanguageError
+from tests.contracts import TEXTS, drawn_images
+from tests.support.tiny_rc3_heads import ANSWERS, save_heads
 
 IMAGES = drawn_images(5)
 ASKED = TEXTS[:5]

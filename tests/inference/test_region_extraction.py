@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
 from transformers import (
     CLIPImageProcessorPil,
     DetrConfig,
@@ -26,6 +25,7 @@ from babelens.inference.region_extraction import RegionExtractor, grid_regions
 from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.trainers.frozen_features import frozen_features
+from tests.contracts import drawn_images
 
 IMAGE_PROCESSOR = square_image_processor(64)
 PAIRS_OF_THREE = [(0, 1), (0, 2), (1, 2)]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens.configuration.errors import UnknownLanguageError
 from babelens.data.batching.retrieval_sets import retrieval_set
@@ -13,6 +12,7 @@ from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference import cross_encoder as reranking
 from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TIE = 1e-6
 

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from contracts import CAPTIONS, drawn_images
-from tiny_cross_encoder import tiny_cross_encoder
 from transformers import pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -11,6 +9,8 @@ from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference import rc3_pipelines
 from babelens.inference.cross_encoder import CrossEncoder
 from babelens.registry import register
+from tests.contracts import CAPTIONS, drawn_images
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TEXTS = list(CAPTIONS.values())
 

@@ -4,10 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from contracts import drawn_images
-from served import serving
-from tiny_embedders import EMBEDDERS, tiny_embedder
-from tiny_training import write_shapes
 from typer.testing import CliRunner
 
 from babelens import Embedder
@@ -20,6 +16,10 @@ from babelens.inference.onnx.immich import export_immich
 from babelens.serving.service import ImageService
 from babelens.stock_folders import export_stock
 from babelens.workflows.teachers import SentenceTransformerTeacher, teacher_of
+from tests.contracts import drawn_images
+from tests.support.served import serving
+from tests.support.tiny_embedders import EMBEDDERS, tiny_embedder
+from tests.support.tiny_training import write_shapes
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 

@@ -11,10 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from embedded_sources import embed as run, expected
-from image_sources import contents, drawn, write_images, write_parquet, write_tars
-from tiny_native import tiny_clip
-from tiny_text_encoders import saved_encoder
 
 from babelens.configuration.errors import (
     BadImageError,
@@ -33,6 +29,10 @@ from babelens.inference.embedding_shards import read_info, shard_files
 from babelens.inference.lookahead import results_ahead
 from babelens.inference.streaming.job import parse_columns
 from babelens.processing.processing_smalr import SmalrProcessor
+from tests.support.embedded_sources import embed as run, expected
+from tests.support.image_sources import contents, drawn, write_images, write_parquet, write_tars
+from tests.support.tiny_native import tiny_clip
+from tests.support.tiny_text_encoders import saved_encoder
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forks import forked
-from image_sources import contents, write_tars
-from killed_saving import killed_at_each_operation
-from processes import together
-from tiny_native import saved, tiny_clip
 
 from babelens.configuration.errors import MissingExtraError
 from babelens.inference.embedder import Embedder
@@ -25,6 +20,11 @@ from babelens.inference.streaming.cluster import ShardActor, embed_on_ray, shard
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.output import counts_in
 from babelens.inference.streaming.worker import embed_source
+from tests.support.forks import forked
+from tests.support.image_sources import contents, write_tars
+from tests.support.killed_saving import killed_at_each_operation
+from tests.support.processes import together
+from tests.support.tiny_native import saved, tiny_clip
 
 pytestmark = pytest.mark.live
 

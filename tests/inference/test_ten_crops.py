@@ -11,10 +11,8 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset, DatasetDict, concatenate_datasets
-from full_disk import full_disk
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from tiny_training import shapes_corpus, write_shapes
 from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 from typer.testing import CliRunner
 
@@ -27,6 +25,8 @@ from babelens.data.corpus.loading import load_captions
 from babelens.inference.backbones import TenCropFeatures, five_crops, load_backbone, write_features
 from babelens.inference.embedder import Embedder
 from babelens.processing.images import open_image
+from tests.support.full_disk import full_disk
+from tests.support.tiny_training import shapes_corpus, write_shapes
 
 RESIZE, CROP, WIDTH = 36, 32, 12
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

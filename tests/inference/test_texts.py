@@ -1,10 +1,10 @@
 """Queries in a language or a script that a model does not state are answered with a word."""
 
 import pytest
-from tiny_native import saved, tiny_bert, tiny_clip
 
 from babelens import Embedder, MlaModel, MlaProcessor
 from babelens.inference.texts import languages_of, warn_of_language
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import sqlite3
 
 import pytest
 import torch
-from contracts import TEXTS
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -18,7 +17,6 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
-from translation_models import save, save_nllb
 
 from babelens.configuration.errors import (
     InputError,
@@ -29,6 +27,8 @@ from babelens.configuration.errors import (
 )
 from babelens.inference import CachedTranslator, Seq2SeqTranslator
 from babelens.inference.translation import LanguageCodes, Request
+from tests.contracts import TEXTS
+from tests.support.translation_models import save, save_nllb
 
 WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to", "German:"]
 

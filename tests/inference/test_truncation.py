@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_native import saved, tiny_clip
 
 from babelens import Embedder
 from babelens.configuration.errors import ArgumentError
 from babelens.inference import ImageIndex
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+from tests.support.tiny_native import saved, tiny_clip
 
 TEXTS = ["ein Hund", "eine Katze auf dem Dach"]
 
@@ -115,7 +115,7 @@ def test_an_index_cuts_its_queries(folder, tmp_path):
 
 
 def test_every_width_is_evaluated(make_mural):
-    from tiny_training import shapes_corpus
+    from tests.support.tiny_training import shapes_corpus
 
     model, processor = make_mural(matryoshka_dims=[4, 2])
     corpus = shapes_corpus()

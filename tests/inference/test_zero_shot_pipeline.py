@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_native import saved, tiny_clip
 from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from babelens.configuration.errors import InputError, LanguageTagError
 from babelens.evaluation.class_labels import prompt_set, read_prompts
 from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
+from tests.contracts import drawn_images
+from tests.support.tiny_native import saved, tiny_clip
 
 LABELS = ["ein auto", "ein haus"]
 

@@ -1,10 +1,10 @@
 """The Hub's rules for metadata, without network: what is refused, and that cards of babelens are not."""
 
 import pytest
-from hub_store import Refusal, check_card
 
 from babelens.model_cards.card_checks import PIPELINE_TAGS, card_problems
 from babelens.model_cards.facts import EMBEDDING_TAG, PIPELINE_TAG, PIPELINE_TAGS as OF_TASKS
+from tests.support.hub_store import Refusal, check_card
 
 GOOD = """
 language: [de, en]

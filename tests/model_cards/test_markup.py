@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 
 import markdown
 import pytest
-from browser import browser
 from huggingface_hub import ModelCard
 from PIL import Image
 
@@ -20,6 +19,7 @@ from babelens.model_cards.short_cards import (
 )
 from babelens.spaces import space_files
 from babelens.trainers.ridge_results import LanguageResult
+from tests.support.browser import browser
 
 EVIL = "<img src=x onerror=alert(1)>"
 HOSTILE = [

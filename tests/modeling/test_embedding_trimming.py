@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
-from tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, ViTConfig, ViTModel
 
 from babelens.configuration.errors import ModelMismatchError
 from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
+from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
 
 
 @pytest.fixture(params=CHECKPOINTS)

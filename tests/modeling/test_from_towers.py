@@ -5,10 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
 from huggingface_hub.errors import StrictDataclassError
-from tiny_backbones import BACKBONES, saved_backbone
-from tiny_text_encoders import ENCODERS, TEXTS, saved_encoder
 from transformers import (
     AutoImageProcessor,
     AutoModel,
@@ -31,6 +28,9 @@ from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralPro
 from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError
 from babelens.inference import Embedder
 from babelens.modeling.tower_loading import config_of_towers
+from tests.contracts import drawn_images
+from tests.support.tiny_backbones import BACKBONES, saved_backbone
+from tests.support.tiny_text_encoders import ENCODERS, TEXTS, saved_encoder
 
 
 @pytest.fixture(scope="module")

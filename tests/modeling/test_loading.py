@@ -5,7 +5,6 @@ import json
 
 import pytest
 import torch
-from contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split, visio_textual_batch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, Trainer, TrainingArguments
 
@@ -21,6 +20,7 @@ from babelens import (
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from babelens.modeling.modeling_rc3_tasks import Rc3ForConditionalGeneration
 from babelens.modeling.modeling_smalr_latent import SmalrLatentModel
+from tests.contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split, visio_textual_batch
 
 # ---- Models that are not published by themselves, or in another form ----
 

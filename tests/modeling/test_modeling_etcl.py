@@ -2,7 +2,11 @@
 
 import pytest
 import torch
-from contracts import (
+
+from babelens import EtclConfig, EtclModel
+from babelens.configuration.errors import ModelKindError
+from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrastive_loss
+from tests.contracts import (
     DualEncoderContract,
     PublishingContract,
     assert_equal,
@@ -11,10 +15,6 @@ from contracts import (
     image_text_batch,
     translation_batch,
 )
-
-from babelens import EtclConfig, EtclModel
-from babelens.configuration.errors import ModelKindError
-from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrastive_loss
 
 
 def triplet_batch(processor):

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, drawn_images
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.losses.triplet import annealed_hinge_loss
 from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_liwe import WordEncoder
+from tests.contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, drawn_images
 
 TINY = {
     "vocab_size": 9,

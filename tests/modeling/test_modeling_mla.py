@@ -5,15 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from contracts import (
-    LANGUAGES,
-    TEXTS,
-    Called,
-    DualEncoderContract,
-    PublishingContract,
-    image_text_batch,
-    translation_batch,
-)
 from safetensors.torch import load_file
 from transformers import (
     AlignConfig,
@@ -29,6 +20,15 @@ from babelens import MlaConfig, MlaModel
 from babelens.configuration.errors import ModelKindError
 from babelens.configuration.text_towers import text_tower
 from babelens.modeling.convert_mla import _renamed, mla_from_openai
+from tests.contracts import (
+    LANGUAGES,
+    TEXTS,
+    Called,
+    DualEncoderContract,
+    PublishingContract,
+    image_text_batch,
+    translation_batch,
+)
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -3,20 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from contracts import (
-    LANGUAGES,
-    TEXTS,
-    ConfigContract,
-    DualEncoderContract,
-    ProcessorContract,
-    PublishingContract,
-    assert_equal,
-    drawn_images,
-    embeddings,
-    image_text_batch,
-)
-from tiny_native import tiny_bert, tiny_clip, tiny_siglip
-from tiny_training import shapes_corpus
 from transformers import AutoConfig, AutoModel
 
 from babelens import (
@@ -31,6 +17,20 @@ from babelens import (
 from babelens.configuration.errors import ModelKindError
 from babelens.configuration.presets import load_preset
 from babelens.modeling.acquirer import plain_state_dict
+from tests.contracts import (
+    LANGUAGES,
+    TEXTS,
+    ConfigContract,
+    DualEncoderContract,
+    ProcessorContract,
+    PublishingContract,
+    assert_equal,
+    drawn_images,
+    embeddings,
+    image_text_batch,
+)
+from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
+from tests.support.tiny_training import shapes_corpus
 
 
 class StudentContract(DualEncoderContract):

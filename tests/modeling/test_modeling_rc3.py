@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contracts import TINY_RC3, assert_equal, visio_textual_batch
 from torch import nn
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
 from babelens.configuration.errors import InputError, MissingLanguageError, RegionError
 from babelens.modeling.modeling_rc3_encoder import pack_left, text_states
+from tests.contracts import TINY_RC3, assert_equal, visio_textual_batch
 
 # mBART's tokens are the first 27; its [MASK] and the languages are among them.
 TINY_MBART = {name: TINY_RC3[name] for name in TINY_RC3 if name.partition("_")[0] in ("encoder", "decoder", "max")}

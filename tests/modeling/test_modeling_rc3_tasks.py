@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
 from torch import nn
 from transformers import (
     AutoModel,
@@ -30,6 +29,7 @@ from babelens import (
 )
 from babelens.configuration.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+from tests.contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),

@@ -6,7 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 from transformers import AutoConfig, AutoProcessor
 
 from babelens.configuration.errors import InputError, ModelFolderError, UnknownLanguageError
@@ -17,6 +16,7 @@ from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.text_features import hashed_ngrams, ngram_weights
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
+from tests.contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 
 
 class TestCharacters(ConfigContract, ProcessorContract, PublishingContract):

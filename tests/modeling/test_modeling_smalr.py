@@ -2,16 +2,6 @@
 
 import pytest
 import torch
-from contracts import (
-    BATCH,
-    CAPTIONS,
-    LANGUAGES,
-    TEXTS,
-    DualEncoderContract,
-    PublishingContract,
-    drawn_images,
-    image_text_batch,
-)
 
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.configuration.configuration_smalr import MASK_ID, PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
@@ -24,6 +14,16 @@ from babelens.modeling.losses.triplet import (
 )
 from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_smalr_latent import HardAttention, HybridWordEmbedding, SmalrLatentModel, WordRows
+from tests.contracts import (
+    BATCH,
+    CAPTIONS,
+    LANGUAGES,
+    TEXTS,
+    DualEncoderContract,
+    PublishingContract,
+    drawn_images,
+    image_text_batch,
+)
 
 TINY = {
     "languages": ["en", "de"],

@@ -7,12 +7,12 @@ import pytest
 import torch
 from peft import PeftModel, PeftType, get_peft_model
 from peft.utils import register_peft_method
-from tiny_dual_encoders import KINDS
 from torch import nn
 from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
 from babelens.configuration.errors import LanguageTagError, ModelKindError
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock, MlaEmbedding
+from tests.support.tiny_dual_encoders import KINDS
 
 SEP, LENGTH = 3, 8
 VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}

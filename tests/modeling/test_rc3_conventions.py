@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from contracts import TINY_RC3, visio_textual_batch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch.nn import functional as F
 
@@ -19,6 +18,7 @@ from babelens import (
     Rc3Model,
 )
 from babelens.configuration.errors import ArgumentError, InputError
+from tests.contracts import TINY_RC3, visio_textual_batch
 
 CLASSIFIERS = (Rc3ForVisualEntailment, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning)
 MODELS = (Rc3Model, *CLASSIFIERS, Rc3ForImageTextRetrieval, Rc3ForConditionalGeneration)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from contracts import Called, check_export, visio_textual_batch
 
 from babelens import (
     Rc3ForImageTextRetrieval,
@@ -11,6 +10,7 @@ from babelens import (
     Rc3ForVisualReasoning,
     Rc3Model,
 )
+from tests.contracts import Called, check_export, visio_textual_batch
 
 CASES = [
     (Rc3Model, "pooler_output", {}),

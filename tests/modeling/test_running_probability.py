@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from processes import together
 
 from babelens.modeling.modeling_rc3_encoder import RunningProbability
+from tests.support.processes import together
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_xtcl"]
 HISTORY = FIXTURE["p_avg_history"]

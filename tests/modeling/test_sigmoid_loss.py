@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from loss_pairs import GROUPINGS, LABELS, ONE_WAY, TILES, embeddings, is_further_positive, peak_memory
-from tiny_native import tiny_siglip
 
 from babelens import EtclModel, MlaModel, MuralModel
 from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import sigmoid_loss, symmetric_contrastive_loss
+from tests.support.loss_pairs import GROUPINGS, LABELS, ONE_WAY, TILES, embeddings, is_further_positive, peak_memory
+from tests.support.tiny_native import tiny_siglip
 
 
 def reference(x, y, temperature, bias, *, positives=None):

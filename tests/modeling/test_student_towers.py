@@ -4,9 +4,6 @@ import json
 
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
-from tiny_training import shapes_corpus
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
 from babelens import (
@@ -24,6 +21,9 @@ from babelens.configuration.errors import (
     TrainingSetupError,
 )
 from babelens.modeling.acquirer import plain_state_dict
+from tests.contracts import drawn_images
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
+from tests.support.tiny_training import shapes_corpus
 
 KINDS = ["bert", "xlm-roberta", "distilbert", "mpnet", "mt5", "modernbert", "deberta-v2"]
 POOLED = ["bert", "xlm-roberta", "mpnet"]

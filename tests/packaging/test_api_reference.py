@@ -9,14 +9,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from documents import TITLED_BLOCK, code_in, pages, write_example_data
-from tiny_rc3_tasks import save_pretrained_rc3
 from typer.main import get_command
 
 import babelens
 from babelens import Rc3ForImageTextRetrieval
 from babelens.cli.main import app
 from babelens.modeling.losses import __name__ as LOSSES
+from tests.support.documents import TITLED_BLOCK, code_in, pages, write_example_data
+from tests.support.tiny_rc3_tasks import save_pretrained_rc3
 
 PAGES = pages("api")
 DIRECTIVES = [path for text in PAGES.values() for path in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]

@@ -8,9 +8,19 @@ from importlib import import_module
 from itertools import pairwise
 
 import pytest
-from documents import CHECKOUT, DOCUMENTS, Block, anchors, blocks_in, commands, known_commands, links, mistakes
 
 from babelens.workflows.loading import load_recipe
+from tests.support.documents import (
+    CHECKOUT,
+    DOCUMENTS,
+    Block,
+    anchors,
+    blocks_in,
+    commands,
+    known_commands,
+    links,
+    mistakes,
+)
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from documents import TITLED_BLOCK, pages, write_example_data
-from tiny_rc3_tasks import tiny_config, tiny_processor
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualQuestionAnswering
+from tests.support.documents import TITLED_BLOCK, pages, write_example_data
+from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 
 SECTIONS = ["transformers' pipelines", "Integrations"]  # of "Use a model in other libraries"
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import CHECKOUT, TITLED_BLOCK, commands, pages, write_example_data
 from typer.testing import CliRunner
 
 import babelens
 from babelens.cli.main import app
 from babelens.workflows.recipe_file import find_recipe
+from tests.support.documents import CHECKOUT, TITLED_BLOCK, commands, pages, write_example_data
 
 METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
 TEXTS = pages("methods")

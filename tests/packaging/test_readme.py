@@ -4,8 +4,9 @@ import runpy
 from pathlib import Path
 
 import numpy as np
-from documents import blocks_in, commands, known_commands
 from PIL import Image
+
+from tests.support.documents import blocks_in, commands, known_commands
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from contracts import image_text_batch, visio_textual_batch
 from torch import Tensor
 from transformers_tests import test_modeling_common
 from transformers_tests.generation.test_utils import GenerationTesterMixin
@@ -16,6 +15,7 @@ from transformers_tests.test_modeling_common import ModelTesterMixin
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualReasoning, Rc3Model
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+from tests.contracts import image_text_batch, visio_textual_batch
 
 TINY_VIT = {
     "model_type": "vit",

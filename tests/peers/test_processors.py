@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from tiny_rc3 import rc3_processor
 from transformers_tests.test_image_processing_common import ImageProcessingTester, ImageProcessingTestMixin
 from transformers_tests.test_processing_common import ProcessorTesterMixin
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from tests.support.tiny_rc3 import rc3_processor
 
 
 def _in_english(processor_class: type) -> type:

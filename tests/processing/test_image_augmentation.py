@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
 from PIL import Image
 from transformers import (
     BitImageProcessorPil,
@@ -19,6 +18,7 @@ from transformers.image_utils import SizeDict
 from babelens.configuration.errors import ImageError, TrainingSetupError
 from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from tests.contracts import drawn_images
 
 NOTHING = ImageAugmentation(horizontal_flip=0)
 EVERYTHING = ImageAugmentation(0.5, scale=(0.8, 1.2), rotation=20, color_jitter=0.4, grayscale=0.3)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
 from PIL import Image
 from transformers import AutoImageProcessor
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from tests.contracts import drawn_images
 
 
 def computed_by_hand(image: Image.Image, resize: int, crop: int) -> np.ndarray:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, ProcessorContract
 
 from babelens.configuration.errors import VocabularyError
 from babelens.processing.processing_liwe import LiweProcessor, frequent_characters
 from babelens.processing.word_tokenizers import split_words
+from tests.contracts import LANGUAGES, TEXTS, ProcessorContract
 
 
 class TestLiweProcessor(ProcessorContract):

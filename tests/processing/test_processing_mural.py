@@ -1,11 +1,11 @@
 """MURAL's processor: the contract, and tokenizers that were not made for it."""
 
 import pytest
-from contracts import ProcessorContract
 from transformers import AutoTokenizer, BertTokenizer
 
 from babelens import MuralProcessor
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from tests.contracts import ProcessorContract
 
 
 class TestMuralProcessor(ProcessorContract):

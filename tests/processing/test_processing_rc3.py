@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
-from tiny_rc3_tasks import tiny_config, tiny_processor
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoImageProcessor,
@@ -30,6 +28,8 @@ from babelens.configuration.errors import (
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
+from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
+from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 
 SETTINGS = {"image_processor": square_image_processor(32), "region_size": 4, "max_regions": 3}
 

@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 import torch
-from contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
 from huggingface_hub import HfApi, ModelCard, RepoUrl
 
 from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_smalr import SmalrProcessor, frequent_words
+from tests.contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
 
 
 def make_processor(**options) -> tuple[None, SmalrProcessor]:

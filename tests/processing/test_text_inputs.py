@@ -1,12 +1,12 @@
 """Texts that are cut: said once, or counted; lengths that are only counted make no noise."""
 
 import pytest
-from contracts import CAPTIONS
 
 from babelens.configuration.errors import InputError
 from babelens.processing import text_inputs
 from babelens.processing.text_inputs import as_texts, check_encodable, counting_cut_texts
 from babelens.processing.tokenizer_training import unknown_rate
+from tests.contracts import CAPTIONS
 
 LONG = "ein rotes Auto " * 80
 

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, tiny_gpt2, tiny_mbart
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from babelens.configuration.errors import VocabularyError
 from babelens.processing.vocabulary_trimming import changed_texts, choose_pieces, count_pieces, trim_tokenizer
+from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, tiny_gpt2, tiny_mbart
 
 
 @pytest.fixture(params=CHECKPOINTS)

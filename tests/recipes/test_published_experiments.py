@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from recipe_world import NAMES
 
 from babelens.data.readers.published import PUBLISHED
 from babelens.workflows.loading import load_recipe
+from tests.support.recipe_world import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "tools"))
 try:

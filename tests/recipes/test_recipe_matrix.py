@@ -4,9 +4,9 @@ is evaluated: two steps of tiny models, in the folder of `recipe_world`."""
 import os
 
 import pytest
-from recipe_world import NAMES, World, header_commands
 
 from babelens.workflows.loading import load_recipe
+from tests.support.recipe_world import NAMES, World, header_commands
 
 CACHES = (
     *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, answers, drawn_images, visio_textual_batch
 from peft import get_peft_model
 from safetensors.torch import save_file
 from torch import Tensor
@@ -31,6 +30,7 @@ from babelens import (
     Rc3Model,
 )
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+from tests.contracts import LANGUAGES, TEXTS, answers, drawn_images, visio_textual_batch
 
 HERE = Path(__file__).parent
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from contracts import answers
 from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from saved.save import outputs
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder
+from tests.contracts import answers
+from tests.saved.save import outputs
 
 HERE = Path(__file__).parent
 # By version: its native model is a MURAL, whose code 0.1 did not save with it.

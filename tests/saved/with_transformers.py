@@ -1,5 +1,5 @@
-"""Loads folders with their code in the transformers that is first on the path, and without it: `python
-with_transformers.py ROOT`, after `tests/clients/make_folders.py ROOT`. babelens is not imported.
+"""Loads folders with their code in the transformers that is first on the path, and without it: `python -m
+tests.saved.with_transformers ROOT`, after `python -m tests.clients.make_folders ROOT`. babelens is not imported.
 """
 
 import sys
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import transformers
-from client_texts import TEXTS
 from PIL import Image
 from transformers import AutoModel, AutoProcessor, pipeline
+
+from tests.support.client_texts import TEXTS
 
 
 def main(root: Path) -> None:

@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-from index_vectors import clustered, source_of, unit
 
 from babelens.configuration.errors import (
     FilterError,
@@ -16,6 +15,7 @@ from babelens.configuration.errors import (
     SearchIndexError,
 )
 from babelens.search import build_index, open_index
+from tests.support.index_vectors import clustered, source_of, unit
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from index_vectors import unit
 
 from babelens.configuration.errors import CorpusError
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 from babelens.search import build_index, embeddings_source
+from tests.support.index_vectors import unit
 
 
 @pytest.fixture

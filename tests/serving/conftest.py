@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from PIL import Image
-from served import serving
 
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
+from tests.support.served import serving
 
 COUNT = 40
 

@@ -9,13 +9,13 @@ from importlib.resources import files
 import numpy as np
 import pytest
 from PIL import Image
-from served import serving
 from starlette.formparsers import MultiPartParser
-from tiny_native import tiny_clip
 
 from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference.texts import languages_of
 from babelens.serving.service import ImageService
+from tests.support.served import serving
+from tests.support.tiny_native import tiny_clip
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 

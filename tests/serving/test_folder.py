@@ -5,12 +5,12 @@ import os
 import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from served import serving
-from tiny_native import saved, tiny_clip
 
 from babelens.configuration.errors import CorpusError
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
+from tests.support.served import serving
+from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.fixture(scope="module")

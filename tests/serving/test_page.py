@@ -6,13 +6,13 @@ import time
 from urllib.parse import quote
 
 import pytest
-from browser import CONTRASTS, browser
 from PIL import Image
-from served import TOKEN, serving
-from tiny_native import tiny_clip, tiny_siglip
 
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
+from tests.support.browser import CONTRASTS, browser
+from tests.support.served import TOKEN, serving
+from tests.support.tiny_native import tiny_clip, tiny_siglip
 
 pytestmark = pytest.mark.live
 

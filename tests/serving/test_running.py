@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 from PIL import Image
-from served import TOKEN
-from tiny_native import saved, tiny_clip
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import BabelensError, ServingError
 from babelens.serving.binding import bound_socket, check_token
+from tests.support.served import TOKEN
+from tests.support.tiny_native import saved, tiny_clip
 
 pytestmark = pytest.mark.live
 

@@ -3,7 +3,8 @@
 from base64 import b64encode
 
 import pytest
-from served import TOKEN, serving
+
+from tests.support.served import TOKEN, serving
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 PATHS = ["/", TEXT, "/api/info", "/openapi.json", "/static/page.js", "/images/x", "/thumbnails/x"]

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from browser import browser
-from hub_server import running_hub
 from huggingface_hub import HfApi, constants, snapshot_download
 from PIL import Image
 
@@ -20,6 +18,8 @@ from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.publishing import push
 from babelens.spaces import push_space
+from tests.support.browser import browser
+from tests.support.hub_server import running_hub
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"

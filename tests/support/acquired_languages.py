@@ -1,6 +1,6 @@
 """Translations for `babelens acquire`."""
 
-from tiny_training import COLORS, SHAPES
+from tests.support.tiny_training import COLORS, SHAPES
 
 SIZES = {"small": ("kleiner", "petit"), "big": ("großer", "grand"), "old": ("alter", "vieux")}
 

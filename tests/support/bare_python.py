@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from forked_programs import ForkedPrograms
+
+from tests.support.forked_programs import ForkedPrograms
 
 # What most of the programs import.
 _IMPORTS = """

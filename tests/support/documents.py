@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tiny_native import saved, tiny_clip
-from tiny_training import write_shapes
 from typer.main import get_command
 
 from babelens.cli.evaluate import with_job
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_training import write_shapes
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])

@@ -1,11 +1,11 @@
 """Sources that are embedded as shards, and what the embedder alone makes of them."""
 
 import numpy as np
-from image_sources import drawn
 
 from babelens.inference.embedding_shards import read_embeddings, shard_files
 from babelens.inference.streaming.job import EmbeddingJob, parse_columns
 from babelens.inference.streaming.worker import embed_source
+from tests.support.image_sources import drawn
 
 
 def embed(embedder, source, output, columns=(), **settings):

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from tiny_dual_encoders import KINDS, tiny_xlm_roberta
-from tiny_native import tiny_bert, tiny_clip, tiny_siglip
 
 from babelens import MlaModel, MlaProcessor, MlaStudentModel, MlaStudentProcessor
+from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
+from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
 
 LEARNED = ["de", "fr"]
 

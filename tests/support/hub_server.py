@@ -20,9 +20,10 @@ import uvicorn
 import yaml
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
-from hub_storage import KINDS, Storage, add_storage, bearer, ranged
-from hub_store import Refusal, Repository, Store, check_card, checked_path, is_large
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+from tests.support.hub_storage import KINDS, Storage, add_storage, bearer, ranged
+from tests.support.hub_store import Refusal, Repository, Store, check_card, checked_path, is_large
 
 
 class HubServer:

@@ -10,7 +10,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from hub_store import Refusal, Store
+
+from tests.support.hub_store import Refusal, Store
 
 KINDS = {"models": "model", "datasets": "dataset", "spaces": "space"}
 

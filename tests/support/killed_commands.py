@@ -2,7 +2,7 @@
 
 The command line does the same with as many kills as it is given, and prints a table:
 
-    python tests/support/killed_commands.py --kills 50
+    python -m tests.support.killed_commands --kills 50
 """
 
 import argparse
@@ -23,15 +23,16 @@ from typing import NoReturn
 
 import torch
 import yaml
-from acquired_languages import sentences, write_tsv
-from forks import forked
-from image_sources import write_images
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tiny_native import saved, tiny_clip
-from tiny_recipes import mural
-from tiny_training import write_shapes
 from transformers import ConvNextImageProcessorPil, ResNetConfig, ResNetModel
+
+from tests.support.acquired_languages import sentences, write_tsv
+from tests.support.forks import forked
+from tests.support.image_sources import write_images
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import mural
+from tests.support.tiny_training import write_shapes
 
 SHARDS = ("--shard-size", "2", "--workers", "1", "--batch-size", "2")
 

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
-from forks import forked
 from safetensors.torch import load_file
-from tiny_training import shapes_trainer
 from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.contrastive import ContrastiveTrainer
+from tests.support.forks import forked
+from tests.support.tiny_training import shapes_trainer
 
 SETTINGS = {"max_steps": 1000, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 2, "logging_steps": 1000}
 

@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
-from tiny_native import shapes_texts, tiny_clip
-from tiny_training import shapes_corpus
 from transformers import set_seed
 
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_native import shapes_texts, tiny_clip
+from tests.support.tiny_training import shapes_corpus
 
 SETTINGS = {
     "per_device_train_batch_size": 4,

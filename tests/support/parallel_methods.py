@@ -5,10 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mla_training import SETTINGS
-from tiny_native import shapes_texts, tiny_clip
-from tiny_rc3 import rc3_trainer
-from tiny_training import shapes_corpus, shapes_processor, weights
 from transformers import set_seed
 
 from babelens import (
@@ -24,6 +20,10 @@ from babelens import (
 )
 from babelens.processing.processing_smalr import frequent_words
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.mla_training import SETTINGS
+from tests.support.tiny_native import shapes_texts, tiny_clip
+from tests.support.tiny_rc3 import rc3_trainer
+from tests.support.tiny_training import shapes_corpus, shapes_processor, weights
 
 # Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
 DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}

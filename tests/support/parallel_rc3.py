@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contracts import TINY_RC3, visio_textual_batch
 from transformers import Trainer, TrainingArguments
 
 import babelens
 from babelens import Rc3Config
+from tests.contracts import TINY_RC3, visio_textual_batch
 
 LABELS = {
     "Rc3ForVisualEntailment": torch.tensor([0, 1, 2, 0]),

@@ -14,8 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from datasets import Dataset
 from PIL import Image
-from published_benchmarks import annotations, coco_name, write_image, write_json, write_text
-from published_rc3 import (
+
+from babelens.data.emoji.benchmark import published_manifest
+from babelens.data.emoji.build import FEATURES, MANIFEST_KEY
+from tests.support.published_benchmarks import annotations, coco_name, write_image, write_json, write_text
+from tests.support.published_rc3 import (
     FLICKR,
     write_cc3m,
     write_marvl,
@@ -25,9 +28,6 @@ from published_rc3 import (
     write_xgqa,
     write_xvnli,
 )
-
-from babelens.data.emoji.benchmark import published_manifest
-from babelens.data.emoji.build import FEATURES, MANIFEST_KEY
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 PHOTO_LANGUAGES = ("en", "de", "fr", "cs")

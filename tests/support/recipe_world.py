@@ -9,18 +9,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from published_layouts import write_emoji, write_opus, write_published
-from published_rc3 import PATCHES, write_mbart
-from tiny_backbones import saved_backbone
-from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoConfig, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
-from translation_models import save_nllb
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.configuration_two_tower import image_width
 from babelens.workflows.recipe import RECIPES, find_recipe
 from babelens.workflows.recipe_file import parse, read_recipe
+from tests.support.published_layouts import write_emoji, write_opus, write_published
+from tests.support.published_rc3 import PATCHES, write_mbart
+from tests.support.tiny_backbones import saved_backbone
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.translation_models import save_nllb
 
 NAMES = sorted(str(file.relative_to(RECIPES).with_suffix("")) for file in RECIPES.rglob("*.yaml"))
 

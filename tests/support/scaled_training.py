@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from accelerate.state import PartialState
-from tiny_training import VISION, DieAt, shapes_trainer
 from torch.utils.data import DataLoader
 
 from babelens import SmalrConfig, SmalrModel
@@ -17,6 +16,7 @@ from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.contrastive import ContrastiveTrainer
 from babelens.trainers.processes import gather_labels, gather_rows, row_counts
+from tests.support.tiny_training import VISION, DieAt, shapes_trainer
 
 # For runs that divide a batch differently: no random numbers that depend on how, and no optimiser that makes whole
 # steps of a gradient that is zero but for rounding (a key's bias under LAMB or Adam).

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contracts import drawn_images
 from transformers import (
     BitImageProcessorPil,
     CLIPImageProcessorPil,
@@ -31,6 +30,8 @@ from transformers import (
     ViTImageProcessorPil,
     ViTModel,
 )
+
+from tests.contracts import drawn_images
 
 _LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 _TOWER = _LAYERS | {"intermediate_size": 32, "image_size": 32, "patch_size": 8}

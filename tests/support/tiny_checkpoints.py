@@ -4,7 +4,6 @@ XLM-R (Unigram), M-BERT (WordPiece), and a GPT-2 (byte-level BPE)."""
 from collections.abc import Callable
 
 import torch
-from tiny_native import shapes_texts
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     BertConfig,
@@ -25,6 +24,7 @@ from transformers import (
 )
 
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_native import shapes_texts
 
 RUSSIAN = ["красный квадрат", "зелёный столбец", "жёлтая точка", "синяя полоса"]
 TEXTS = {language: shapes_texts()[number::3] for number, language in enumerate(("en", "de", "fr"))} | {"ru": RUSSIAN}

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tiny_native import TOWER, WIDE, shapes_texts, tiny_clip, tiny_siglip
-from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 from transformers import (
     AlignConfig,
     AlignModel,
@@ -46,6 +44,8 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 
 from babelens import EtclConfig, EtclModel, EtclProcessor, MuralConfig, MuralModel
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_native import TOWER, WIDE, shapes_texts, tiny_clip, tiny_siglip
+from tests.support.tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 
 Parts = tuple[PreTrainedModel, ProcessorMixin]
 LENGTH = 40

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tiny_training import shapes_corpus
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     AutoConfig,
@@ -34,6 +33,7 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 
 from babelens.modeling.towers import build_tower
 from babelens.processing.tokenizer_training import train_wordpiece
+from tests.support.tiny_training import shapes_corpus
 
 TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 # Wider than usual, so that what an untrained tower says depends on what it reads.

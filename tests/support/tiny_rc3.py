@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from tiny_training import COLORS, DieAt, shapes_corpus, weights
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3TrainingArguments
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.tiny_training import COLORS, DieAt, shapes_corpus, weights
 
 LANGUAGES = ["de", "en", "fr"]
 REGION_SIZE = 5

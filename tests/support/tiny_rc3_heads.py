@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contracts import CAPTIONS
 from PIL import Image
-from tiny_cross_encoder import tiny_cross_encoder
 from transformers import pipeline
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForImageTextRetrieval, Rc3ForVisualQuestionAnswering
+from tests.contracts import CAPTIONS
+from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 HEADS = {
     "answers": Rc3ForVisualQuestionAnswering,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, Image, Value
-from tiny_training import COLORS, SHAPES, shapes_corpus
 
 from babelens import Rc3Config, Rc3Model, Rc3Processor
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
+from tests.support.tiny_training import COLORS, SHAPES, shapes_corpus
 
 LANGUAGES = ["en", "de", "fr"]
 REGION_SIZE = 6

@@ -1,7 +1,7 @@
 """A small recipe of each method on the shapes that `tiny_training.write_shapes` wrote into a folder, with a vocabulary
 from the data; for some there is a CLIP, saved as `clip`."""
 
-from tiny_training import TEXT, VISION
+from tests.support.tiny_training import TEXT, VISION
 
 
 def mural(folder):

@@ -1,6 +1,6 @@
 """A training run small enough for a test, as a module and as a program that a test can start, kill and start again.
 
-python tests/tiny_training.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
+python -m tests.support.tiny_training OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
 """
 
 import argparse
@@ -27,6 +27,7 @@ from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 
+CHECKOUT = Path(__file__).parents[2]
 COLORS = {
     "red": ("rot", "rouge", (220, 30, 30)),
     "green": ("grün", "vert", (30, 180, 30)),
@@ -199,7 +200,8 @@ def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
 def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), check: bool = True, **options: Any):
     """Runs a Python program to its end, or to its death, and returns what `subprocess.run` does."""
     command = [sys.executable, *launcher, str(program), *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
     assert not check or done.returncode == 0, done.stderr
     return done

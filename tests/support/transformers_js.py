@@ -1,4 +1,4 @@
-"""Installs transformers.js with npm: `python tests/support/transformers_js.py FOLDER`.
+"""Installs transformers.js with npm: `python -m tests.support.transformers_js FOLDER`.
 
 Versions and checksums are those of `package-lock.json`; nothing of them is kept in this repository.
 """

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import shapes_trainer
 
 from babelens.trainers.whole_checkpoints import fast_attention
+from tests.support.tiny_training import shapes_trainer
 
 
 @pytest.mark.parametrize(("precision", "in_training"), [("bfloat16", "eager"), ("float32", "sdpa")])

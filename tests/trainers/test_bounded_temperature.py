@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from contracts import image_text_batch
-from tiny_training import shapes_trainer
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from babelens.modeling.modeling_dual_encoder import MIN_TEMPERATURE, at_least
 from babelens.trainers.optimizers import BoundTemperature
+from tests.contracts import image_text_batch
+from tests.support.tiny_training import shapes_trainer
 
 LEAST = torch.tensor(MIN_TEMPERATURE).item()
 

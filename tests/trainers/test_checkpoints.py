@@ -4,12 +4,12 @@ import json
 import shutil
 
 import pytest
-from tiny_training import shapes_trainer, weights
 from transformers import TrainerCallback
 
 from babelens.configuration.errors import ChangedRunError, TrainingSetupError
 from babelens.trainers.checkpoints import is_complete, make_checkpoint, mark_complete, newest_checkpoint
 from babelens.trainers.precision import RunConditions, compare_conditions
+from tests.support.tiny_training import shapes_trainer, weights
 
 EACH_STEP = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from forks import forked
-from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.data.batching.views import image_text_pairs
 from babelens.trainers.checkpoints import is_complete, newest_checkpoint
+from tests.support.forks import forked
+from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 PROGRAM = Path(__file__).parents[1] / "support" / "tiny_training.py"
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 from transformers import set_seed
 
 from babelens import ContrastiveTrainingArguments, EtclConfig, EtclModel, EtclProcessor, EtclTrainer
 from babelens.data.batching.mixture import TaskData
+from tests.support.tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 
 
 def make_trainer(output, train_dataset=None, **settings):

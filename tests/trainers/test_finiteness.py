@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import ModelFolderError, NonFiniteError, TrainingSetupError
@@ -14,6 +13,7 @@ from babelens.configuration.pretrained import non_finite_weights
 from babelens.trainers.arguments import MlaTrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
+from tests.support.tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
 SAVED = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}

@@ -7,10 +7,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from processes import together
-from scaled_training import BATCH_NORM, PLAIN, make_double, train
-from tiny_recipes import mla, mural, rc3
-from tiny_training import assert_same, shapes_trainer, weights, write_shapes
 from transformers import HfArgumentParser
 
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
@@ -18,6 +14,10 @@ from babelens.configuration.errors import BabelensError, RecipeError, TrainingSe
 from babelens.trainers.tower_training import TowerTraining
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.processes import together
+from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
+from tests.support.tiny_recipes import mla, mural, rc3
+from tests.support.tiny_training import assert_same, shapes_trainer, weights, write_shapes
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}

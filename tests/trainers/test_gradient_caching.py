@@ -7,8 +7,6 @@ from inspect import signature
 import numpy as np
 import pytest
 import torch
-from scaled_training import BATCH_NORM, PLAIN, make_double
-from tiny_training import shapes_trainer, weights
 from torch import nn
 
 from babelens.configuration.errors import TrainingSetupError
@@ -21,6 +19,8 @@ from babelens.trainers.gradient_caching import (
     gradients_by_row,
     still_running_statistics,
 )
+from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double
+from tests.support.tiny_training import shapes_trainer, weights
 
 TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 

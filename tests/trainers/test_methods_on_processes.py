@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from parallel_methods import DESCENT, evaluate, train
-from processes import together
-from tiny_rc3 import rc3_data
-from tiny_training import shapes_corpus
 
 from babelens.data.batching.mixture import TaskData, example_keys, seed_of_step
+from tests.support.parallel_methods import DESCENT, evaluate, train
+from tests.support.processes import together
+from tests.support.tiny_rc3 import rc3_data
+from tests.support.tiny_training import shapes_corpus
 
 # Two processes with halves of the batches of one. R-XVtCL and ITM contrast the examples of one process alone: RC3 is
 # compared with batches of that size whose gradients are accumulated, without XTCL (see test_rc3_trainer.py), in one

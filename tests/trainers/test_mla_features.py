@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from mla_training import COLD, STILL, assert_close, changed, first_gradients, weights
-from tiny_native import tiny_clip, tiny_siglip
 
 from babelens.configuration.errors import TrainingSetupError
 from babelens.data.batching import views
+from tests.support.mla_training import COLD, STILL, assert_close, changed, first_gradients, weights
+from tests.support.tiny_native import tiny_clip, tiny_siglip
 
 
 @pytest.mark.parametrize(

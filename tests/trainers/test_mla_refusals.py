@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from mla_training import changed
-from tiny_training import PoisonGradient, shapes_corpus
 
 from babelens import MlaTrainingArguments
 from babelens.configuration.errors import NonFiniteError
 from babelens.data.batching.mixture import TaskData
+from tests.support.mla_training import changed
+from tests.support.tiny_training import PoisonGradient, shapes_corpus
 
 
 def test_pairs_without_the_native_language_are_refused(make_mla_trainer):

@@ -6,13 +6,22 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from mla_training import COLD, STILL, assert_close, changed, first_gradients, losses, trained_parts, weights
-from tiny_training import shapes_corpus
 
 from babelens import MlaTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
 from babelens.data.batching.mixture import TaskBatchSampler
 from babelens.modeling.losses import symmetric_contrastive_loss
+from tests.support.mla_training import (
+    COLD,
+    STILL,
+    assert_close,
+    changed,
+    first_gradients,
+    losses,
+    trained_parts,
+    weights,
+)
+from tests.support.tiny_training import shapes_corpus
 
 # ---- What is trained ----
 

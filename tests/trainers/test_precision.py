@@ -7,14 +7,14 @@ import pickle
 
 import pytest
 import torch
-from processes import together
-from tiny_training import shapes_trainer
 
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers.arguments import LiweTrainingArguments
 from babelens.trainers.precision import fastest_precision, precision_of
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
+from tests.support.processes import together
+from tests.support.tiny_training import shapes_trainer
 
 KINDS = [ContrastiveTrainingArguments, LiweTrainingArguments, Rc3TrainingArguments, Rc3TaskTrainingArguments]
 SOFTWARE = {"amx_bf16": False, "avx512_bf16": False, "avx2": True}

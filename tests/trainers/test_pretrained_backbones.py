@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import drawn_images
-from tiny_backbones import BACKBONES, saved_backbone
-from tiny_training import shapes_corpus
 from transformers import AutoModel, AutoProcessor
 
 from babelens import (
@@ -22,6 +19,9 @@ from babelens import (
 )
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
+from tests.contracts import drawn_images
+from tests.support.tiny_backbones import BACKBONES, saved_backbone
+from tests.support.tiny_training import shapes_corpus
 
 TEXTS = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
 METHODS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from parallel_rc3 import LABELS, train
-from processes import together
+
+from tests.support.parallel_rc3 import LABELS, train
+from tests.support.processes import together
 
 
 @pytest.mark.parametrize("model_class", LABELS)

@@ -5,18 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from contracts import assert_equal
-from tiny_rc3_tasks import (
-    LANGUAGES,
-    REGION_SIZE,
-    SETTINGS,
-    colour_rows,
-    pair_rows,
-    regions_of,
-    tiny_config,
-    tiny_processor,
-)
-from tiny_training import COLORS, PoisonGradient, assert_same, shapes_corpus, weights
 from transformers import ResNetConfig, ResNetModel, set_seed
 
 from babelens import (
@@ -45,6 +33,18 @@ from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import TrainingTransform
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
+from tests.contracts import assert_equal
+from tests.support.tiny_rc3_tasks import (
+    LANGUAGES,
+    REGION_SIZE,
+    SETTINGS,
+    colour_rows,
+    pair_rows,
+    regions_of,
+    tiny_config,
+    tiny_processor,
+)
+from tests.support.tiny_training import COLORS, PoisonGradient, assert_same, shapes_corpus, weights
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
 CORPUS = shapes_corpus()

@@ -9,9 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from datasets import Dataset
-from processes import ProcessesDied, together
-from tiny_rc3 import REGION_SIZE, SIZES, rc3_data, rc3_processor, rc3_trainer, shapes_regions, train, weak_corpus
-from tiny_training import PoisonGradient, assert_same, shapes_corpus
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining
@@ -23,6 +20,18 @@ from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
+from tests.support.processes import ProcessesDied, together
+from tests.support.tiny_rc3 import (
+    REGION_SIZE,
+    SIZES,
+    rc3_data,
+    rc3_processor,
+    rc3_trainer,
+    shapes_regions,
+    train,
+    weak_corpus,
+)
+from tests.support.tiny_training import PoisonGradient, assert_same, shapes_corpus
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forks import forked
-from killed_saving import killed_at_each_operation
-from tiny_training import VISION, shapes_trainer, weights
 from transformers import AutoModel
 
 from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory, prepare_saving
+from tests.support.forks import forked
+from tests.support.killed_saving import killed_at_each_operation
+from tests.support.tiny_training import VISION, shapes_trainer, weights
 
 OLD = {
     "config.json": "old",

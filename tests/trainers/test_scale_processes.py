@@ -5,11 +5,18 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from processes import together
-from scaled_training import PLAIN, gather_a_mask, loss_and_gradients, smalr_loss_and_gradients, train, whole_batch
 
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.processes import gather_labels, gather_rows, row_counts
+from tests.support.processes import together
+from tests.support.scaled_training import (
+    PLAIN,
+    gather_a_mask,
+    loss_and_gradients,
+    smalr_loss_and_gradients,
+    train,
+    whole_batch,
+)
 
 TEN_STEPS = {"max_steps": 10, "double": True, "max_grad_norm": 0.0, **PLAIN}
 SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimisers that do together what one would

@@ -4,12 +4,12 @@ import signal
 
 import numpy as np
 import pytest
-from killed_saving import kill_while_saving
-from processes import ProcessesDied, together
-from scaled_training import BATCH_NORM, train
-from tiny_training import shapes_trainer
 
 from babelens.trainers.checkpoints import newest_checkpoint
+from tests.support.killed_saving import kill_while_saving
+from tests.support.processes import ProcessesDied, together
+from tests.support.scaled_training import BATCH_NORM, train
+from tests.support.tiny_training import shapes_trainer
 
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 

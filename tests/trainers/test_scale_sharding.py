@@ -1,9 +1,9 @@
 """Weights that are divided among processes."""
 
 import pytest
-from tiny_training import shapes_trainer
 
 from babelens.configuration.errors import TrainingSetupError
+from tests.support.tiny_training import shapes_trainer
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "deepspeed"])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
+from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 TESTS = Path(__file__).parents[1] / "support"
 BOTH = {"image_text": 8, "text_text": 4}
@@ -122,9 +122,8 @@ def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
 SHARES = """
 import json, os, sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tiny_training import shapes_trainer
-trainer = shapes_trainer(sys.argv[2], tasks=("image_text",), shards={"image_text": 8}, per_device_train_batch_size=4,
+from tests.support.tiny_training import shapes_trainer
+trainer = shapes_trainer(sys.argv[1], tasks=("image_text",), shards={"image_text": 8}, per_device_train_batch_size=4,
                          max_steps=4, shuffle_buffer_size=3, dataloader_num_workers=2)
 seen, step = [], trainer.training_step
 def training_step(model, inputs, *arguments):
@@ -132,7 +131,7 @@ def training_step(model, inputs, *arguments):
     return step(model, inputs, *arguments)
 trainer.training_step = training_step
 trainer.train()
-Path(sys.argv[2], f"{trainer.args.process_index}.json").write_text(json.dumps(seen))
+Path(sys.argv[1], f"{trainer.args.process_index}.json").write_text(json.dumps(seen))
 trainer.accelerator.wait_for_everyone()
 time.sleep(0.5)
 os._exit(0)
@@ -142,7 +141,7 @@ os._exit(0)
 @pytest.mark.live
 def test_two_processes_see_everything_once(tmp_path):
     (tmp_path / "shares.py").write_text(SHARES)
-    run_program(tmp_path / "shares.py", TESTS, tmp_path, launcher=TWO)
+    run_program(tmp_path / "shares.py", tmp_path, launcher=TWO)
     one, other = ({tuple(pair) for pair in json.loads((tmp_path / f"{rank}.json").read_text())} for rank in (0, 1))
     assert len(one) == len(other) == 16
     assert len(one | other) == 32  # 16 images with two captions each

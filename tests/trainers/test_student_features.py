@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from tiny_native import tiny_bert, tiny_clip
-from tiny_training import shapes_corpus
 from transformers import AutoModel, set_seed
 
 from babelens import (
@@ -15,6 +13,8 @@ from babelens import (
     MlaTrainingArguments,
 )
 from babelens.configuration.errors import InputError
+from tests.support.tiny_native import tiny_bert, tiny_clip
+from tests.support.tiny_training import shapes_corpus
 
 SETTINGS = {
     "per_device_train_batch_size": 8,

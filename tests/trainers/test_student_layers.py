@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_native import tiny_bert, tiny_clip
-from tiny_training import shapes_corpus, weights
 from transformers import AutoModel
 
 from babelens import MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
+from tests.support.tiny_native import tiny_bert, tiny_clip
+from tests.support.tiny_training import shapes_corpus, weights
 
 UPPER = {"text": {"train": "upper", "layers": 1, "rate": 0.05}}
 SETTINGS: dict[str, Any] = {

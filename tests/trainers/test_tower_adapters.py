@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from scaled_training import BATCH_NORM
-from tiny_training import shapes_trainer, weights
 from transformers import Trainer, TrainingArguments
 
 from babelens import Embedder, MuralModel, MuralTrainer
 from babelens.configuration.errors import TrainingSetupError
+from tests.support.scaled_training import BATCH_NORM
+from tests.support.tiny_training import shapes_trainer, weights
 
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "layer_type": "bottleneck"}
 SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 2}, "max_steps": 4, "learning_rate": 1e-2}

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
@@ -15,6 +14,7 @@ from babelens.configuration.errors import TrainingSetupError
 from babelens.data import translation_pairs
 from babelens.inference import Embedder
 from babelens.trainers.tower_features import FrozenTowers
+from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 
 FROZEN: dict[str, Any] = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
 

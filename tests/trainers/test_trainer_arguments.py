@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from mla_training import clip_mla, make_mla_trainer  # noqa: F401
-from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 from transformers import TrainingArguments, integrations, trainer as transformers_trainer
 from transformers.trainer_utils import BestRun, HPSearchBackend, default_hp_space_optuna
 
 from babelens import ContrastiveTrainingArguments, MuralTrainer
 from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
+from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 
 SEARCH = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
 from transformers import set_seed
 
 from babelens import (
@@ -22,6 +21,7 @@ from babelens.configuration.errors import NonFiniteError
 from babelens.data.batching.collators import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
+from tests.support.tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
 
 # A training of twelve steps.
 QUICK = {

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contracts import drawn_images
-from exported_kinds import EXPORTED
 from PIL import Image
-from tiny_native import saved
-from transformers_js import program
 
 from babelens import Embedder
 from babelens.configuration.errors import ModelKindError
 from babelens.inference.onnx import export_onnx
+from tests.contracts import drawn_images
+from tests.support.exported_kinds import EXPORTED
+from tests.support.tiny_native import saved
+from tests.support.transformers_js import program
 
 INSTALLED = os.environ.get("BABELENS_TRANSFORMERS_JS")
 pytestmark = [

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from acquire_command import as_arguments, run_acquire
 from safetensors.torch import load_file, save_file
-from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
 
 from babelens import Embedder, MlaModel, MlaStudentModel, RidgeModel
 from babelens.configuration.pretrained import load_model
+from tests.support.acquire_command import as_arguments, run_acquire
+from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
 ROWS = [f"a {color} {thing}" for color in COLORS for thing in THINGS]

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from tiny_native import shapes_texts
 from transformers import BertConfig
 
 from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.precision import PrecisionTrainingArguments
 from babelens.workflows.mla import MaskedLanguageModel, train_masked_language
+from tests.support.tiny_native import shapes_texts
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 from sentence_transformers import SentenceTransformer
-from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoConfig, AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -24,6 +23,7 @@ from babelens.inference.embedder import Embedder
 from babelens.publishing import folder_problems
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 FILES = {
     "__init__.py": """

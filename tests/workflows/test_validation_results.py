@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 import yaml
-from tiny_native import saved, tiny_clip
-from tiny_recipes import liwe, mla, mural, smalr, student
-from tiny_training import write_shapes
 
 from babelens import Embedder
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
+from tests.support.tiny_native import saved, tiny_clip
+from tests.support.tiny_recipes import liwe, mla, mural, smalr, student
+from tests.support.tiny_training import write_shapes
 
 
 @pytest.fixture(scope="module")

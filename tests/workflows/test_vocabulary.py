@@ -1,9 +1,9 @@
 """The part of a pretrained vocabulary that texts need, with its embeddings."""
 
 import torch
-from tiny_native import tiny_bert
 
 from babelens.workflows.building import rows_of_pieces, trimmed_to
+from tests.support.tiny_native import tiny_bert
 
 
 def test_pieces_keep_their_embeddings() -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import PIL.Image
@@ -19,8 +18,6 @@ from babelens.data.batching.streams import StreamLoader, StreamMixture
 from babelens.data.batching.views import image_text_pairs, translation_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.data.corpus.loading import load_translations
-
-TESTS = Path(__file__).parents[2] / "support"
 
 
 def rows(count: int) -> list[dict[str, Any]]:

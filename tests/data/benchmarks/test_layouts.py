@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from datasets import Image
-from published_benchmarks import FLICKR, TEST, VALIDATION, WRITERS, coco_name, write_text
 
 from babelens.configuration.errors import BadImageError, BadTextError, BenchmarkError, CorpusError, LanguageTagError
 from babelens.data.benchmarks.catalog import PROTOCOLS, benchmark_names, find_benchmark
 from babelens.data.benchmarks.reading import READERS, read_benchmark
+from tests.support.published_benchmarks import FLICKR, TEST, VALIDATION, WRITERS, coco_name, write_text
 
 # The languages that the small copies have, where these are not all of the benchmark.
 COPIED = {"coco-35l": ("uk", "de")}

@@ -13,7 +13,6 @@ from typing import Any
 import PIL.Image
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, List, Translation, Value
-from full_disk import full_disk
 
 from babelens.configuration.errors import (
     BadImageError,
@@ -26,6 +25,7 @@ from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, translation_pairs
 from babelens.data.corpus import captions
 from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
+from tests.support.full_disk import full_disk
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")
 RECORDS: list[dict[str, Any]] = [

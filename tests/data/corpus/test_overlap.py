@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
-from tiny_training import shapes_corpus
 
 from babelens.data.corpus import overlap
 from babelens.data.corpus.overlap import corpus_overlaps, shared_images, shared_texts
+from tests.support.tiny_training import shapes_corpus
 
 
 def photo(seed, size=(64, 48)):

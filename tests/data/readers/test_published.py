@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
-from published_layouts import (
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.data.corpus.corpus import languages_of
+from babelens.data.readers.published import PUBLISHED, load_published
+from babelens.workflows.recipe import DataSource
+from tests.support.published_layouts import (
     caption,
     write_cc12m,
     write_cc300k,
@@ -16,12 +21,7 @@ from published_layouts import (
     write_multi30k,
     write_opus,
 )
-from published_rc3 import FLICKR, write_wikimatrix
-
-from babelens.configuration.errors import BadImageError, CorpusError
-from babelens.data.corpus.corpus import languages_of
-from babelens.data.readers.published import PUBLISHED, load_published
-from babelens.workflows.recipe import DataSource
+from tests.support.published_rc3 import FLICKR, write_wikimatrix
 
 
 @pytest.fixture(scope="module")

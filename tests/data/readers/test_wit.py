@@ -12,7 +12,6 @@ from typing import Any
 import PIL.Image
 import pytest
 from datasets import Dataset, Features, Value
-from full_disk import full_disk
 
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
@@ -20,6 +19,7 @@ from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.readers import wit as reader
 from babelens.data.readers.wit import wit_split
 from babelens.data.readers.wit_index import COLUMNS
+from tests.support.full_disk import full_disk
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
