@@ -249,7 +249,9 @@ def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
         ComparisonError: when the queries of the runs are known to be others.
     """
     place = f"{key[0]}, {key[1]}"
-    for count in ("n_texts", "n_images", "n_candidates", "n_classes", "n"):
+    everything = {name: number for run in runs for name, number in run.scores[key].items()}
+    metrics = _names(everything)
+    for count in ("n_texts", *(name for name in everything if name not in metrics)):
         sizes = {run.scores[key][count]: run.name for run in runs if count in run.scores[key]}
         if len(sizes) > 1:
             (one, name), (other, second), *_ = sizes.items()

@@ -1,0 +1,199 @@
+"""`results.json`: the numbers of one model, as `babelens train` and `babelens evaluate --output` write them.
+
+The file is a list, one entry for each number:
+
+    {"dataset": "multi30k", "split": "test", "language": "de", "metric": "t2i_r10", "value": 85.2, "n": 5000,
+     "command": "babelens evaluate captions …"}
+
+`dataset` names what was searched or classified, and, where a report has groups of languages, the group: the mean over
+the languages of a dataset is meaningful. `n` is the number of queries. A run writes `results.json` into the folder of
+its model, last of all: a folder that has it is a finished run. The ranks of the single queries, from which `compare`
+computes significance, are in `results.ranks.npz` beside it, by `dataset/language`.
+
+A command that measures turns its report into measurements and writes them:
+
+    found = measurements(report, dataset="multi30k", split="test", command=command)   # language -> metric -> number
+    found = emoji_measurements(report, command=command)                               # of `EmojiBenchmark.report`
+    write_results(output, found, ranks)                                               # replaces the same measurements
+    read_results(folder_or_file)                                                      # what the card shows
+    read_rows([folder, file, …])                                                      # what `comparison.compare` takes
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..configuration.errors import ComparisonError
+from ..configuration.files import atomic_file
+from .comparison import RunResults
+from .emoji import GROUP_TITLES, TITLES
+from .query_ranks import QueryRanks, ranks_file, read_ranks, write_ranks
+
+RESULTS = "results.json"
+IMAGES = "images"  # the `language` of a result without texts, such as nearest neighbors
+_COUNTS = ("n_texts", "n_images", "n_candidates", "n")  # in the order in which they count a metric's queries
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number. `value` is in percent for recalls and accuracies; `n` counts the queries, 0 where it is unknown."""
+
+    dataset: str
+    split: str
+    language: str
+    metric: str
+    value: float
+    n: int
+    command: str
+
+    @property
+    def test_set(self) -> str:
+        """The dataset with its split, which names the queries."""
+        return test_set(self.dataset, self.split)
+
+
+def test_set(dataset: str, split: str = "") -> str:
+    """The name of a dataset with its split, as tables and ranks have it."""
+    return f"{dataset}, {split}" if split else dataset
+
+
+def measurements(
+    scores: Mapping[str, Mapping[str, Any]], *, dataset: str, split: str = "", command: str = ""
+) -> list[Measurement]:
+    """The numbers of a report by language and metric; its counts (`n_texts`, …) become `n`, and what is nested in a
+    language's numbers is left out."""
+    return [
+        Measurement(dataset, split, language, metric, float(value), _count(metric, numbers), command)
+        for language, numbers in scores.items()
+        for metric, value in numbers.items()
+        if isinstance(value, int | float) and metric != "n" and not metric.startswith("n_")
+    ]
+
+
+def _count(metric: str, numbers: Mapping[str, Any]) -> int:
+    names = ("n_images", *_COUNTS) if metric.startswith("i2t") else _COUNTS
+    return int(next((numbers[name] for name in names if name in numbers), 0))
+
+
+def emoji_measurements(report: Mapping[str, Any], *, command: str = "") -> list[Measurement]:
+    """The numbers of `EmojiBenchmark.report`: a dataset for each of its four questions."""
+    return [
+        found
+        for question, answers in report.items()
+        for group, answer in answers["groups"].items()
+        for found in measurements(
+            answer["languages"], dataset=emoji_dataset(question, group), split=answers["split"], command=command
+        )
+    ]
+
+
+def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
+    """The ranks of `EmojiBenchmark.ranks`, by the test sets of `emoji_measurements`."""
+    return {
+        f"{test_set(emoji_dataset(question, group), answers['split'])}/{language}": ranks[f"{question}/{language}"]
+        for question, answers in report.items()
+        for group, answer in answers["groups"].items()
+        for language in answer["languages"]
+    }
+
+
+def emoji_dataset(question: str, group: str) -> str:
+    """The name of one of the emoji benchmark's questions."""
+    return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
+
+
+def write_results(
+    file: str | Path, found: Iterable[Measurement], ranks: Mapping[str, QueryRanks] | None = None
+) -> None:
+    """Adds measurements to a file of results; those of the same dataset, split, language and metric are replaced.
+
+    Args:
+        file: the file; of a model's folder, its `results.json`.
+        found: the measurements.
+        ranks: the ranks of the queries, by `test_set/language`.
+    """
+    path, new = Path(file), list(found)
+    kept = {_key(each): each for each in (read_results(path) if path.is_file() else [])}
+    everything = (kept | {_key(each): each for each in new}).values()
+    if ranks:
+        all_ranks = read_ranks(ranks_file(path)) | dict(ranks)
+        with atomic_file(ranks_file(path)) as scratch:
+            write_ranks(scratch, all_ranks)
+    with atomic_file(path) as scratch:
+        lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in everything)
+        scratch.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def _key(found: Measurement) -> tuple[str, ...]:
+    return found.dataset, found.split, found.language, found.metric
+
+
+def read_results(path: str | Path) -> list[Measurement]:
+    """The measurements of a file, or of the `results.json` of a folder; none for a folder without one.
+
+    Raises:
+        ComparisonError: for a file that is not one of results.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= RESULTS
+        if not file.is_file():
+            return []
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        return [Measurement(**{each.name: entry[each.name] for each in fields(Measurement)}) for entry in entries]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ComparisonError(f"{file} is not a file of results ({type(error).__name__}: {error})") from error
+
+
+# ---- Rows of a comparison ----
+
+
+def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
+    """The results of each path by its name: of a model's folder or a file of results one; of a folder of such folders
+    one for each, as the seeds of one row.
+
+    Raises:
+        ComparisonError: for a path without results, and one that is named twice.
+    """
+    return {row: _seeds(Path(path)) for row, path in named_rows(paths).items()}
+
+
+def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
+    """Folders, files or Hub ids by the names of their rows: the last part of a path where no other has the same.
+
+    Raises:
+        ComparisonError: for one that is named twice.
+    """
+    names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
+    rows: dict[str, str] = {}
+    for source, name in zip(map(str, sources), names, strict=True):
+        row = name.removesuffix(".json") if names.count(name) == 1 else source
+        if row in rows:
+            raise ComparisonError(f"{source} is named twice")
+        rows[row] = source
+    return rows
+
+
+def _seeds(path: Path) -> list[RunResults]:
+    files = [path] if path.is_file() else [path / RESULTS]
+    if not files[0].is_file():
+        files = sorted(path.glob(f"*/{RESULTS}"))
+    runs = [_run(file) for file in files]
+    if not any(run.scores for run in runs):
+        raise ComparisonError(f"{path} has no results: it is neither a finished run nor a file of `evaluate --output`")
+    return runs
+
+
+def _run(file: Path) -> RunResults:
+    scores: dict[tuple[str, str], dict[str, float]] = {}
+    groups: dict[str, dict[str, list[str]]] = {}
+    for each in read_results(file):
+        numbers = scores.setdefault((each.test_set, each.language), {})
+        numbers |= {each.metric: each.value, **({f"n_{each.metric}": each.n} if each.n else {})}
+        groups.setdefault(each.test_set, {"mean": []})["mean"].append(each.language)
+    ranks = read_ranks(ranks_file(file))
+    by_key = {key: ranks["/".join(key)] for key in scores if "/".join(key) in ranks}
+    return RunResults(str(file), scores, by_key, groups)
