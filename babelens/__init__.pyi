@@ -7,7 +7,6 @@ from .configuration.configuration_mural import MuralConfig as MuralConfig
 from .configuration.configuration_rc3 import Rc3Config as Rc3Config
 from .configuration.configuration_ridge import RidgeConfig as RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig as SmalrConfig
-from .configuration.errors import BabelensError as BabelensError
 from .configuration.presets import load_preset as load_preset
 from .inference.cross_encoder import CrossEncoder as CrossEncoder
 from .inference.embedder import Embedder as Embedder
@@ -58,5 +57,6 @@ from .trainers.rc3_arguments import (
 )
 from .trainers.rc3_tasks import Rc3TaskTrainer as Rc3TaskTrainer
 from .trainers.smalr import LiweTrainer as LiweTrainer, SmalrTrainer as SmalrTrainer
+from .utils.errors import BabelensError as BabelensError
 
 __version__: str

@@ -22,16 +22,6 @@ from transformers import CONFIG_MAPPING, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
-from .configuration.errors import BabelensError, PublishError
-from .configuration.pretrained import (
-    damaged_files,
-    explained,
-    load_config,
-    load_model,
-    load_processor,
-    non_finite_weights,
-)
-from .configuration.sentence_files import MODULES_FILE
 from .data.corpus.captions import enumeration
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
@@ -43,6 +33,16 @@ from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .uploads import Published, committed, upload_errors_explained
+from .utils.errors import BabelensError, PublishError
+from .utils.pretrained import (
+    damaged_files,
+    explained,
+    load_config,
+    load_model,
+    load_processor,
+    non_finite_weights,
+)
+from .utils.sentence_files import MODULES_FILE
 from .workflows.run_results import outdated_problems
 
 logger = logging.getLogger(__name__)

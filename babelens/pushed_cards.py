@@ -12,14 +12,14 @@ from typing import Any
 from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
-from .configuration.identity import folder_identity
-from .configuration.redaction import typed_command
-from .configuration.sentence_files import listed_languages
 from .model_cards.card_text import is_of_another_model
 from .model_cards.cards import placeholder_repository
 from .model_cards.facts import training_run
 from .model_cards.short_cards import PlainCardFacts, plain_card
 from .registry import METHODS
+from .utils.identity import folder_identity
+from .utils.redaction import typed_command
+from .utils.sentence_files import listed_languages
 
 _CARD = "README.md"
 

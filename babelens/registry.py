@@ -31,7 +31,6 @@ from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
-from .configuration.hub_code import card_writers
 from .configuration.presets import add_preset_folder
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
 from .inference.pipeline_inputs import register_pipelines
@@ -58,6 +57,7 @@ from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor
+from .utils.hub_code import card_writers
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import jinja2
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from peft.utils import CONFIG_NAME
 
-from .configuration.errors import PublishError
-from .configuration.pretrained import load_config
 from .model_cards.cards import requirements
 from .publishing import files_to_publish
 from .registry import dual_encoder_of
 from .uploads import Published, committed, upload_errors_explained
+from .utils.errors import PublishError
+from .utils.pretrained import load_config
 
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"

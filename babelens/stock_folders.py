@@ -22,16 +22,6 @@ from torch import nn
 from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from .configuration.errors import ModelKindError, ModelMismatchError
-from .configuration.locks import check_new, new_folder
-from .configuration.pretrained import load_model, load_processor
-from .configuration.sentence_files import (
-    MODULES_FILE,
-    SETTINGS_FILE,
-    listed_languages,
-    prompt_languages,
-    write_modalities,
-)
 from .inference.embedder import Embedder
 from .inference.sample_texts import TEXTS
 from .inference.text_only import SentenceEncoder
@@ -40,6 +30,16 @@ from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output
 from .modeling.stock_models import StockModel, stock_model
 from .processing.text_inputs import counting_cut_texts
+from .utils.errors import ModelKindError, ModelMismatchError
+from .utils.locks import check_new, new_folder
+from .utils.pretrained import load_model, load_processor
+from .utils.sentence_files import (
+    MODULES_FILE,
+    SETTINGS_FILE,
+    listed_languages,
+    prompt_languages,
+    write_modalities,
+)
 
 # Largest difference of a value of an embedding of unit length.
 LARGEST_DIFFERENCE = 1e-5

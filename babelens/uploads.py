@@ -9,7 +9,7 @@ from json import JSONDecodeError
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.utils import httpx
 
-from .configuration.errors import BabelensError, HubUnreachableError, PublishError, first_line
+from .utils.errors import BabelensError, HubUnreachableError, PublishError, first_line
 
 
 @dataclass(frozen=True)

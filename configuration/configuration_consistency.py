@@ -7,8 +7,8 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .hub_code import HubCodeMixin
-from .languages import normalize_languages
+from ..utils.hub_code import HubCodeMixin
+from ..utils.languages import normalize_languages
 from .strict_config import StrictConfig
 
 

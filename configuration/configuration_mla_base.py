@@ -8,10 +8,10 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from ..utils.languages import normalize_language
 from .configuration_etcl import EtclConfig
 from .configuration_mural import MuralConfig
 from .configuration_two_tower import DualEncoderConfig, check_projection_dim, feature_width
-from .languages import normalize_language
 from .strict_config import StrictConfig
 
 # ---- ResNets of CLIP ----

@@ -10,8 +10,8 @@ from typing import ClassVar, Final, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .hub_code import HubCodeMixin
-from .languages import language_id, normalize_language
+from ..utils.hub_code import HubCodeMixin
+from ..utils.languages import language_id, normalize_language
 from .strict_config import StrictConfig
 
 REGIONS: Final = "regions"

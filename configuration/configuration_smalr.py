@@ -16,8 +16,8 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
+from ..utils.languages import normalize_languages
 from .configuration_two_tower import DualEncoderConfig
-from .languages import normalize_languages
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 

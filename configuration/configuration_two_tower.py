@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from .errors import ModelFolderError, ModelKindError, did_you_mean
-from .hub_code import HubCodeMixin, optional_file
+from ..utils.errors import ModelFolderError, ModelKindError, did_you_mean
+from ..utils.hub_code import HubCodeMixin, optional_file
 from .strict_config import StrictConfig
 
 # ---- Widths of the features of towers and of dual encoders ----

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from .errors import did_you_mean
+from ..utils.errors import did_you_mean
 
 _KIND = "model_type"
 _FOLDERS = [Path(__file__).with_name("presets")]

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .errors import ModelKindError
+from ..utils.errors import ModelKindError
 
 # Keys that describe the files of a folder, and do not apply to a tower that was taken from it.
 _OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_weights")

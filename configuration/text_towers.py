@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from transformers import PreTrainedConfig
 
-from .errors import ModelKindError, did_you_mean
+from ..utils.errors import ModelKindError, did_you_mean
 
 TowerPooling = Literal["end", "first", "last", "mean"]
 _NAME = re.compile(r"\w+(\.\w+)*")

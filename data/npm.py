@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..configuration.errors import MissingExtraError, SourceUnavailableError
-from ..configuration.files import atomic_file
+from ..utils.errors import MissingExtraError, SourceUnavailableError
+from ..utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 

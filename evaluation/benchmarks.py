@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import Benchmark, Figures, find_benchmark
 from ..data.benchmarks.reading import read_benchmark
 from ..inference.embedder import Embedder
+from ..utils.errors import BenchmarkError
 from .crisscrossed import Results, evaluate_crisscrossed
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import CorpusError, InputError
-from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
 from ..data.corpus.image_files import is_system_name, readable_images, skipped_line
 from ..data.corpus.tables import tsv_records
 from ..data.corpus.text_files import parse_file
 from ..inference.zero_shot_pipeline import PHOTO_TEMPLATES, Prompts, check_templates
+from ..utils.errors import CorpusError, InputError
+from ..utils.languages import did_you_mean_language, normalize_language, normalize_languages
 from .query_ranks import QueryRanks
 
 logger = logging.getLogger(__name__)

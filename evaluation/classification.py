@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import InputError, MissingExtraError
 from ..inference.embedder import Embedder
 from ..inference.zero_shot_pipeline import LABEL_ALONE, Prompts, filled, templates_of
+from ..utils.errors import InputError, MissingExtraError
 from .class_labels import (
     ETCL_GROUPS,
     IMAGENET_CLASSES,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..configuration.errors import ComparisonError
+from ..utils.errors import ComparisonError
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT
 

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
-from ..configuration.errors import CorpusError, InputError
-from ..configuration.languages import learned_language, normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets, retrieval_set
 from ..data.batching.views import images_of, translation_pairs
 from ..data.emoji.benchmark import load_emoji
@@ -31,6 +29,8 @@ from ..inference.embedder import Embedder
 from ..inference.similarity import finite_matrix, unit_rows
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
+from ..utils.errors import CorpusError, InputError
+from ..utils.languages import learned_language, normalize_languages
 from .ranking import Scores, check_protocol, ranks_by
 
 # Scores that CLC is given at once, over all languages; its hidden layer holds several times as many numbers.

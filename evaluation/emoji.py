@@ -21,14 +21,14 @@ import numpy as np
 from datasets import Dataset
 from PIL import Image
 
-from ..configuration.defaults import BENCHMARK_LANGUAGES
-from ..configuration.errors import CorpusError, InputError
-from ..configuration.languages import normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets
 from ..data.batching.views import Images
 from ..data.emoji.benchmark import load_emoji
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
+from ..utils.defaults import BENCHMARK_LANGUAGES
+from ..utils.errors import CorpusError, InputError
+from ..utils.languages import normalize_languages
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 

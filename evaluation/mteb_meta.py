@@ -7,10 +7,10 @@ from typing import Any, get_args
 import langcodes
 from huggingface_hub import ModelCard
 
-from ..configuration.errors import InputError, MissingExtraError
-from ..configuration.hub_code import optional_file
-from ..configuration.identity import model_identity
 from ..inference.embedder import Embedder
+from ..utils.errors import InputError, MissingExtraError
+from ..utils.hub_code import optional_file
+from ..utils.identity import model_identity
 
 try:
     import mteb as mteb

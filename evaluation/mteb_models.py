@@ -12,9 +12,9 @@ from typing import Any
 import langcodes
 import numpy as np
 
-from ..configuration.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
-from ..configuration.languages import language_and_script, normalize_language, normalize_languages
 from ..inference.embedder import Embedder
+from ..utils.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
+from ..utils.languages import language_and_script, normalize_language, normalize_languages
 from .mteb_meta import AbsEncoder, ModelMeta, described, known_languages
 
 

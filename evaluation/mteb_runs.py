@@ -7,8 +7,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, EvalResultEntry
 
-from ..configuration.errors import InputError, ModelKindError, SourceUnavailableError, UnknownLanguageError
-from ..configuration.languages import normalize_languages
+from ..utils.errors import InputError, ModelKindError, SourceUnavailableError, UnknownLanguageError
+from ..utils.languages import normalize_languages
 from .mteb_meta import mteb
 from .mteb_models import MtebModel, subsets_in
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import ComparisonError
 from ..data.batching.retrieval_sets import RetrievalSet
+from ..utils.errors import ComparisonError
 from .ranking import RetrievalRanks
 
 # The test set of a report that has nothing but languages, such as that of `evaluate_retrieval`.

@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..configuration.errors import ComparisonError
-from ..configuration.files import atomic_file
+from ..utils.errors import ComparisonError
+from ..utils.files import atomic_file
 from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
 from .query_ranks import QueryRanks, ranks_file, read_ranks, write_ranks

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import datasets
 import numpy as np
 
-from ..configuration.languages import normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.views import images_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
+from ..utils.languages import normalize_languages
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings
 

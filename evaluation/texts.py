@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import CorpusError
 from ..data.batching.views import LanguagePair, translation_pairs
 from ..inference.embedder import Embedder
+from ..utils.errors import CorpusError
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT, embedding_ranks
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import datasets
 
-from ..configuration.errors import InputError, UnknownLanguageError
-from ..configuration.languages import normalize_language, normalize_languages
 from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.views import images_of
 from ..inference.embedder import Embedder
 from ..inference.translated_captions import TranslatingEmbedder
 from ..inference.translation import Translator
+from ..utils.errors import InputError, UnknownLanguageError
+from ..utils.languages import normalize_language, normalize_languages
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval
 

@@ -23,8 +23,12 @@ from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.configuration_two_tower import image_width
-from ..configuration.defaults import CROP, RESIZE
-from ..configuration.errors import (
+from ..data.batching.views import Images
+from ..data.corpus.corpus import FEATURES
+from ..modeling.towers import pool_image, vision_tower
+from ..processing.images import check_size
+from ..utils.defaults import CROP, RESIZE
+from ..utils.errors import (
     BabelensError,
     ModelFolderError,
     ModelKindError,
@@ -32,14 +36,10 @@ from ..configuration.errors import (
     SaveError,
     first_line,
 )
-from ..configuration.files import atomic_file, remove_unfinished
-from ..configuration.identity import model_identity
-from ..configuration.locks import locked_path
-from ..configuration.pretrained import load_model, load_processor
-from ..data.batching.views import Images
-from ..data.corpus.corpus import FEATURES
-from ..modeling.towers import pool_image, vision_tower
-from ..processing.images import check_size
+from ..utils.files import atomic_file, remove_unfinished
+from ..utils.identity import model_identity
+from ..utils.locks import locked_path
+from ..utils.pretrained import load_model, load_processor
 
 # Files in which an image processor is saved, by itself or as a part of a processor.
 _IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")

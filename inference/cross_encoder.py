@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import InputError, ModelKindError, NonFiniteError
-from ..configuration.languages import language_for_each
-from ..configuration.pretrained import load_model, load_processor
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts
+from ..utils.errors import InputError, ModelKindError, NonFiniteError
+from ..utils.languages import language_for_each
+from ..utils.pretrained import load_model, load_processor
 from .embedder import ImageLike, default_device
 from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
 

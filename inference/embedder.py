@@ -20,14 +20,14 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ArgumentError, BabelensError, ImageError, ModelKindError, NonFiniteError, first_line
-from ..configuration.languages import language_for_each
 from ..configuration.strict_config import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, is_counting, note_cut_texts
+from ..utils.errors import ArgumentError, BabelensError, ImageError, ModelKindError, NonFiniteError, first_line
+from ..utils.languages import language_for_each
 from .loading import load_encoder, stated_truncation
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx

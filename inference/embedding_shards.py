@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..configuration.errors import BabelensError, CorpusError
-from ..configuration.files import atomic_file
-from ..configuration.redaction import redact
 from ..data.corpus.parquet_files import parquet_file
+from ..utils.errors import BabelensError, CorpusError
+from ..utils.files import atomic_file
+from ..utils.redaction import redact
 
 INFO = "embeddings.json"
 ID, EMBEDDING = "id", "embedding"

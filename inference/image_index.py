@@ -20,12 +20,12 @@ from typing import Self
 import numpy as np
 from huggingface_hub import constants
 
-from ..configuration.errors import BadImageError, CorpusError
-from ..configuration.files import atomic_file, made
-from ..configuration.identity import image_identity
-from ..configuration.locks import in_turn
 from ..data.corpus.image_files import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
+from ..utils.errors import BadImageError, CorpusError
+from ..utils.files import atomic_file, made
+from ..utils.identity import image_identity
+from ..utils.locks import in_turn
 from .embedder import Embedder
 from .similarity import best_first
 

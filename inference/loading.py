@@ -21,14 +21,14 @@ from transformers import (
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.configuration_two_tower import declared_pooling
-from ..configuration.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
-from ..configuration.hub_code import optional_file
-from ..configuration.pretrained import check_reading, explained, load_config, load_model, load_processor, located
-from ..configuration.sentence_files import SETTINGS_FILE
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MLA, MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
 from ..processing.processing_mla import MlaProcessor
+from ..utils.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
+from ..utils.hub_code import optional_file
+from ..utils.pretrained import check_reading, explained, load_config, load_model, load_processor, located
+from ..utils.sentence_files import SETTINGS_FILE
 from .text_only import (
     SentenceEncoder,
     SentenceInputs,

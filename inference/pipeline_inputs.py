@@ -2,7 +2,7 @@
 
 A pipeline names in `hub_task` the task that it runs and the Auto class that loads its models. By it, the task is
 registered where babelens is imported, and written into `custom_pipelines` of the models that are saved, so that
-transformers runs the copy of the pipeline in their folder where babelens is not installed (`configuration.hub_code`).
+transformers runs the copy of the pipeline in their folder where babelens is not installed (`utils.hub_code`).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import transformers
 from transformers.image_utils import load_image
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from ..configuration.errors import ImageError
+from ..utils.errors import ImageError
 
 _ADDRESSES = ("http://", "https://")
 

@@ -25,8 +25,8 @@ from torch import Tensor
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
-from ..configuration.errors import InputError
 from ..processing.text_inputs import takes_language
+from ..utils.errors import InputError
 from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 _CANDIDATES_AT_ONCE = 64

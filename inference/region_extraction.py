@@ -23,11 +23,11 @@ from torch.nn.functional import adaptive_avg_pool2d
 from transformers import AutoImageProcessor, AutoModelForObjectDetection, BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from ..configuration.errors import ModelKindError, RegionError
-from ..configuration.identity import code_of, settings_of
-from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images
+from ..utils.errors import ModelKindError, RegionError
+from ..utils.identity import code_of, settings_of
+from ..utils.pretrained import load_model, load_processor
 from .backbones import black_image, fitting, load_backbone, load_image_processor
 
 # A model's inputs and outputs for n images -> the features of their regions [n, R, d].

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any
 
-from ..configuration.languages import normalize_languages
 from ..processing.processing_dual_encoder import DualEncoderProcessor
 from ..processing.processing_mla import MlaProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import counting_cut_texts
+from ..utils.languages import normalize_languages
 from .embedder import Embedder
 
 # Scripts with and without case, spaces and combining signs, written in both directions; texts that tokenizers treat in

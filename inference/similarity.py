@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..configuration.errors import NonFiniteError
+from ..utils.errors import NonFiniteError
 
 # Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
 COSINE_TIE = 1e-6

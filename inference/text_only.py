@@ -19,12 +19,12 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..configuration.errors import InputError, MissingExtraError, ModelKindError
-from ..configuration.hub_code import optional_file
-from ..configuration.pretrained import explained
-from ..configuration.sentence_files import MODULES_FILE
 from ..modeling.tower_loading import check_text_encoder
 from ..processing.text_inputs import as_texts
+from ..utils.errors import InputError, MissingExtraError, ModelKindError
+from ..utils.hub_code import optional_file
+from ..utils.pretrained import explained
+from ..utils.sentence_files import MODULES_FILE
 
 _FILE_OPTIONS = ("cache_dir", "local_files_only", "revision", "token")
 _OF_LIBRARY = (*_FILE_OPTIONS, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")

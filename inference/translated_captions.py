@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import CorpusError
-from ..configuration.languages import language_for_each, normalize_language, normalize_languages
 from ..data.batching.views import undecoded
 from ..data.corpus.captions import Caption
 from ..data.corpus.corpus import describe, languages_of, with_captions
+from ..utils.errors import CorpusError
+from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from .embedder import Embedder
 from .translation import Translator, TranslatorsByPair
 from .translation_cache import CachedTranslator

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..configuration.errors import (
+from ..utils.errors import (
     InputError,
     LanguageTagError,
     MissingExtraError,
     ModelFolderError,
     UnknownLanguageError,
 )
-from ..configuration.identity import model_identity
-from ..configuration.languages import language_and_script, normalize_language
-from ..configuration.pretrained import load_model, load_processor
+from ..utils.identity import model_identity
+from ..utils.languages import language_and_script, normalize_language
+from ..utils.pretrained import load_model, load_processor
 
 logger = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from datasets import config
 
-from ..configuration.errors import InputError, SaveError, UnknownLanguageError
-from ..configuration.files import errors_naming
-from ..configuration.languages import normalize_language
-from ..configuration.locks import in_turn
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
+from ..utils.errors import InputError, SaveError, UnknownLanguageError
+from ..utils.files import errors_naming
+from ..utils.languages import normalize_language
+from ..utils.locks import in_turn
 from .translation import LanguagePair, Seq2SeqTranslator, Translator
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "translations"

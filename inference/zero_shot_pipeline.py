@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from ..configuration.errors import InputError
-from ..configuration.languages import language_and_script, language_for_each, normalize_language
 from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
+from ..utils.errors import InputError
+from ..utils.languages import language_and_script, language_for_each, normalize_language
 from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)

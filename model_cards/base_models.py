@@ -16,8 +16,8 @@ from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_c
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
 
-from ..configuration.errors import LanguageTagError, first_line
-from ..configuration.languages import normalize_language
+from ..utils.errors import LanguageTagError, first_line
+from ..utils.languages import normalize_language
 
 logger = logging.getLogger(__name__)
 

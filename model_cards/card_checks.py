@@ -20,8 +20,8 @@ from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from huggingface_hub.utils import validate_repo_id
 
-from ..configuration.errors import LanguageTagError, PublishError, did_you_mean, first_line
-from ..configuration.languages import normalize_language
+from ..utils.errors import LanguageTagError, PublishError, did_you_mean, first_line
+from ..utils.languages import normalize_language
 from .licenses import check_hub_license
 
 REQUIRED = ("language", "license", "library_name", "pipeline_tag")

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from ..configuration.identity import folder_identity
-from ..configuration.redaction import names_token, redact
+from ..utils.identity import folder_identity
+from ..utils.redaction import names_token, redact
 
 IDENTITY = "model_identity"  # a key of ours in the metadata
 _MODEL_INDEX = "model-index"

@@ -21,7 +21,7 @@ from typing import Any, Self
 import jinja2
 from huggingface_hub import EvalResult, ModelCard
 
-from ..configuration.sentence_files import MODULES_FILE, add_prompts
+from ..utils.sentence_files import MODULES_FILE, add_prompts
 from .base_models import MULTILINGUAL, BaseModel
 from .card_text import CompactCard, CompactCardData, address, cell, code, publishable, save_card
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from transformers import TrainingArguments
 
-from ..configuration.languages import normalize_language, normalize_languages
 from ..data.emoji.build import read_sources
+from ..utils.languages import normalize_language, normalize_languages
 from .base_models import MULTILINGUAL, TEXT_TOWER, BaseModel
 
 IMAGE_LANGUAGE = "captioned images"

@@ -8,7 +8,7 @@ Licenses outside of that order are for people to decide.
 
 from collections.abc import Sequence
 
-from ..configuration.errors import PublishError, did_you_mean
+from ..utils.errors import PublishError, did_you_mean
 from .base_models import UNKNOWN, BaseModel
 from .facts import DataSource
 

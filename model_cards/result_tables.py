@@ -13,9 +13,9 @@ from pathlib import Path
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
-from ..configuration.errors import ModelFolderError, ModelMismatchError
-from ..configuration.files import atomic_file
-from ..configuration.locks import in_turn
+from ..utils.errors import ModelFolderError, ModelMismatchError
+from ..utils.files import atomic_file
+from ..utils.locks import in_turn
 from .card_text import CompactCard, is_of_another_model
 from .facts import ModelCardFacts, Result
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from ..configuration.errors import ModelFolderError, first_line
+from ..utils.errors import ModelFolderError, first_line
 from .base_models import BaseModel
 from .card_text import CompactCard, CompactCardData, paths_in, publishable, save_card
 from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from ..configuration.errors import ModelKindError
+from ..utils.errors import ModelKindError
 from .modeling_common import initialized_by_itself, is_exporting
 from .native_tower import NativeMarks
 

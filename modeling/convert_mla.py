@@ -28,7 +28,7 @@ from transformers import (
 
 from ..configuration.configuration_mla import MlaConfig
 from ..configuration.configuration_mla_base import REDUCTION, ClipResNetConfig
-from ..configuration.errors import ModelFolderError, first_line
+from ..utils.errors import ModelFolderError, first_line
 from .modeling_mla import MlaModel
 
 _BLOCK = {

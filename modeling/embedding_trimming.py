@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from ..configuration.errors import ModelMismatchError
+from ..utils.errors import ModelMismatchError
 
 # Settings that hold token ids: single ones, lists, lists of lists, or a mapping, as `lang_code_to_id` is.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")

@@ -15,7 +15,7 @@ from transformers.conversion_mapping import register_checkpoint_conversion_mappi
 from transformers.core_model_loading import WeightRenaming
 from transformers.utils import TransformersKwargs
 
-from ..configuration.errors import ArgumentError
+from ..utils.errors import ArgumentError
 
 # ---- Makes a loaded model equal to a new one, wherever its folder does not say otherwise ----
 #

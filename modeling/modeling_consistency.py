@@ -23,8 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
-from ..configuration.errors import InputError
-from ..configuration.hub_code import HubCodeMixin
+from ..utils.errors import InputError
+from ..utils.hub_code import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
 from .modeling_common import WeightsAsMade
 

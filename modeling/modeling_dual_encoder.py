@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 
-from ..configuration.errors import InputError
-from ..configuration.hub_code import HubCodeMixin
-from ..configuration.sentence_files import DUAL_ENCODER, write_sentence_files
+from ..utils.errors import InputError
+from ..utils.hub_code import HubCodeMixin
+from ..utils.sentence_files import DUAL_ENCODER, write_sentence_files
 from .modeling_common import Call, WeightsAsMade, tower_keywords
 
 

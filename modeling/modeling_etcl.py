@@ -17,8 +17,8 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
 from ..configuration.configuration_two_tower import DualEncoderConfig, TwoTowerConfig
-from ..configuration.errors import ModelKindError
 from ..configuration.strict_config import IMAGE_TEXT
+from ..utils.errors import ModelKindError
 from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel

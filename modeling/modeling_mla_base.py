@@ -28,7 +28,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_base import ClipResNetConfig
 from ..configuration.configuration_two_tower import text_positions
-from ..configuration.errors import ModelKindError
+from ..utils.errors import ModelKindError
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_name, plain_state_dict
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords

@@ -23,8 +23,8 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
-from ..configuration.errors import InputError, ModelKindError
-from ..configuration.pretrained import load_model
+from ..utils.errors import InputError, ModelKindError
+from ..utils.pretrained import load_model
 from .acquirer import (
     AcquiredBlock,
     Acquirer,

@@ -15,8 +15,8 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
 from ..configuration.configuration_two_tower import image_width
-from ..configuration.errors import ModelKindError, ModelMismatchError
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
+from ..utils.errors import ModelKindError, ModelMismatchError
 from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel

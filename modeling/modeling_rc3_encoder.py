@@ -20,7 +20,7 @@ from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.errors import InputError, MissingLanguageError, RegionError
+from ..utils.errors import InputError, MissingLanguageError, RegionError
 from .modeling_common import is_exporting, tower_keywords
 
 # ---- Running probability ----

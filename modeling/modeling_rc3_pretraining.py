@@ -26,7 +26,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers.utils import ModelOutput, can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.errors import InputError
+from ..utils.errors import InputError
 from .losses.interpolated import (
     distance_matrix,
     interpolated_contrastive_loss,

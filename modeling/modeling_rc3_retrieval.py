@@ -11,8 +11,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.errors import InputError
-from ..configuration.sentence_files import CROSS_ENCODER, write_sentence_files
+from ..utils.errors import InputError
+from ..utils.sentence_files import CROSS_ENCODER, write_sentence_files
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import visual_inputs, without_decoder_inputs
 

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOut
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.errors import InputError, MissingLanguageError, UnknownLanguageError
+from ..utils.errors import InputError, MissingLanguageError, UnknownLanguageError
 from .modeling_rc3 import CACHE, Rc3Model, Rc3PreTrainedModel, cached
 from .modeling_rc3_encoder import Rc3EncoderOutput, visual_inputs, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy

@@ -30,7 +30,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from ..configuration.configuration_two_tower import POOLER, feature_width, text_width
-from ..configuration.errors import InputError
+from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
 from .modeling_common import Call, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize

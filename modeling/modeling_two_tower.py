@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import POOLER, TOWERS, TextPooling, image_width, text_width
-from ..configuration.errors import InputError
+from ..utils.errors import InputError
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_common import asks_for_states, tower_keywords
 from .modeling_dual_encoder import (

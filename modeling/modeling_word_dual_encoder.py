@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import image_width
-from ..configuration.errors import InputError, ModelMismatchError
+from ..utils.errors import InputError, ModelMismatchError
 from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
 from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, in_dtype_of, normalize
 from .towers import build_tower, pool_image, vision_tower

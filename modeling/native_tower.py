@@ -12,8 +12,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_base import REDUCTION, ClipResNetConfig
-from ..configuration.errors import InputError, ModelKindError, did_you_mean
 from ..configuration.text_towers import TextTower
+from ..utils.errors import InputError, ModelKindError, did_you_mean
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AlignConfig, AlignModel, AlignTextConfig, PreTrainedModel
 
 from ..configuration.configuration_two_tower import POOLER
-from ..configuration.errors import ModelKindError
+from ..utils.errors import ModelKindError
 from .modeling_two_tower import TwoTowerModel
 
 

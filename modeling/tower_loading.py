@@ -15,8 +15,8 @@ from transformers import (
 )
 
 from ..configuration.configuration_two_tower import POOLER, TextPooling, declared_pooling
-from ..configuration.errors import ModelKindError
-from ..configuration.pretrained import explained, load_config, load_model, located, without_report
+from ..utils.errors import ModelKindError
+from ..utils.pretrained import explained, load_config, load_model, located, without_report
 from .towers import CLASSES, build_tower, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path

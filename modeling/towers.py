@@ -12,7 +12,7 @@ from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedM
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from ..configuration.configuration_two_tower import POOLER
-from ..configuration.errors import ModelKindError
+from ..utils.errors import ModelKindError
 
 # Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
 CLASSES = {

@@ -17,8 +17,8 @@ from transformers.image_processing_utils import BaseImageProcessor
 from transformers.image_transforms import center_crop
 from transformers.image_utils import ChannelDimension, PILImageResampling
 
-from ..configuration.errors import TrainingSetupError
 from ..configuration.strict_config import check_probabilities
+from ..utils.errors import TrainingSetupError
 from .images import check_size, to_rgb
 
 # ---- Steps of an image processor ----

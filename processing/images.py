@@ -19,7 +19,7 @@ import PIL.ImageMath
 from PIL.ImageOps import exif_transpose
 from transformers.image_utils import ChannelDimension, infer_channel_dimension_format
 
-from ..configuration.errors import ImageError, InputError
+from ..utils.errors import ImageError, InputError
 from .text_inputs import shown_briefly
 
 # Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) with other programs.

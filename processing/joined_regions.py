@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..configuration.errors import RegionError, UnknownImageError
+from ..utils.errors import RegionError, UnknownImageError
 from .regions import RegionFeatures, open_regions
 
 _LANGUAGE = "{language}"

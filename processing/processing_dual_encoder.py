@@ -14,9 +14,9 @@ from transformers import (
 from transformers.processing_utils import TextKwargs
 
 from ..configuration.configuration_two_tower import text_positions
-from ..configuration.errors import InputError
-from ..configuration.languages import language_for_each
-from ..configuration.pretrained import load_processor
+from ..utils.errors import InputError
+from ..utils.languages import language_for_each
+from ..utils.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH, TextImageProcessor, as_batch
 from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
 

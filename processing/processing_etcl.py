@@ -3,8 +3,8 @@ of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from typing import Any
 
-from ..configuration.errors import InputError, UnknownLanguageError
-from ..configuration.languages import did_you_mean_language, language_and_script, language_for_each
+from ..utils.errors import InputError, UnknownLanguageError
+from ..utils.languages import did_you_mean_language, language_and_script, language_for_each
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
 from .processing_text_image import TextLayout
 from .text_inputs import as_texts, call_tokenizer, default_language, note_cut_texts, overlong

@@ -12,7 +12,7 @@ from typing import Any
 import regex
 
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from ..configuration.errors import MissingLanguageError, VocabularyError
+from ..utils.errors import MissingLanguageError, VocabularyError
 from .processing_per_language import WordLevelProcessor
 from .processing_text_image import TextLayout
 from .text_inputs import UNDETERMINED, shown_briefly

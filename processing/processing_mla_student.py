@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ..configuration.languages import is_same_language, language_for_each, normalize_language
+from ..utils.languages import is_same_language, language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
 from .processing_per_language import PerLanguageProcessor

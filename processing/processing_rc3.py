@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
-from ..configuration.errors import InputError, UnknownLanguageError, VocabularyError
-from ..configuration.languages import did_you_mean_language, language_id, normalize_languages
+from ..utils.errors import InputError, UnknownLanguageError, VocabularyError
+from ..utils.languages import did_you_mean_language, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
 from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import TextLayout, as_batch, texts_and_languages

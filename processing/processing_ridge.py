@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..configuration.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
-from ..configuration.languages import learned_language, normalize_language, normalize_languages
+from ..utils.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
+from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor

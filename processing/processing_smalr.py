@@ -11,8 +11,8 @@ from typing import Any
 from transformers.utils import cached_file
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from ..configuration.errors import VocabularyError
-from ..configuration.languages import learned_language, normalize_language
+from ..utils.errors import VocabularyError
+from ..utils.languages import learned_language, normalize_language
 from .processing_per_language import WordLevelProcessor
 from .processing_text_image import TextLayout
 from .word_tokenizers import split_words

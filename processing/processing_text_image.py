@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, Processo
 from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs, VideosKwargs
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from ..configuration.errors import (
+from ..utils.errors import (
     ArgumentError,
     InputError,
     MissingLanguageError,
@@ -20,9 +20,9 @@ from ..configuration.errors import (
     did_you_mean,
     first_line,
 )
-from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import language_for_each
-from ..configuration.pretrained import OF_TOKENIZERS, READERS, check_reading, explained
+from ..utils.hub_code import HubCodeMixin
+from ..utils.languages import language_for_each
+from ..utils.pretrained import OF_TOKENIZERS, READERS, check_reading, explained
 from .images import as_images
 from .text_inputs import as_texts
 

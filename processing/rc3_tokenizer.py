@@ -13,9 +13,9 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..configuration.errors import InputError, VocabularyError
-from ..configuration.languages import normalize_language
 from ..configuration.strict_config import check_probabilities
+from ..utils.errors import InputError, VocabularyError
+from ..utils.languages import normalize_language
 
 CLS_TOKEN = "[CLS]"  # mBART's own, <s>, begins the text
 IMAGE_SEPARATOR_TOKEN = "[SEP']"

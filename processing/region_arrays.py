@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import RegionError
+from ..utils.errors import RegionError
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:

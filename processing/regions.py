@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import MissingExtraError, RegionError, UnknownImageError
+from ..utils.errors import MissingExtraError, RegionError, UnknownImageError
 from .region_arrays import check_regions
 
 _FEATURES = "features"

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 
-from ..configuration.errors import InputError, MissingLanguageError, NonFiniteError
-from ..configuration.languages import normalize_language
-from ..configuration.sentence_files import SETTINGS_FILE, listed_languages
 from ..configuration.strict_config import head_of_task
+from ..utils.errors import InputError, MissingLanguageError, NonFiniteError
+from ..utils.languages import normalize_language
+from ..utils.sentence_files import SETTINGS_FILE, listed_languages
 from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly
 

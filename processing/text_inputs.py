@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from ..configuration.errors import InputError, MissingLanguageError
+from ..utils.errors import InputError, MissingLanguageError
 
 # BCP 47's tag of a text in no stated language.
 UNDETERMINED = "und"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..configuration.errors import ModelFolderError
+from ..utils.errors import ModelFolderError
 
 # The version that new folders state. A folder without one has 0: texts are read as they are.
 NORMALIZATION = 1

@@ -27,8 +27,8 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..configuration.errors import VocabularyError
-from ..configuration.files import disk_errors
+from ..utils.errors import VocabularyError
+from ..utils.files import disk_errors
 
 KINDS = ("BPE", "Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")

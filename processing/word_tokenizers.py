@@ -34,8 +34,8 @@ from typing import Any
 
 import regex
 
-from ..configuration.errors import MissingExtraError
-from ..configuration.languages import normalize_language
+from ..utils.errors import MissingExtraError
+from ..utils.languages import normalize_language
 
 _ICU_LANGUAGES = {"zh", "yue", "ja", "th", "lo", "km", "my"}
 

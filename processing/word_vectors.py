@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..configuration.errors import VocabularyError
-from ..configuration.languages import normalize_language
+from ..utils.errors import VocabularyError
+from ..utils.languages import normalize_language
 from .word_tokenizers import fold, split_words
 
 VECTOR_SIZE = 50

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ..configuration.errors import (
+from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
+from ..inference.similarity import best_first, first_dimensions
+from ..utils.errors import (
     BabelensError,
     FilterError,
     InputError,
@@ -25,11 +27,9 @@ from ..configuration.errors import (
     SaveError,
     SearchIndexError,
 )
-from ..configuration.files import errors_naming
-from ..configuration.identity import index_identity, is_same_model
-from ..configuration.redaction import redact
-from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
-from ..inference.similarity import best_first, first_dimensions
+from ..utils.files import errors_naming
+from ..utils.identity import index_identity, is_same_model
+from ..utils.redaction import redact
 from .sources import VectorSource
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..configuration.errors import CorpusError, InputError, NonFiniteError
 from ..inference.embedding_shards import (
     EMBEDDING,
     ID,
@@ -27,6 +26,7 @@ from ..inference.embedding_shards import (
     shard_files,
 )
 from ..processing.images import readable_formats
+from ..utils.errors import CorpusError, InputError, NonFiniteError
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
@@ -156,8 +156,8 @@ def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSourc
         CorpusError: as in `ImageIndex.of_folder`.
         ModelKindError: for an encoder of texts alone.
     """
-    from ..configuration.identity import index_identity
     from ..inference.image_index import ImageIndex, image_cache
+    from ..utils.identity import index_identity
 
     index = ImageIndex.of_folder(embedder, folder, cache=image_cache(), utf8_names=True)
     names = [path.relative_to(folder).as_posix() for path in index.paths]

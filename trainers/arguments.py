@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..configuration.errors import TrainingSetupError
+from ..utils.errors import TrainingSetupError
 from .optimizers import ADAMAX as ADAMAX, LAMB as LAMB, check_task_settings
 from .precision import PrecisionTrainingArguments
 from .whole_checkpoints import check_numbers

@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_utils import PredictionOutput, TrainOutput, seed_worker
 
-from ..configuration.errors import TrainingSetupError
-from ..configuration.hub_code import card_writers
 from ..data.batching.mixture import TaskBatchSampler
 from ..data.batching.streams import StreamLoader, StreamMixture
+from ..utils.errors import TrainingSetupError
+from ..utils.hub_code import card_writers
 from .arguments import data_seed
 from .precision import PrecisionTrainingArguments
 from .whole_checkpoints import WholeCheckpointTrainer, check_finite

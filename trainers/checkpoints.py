@@ -22,8 +22,8 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..configuration.errors import SaveError
-from ..configuration.files import apply_umask, made, system_error_number
+from ..utils.errors import SaveError
+from ..utils.files import apply_umask, made, system_error_number
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
 
     A process that is killed before leaves `folder` as it was. One that is killed while it moves files leaves a folder
     without a configuration, which does not load: the weights of one model are never beside the configuration of
-    another. `atomic_folder` in `configuration.files` makes new folders; this one may hold other files.
+    another. `atomic_folder` in `utils.files` makes new folders; this one may hold other files.
 
     Args:
         folder: created if it is missing. Other files in it are kept, except the weights of the model that is replaced,

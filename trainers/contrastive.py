@@ -21,9 +21,9 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
-from ..configuration.errors import TrainingSetupError
 from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
+from ..utils.errors import TrainingSetupError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gradient_caching import backward_in_chunks
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb

@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from ..configuration.errors import NonFiniteError
-from ..configuration.files import atomic_file, made
-from ..configuration.identity import contents_digest, model_identity
-from ..configuration.locks import in_turn
 from ..modeling.encoding import autocasting, evaluation_mode
+from ..utils.errors import NonFiniteError
+from ..utils.files import atomic_file, made
+from ..utils.identity import contents_digest, model_identity
+from ..utils.locks import in_turn
 from .checkpoints import save_errors
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..configuration.errors import TrainingSetupError
 from ..modeling.modeling_common import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
+from ..utils.errors import TrainingSetupError
 
 
 class RandomState:

@@ -15,9 +15,6 @@ import torch
 from datasets import IterableDataset
 from torch import Tensor, nn
 
-from ..configuration.errors import TrainingSetupError
-from ..configuration.identity import code_of, settings_of
-from ..configuration.languages import learned_language, normalize_languages
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
@@ -26,6 +23,9 @@ from ..data.batching.views import CorpusView, image_text_pairs, translation_pair
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
+from ..utils.errors import TrainingSetupError
+from ..utils.identity import code_of, settings_of
+from ..utils.languages import learned_language, normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features

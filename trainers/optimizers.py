@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..configuration.errors import TrainingSetupError
+from ..utils.errors import TrainingSetupError
 from .precision import FLOAT16
 from .tower_training import checked_training
 

@@ -22,8 +22,8 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
-from ..configuration.defaults import Precision
-from ..configuration.errors import ChangedRunError, TrainingSetupError
+from ..utils.defaults import Precision
+from ..utils.errors import ChangedRunError, TrainingSetupError
 
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..configuration.configuration_rc3 import BOTH, PARALLEL, PATCHES, REGIONS, STRICT, WEAK
-from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.features import FeatureView, RegionView
 from ..data.batching.mixture import GroupedView, SizedView, TaskBatchSampler, TaskData, TaskMixture, one_pair_at_a_time
@@ -30,6 +29,7 @@ from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..utils.errors import TrainingSetupError
 from .arguments import batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import frozen_features

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from torch import Tensor, nn
 
-from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture
 from ..data.batching.rc3_collators import CandidateCollator, WithRowIndex, image_vectors, most_similar
@@ -33,6 +32,7 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..utils.errors import TrainingSetupError
 from .base import BabelensTrainer, over_languages
 from .rc3_arguments import Rc3TaskTrainingArguments
 

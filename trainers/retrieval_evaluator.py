@@ -12,11 +12,11 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EvalPrediction
 
-from ..configuration.errors import TrainingSetupError, UnknownLanguageError
-from ..configuration.languages import learned_language, normalize_languages
 from ..data.corpus.corpus import languages_of
 from ..modeling.losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
+from ..utils.errors import TrainingSetupError, UnknownLanguageError
+from ..utils.languages import learned_language, normalize_languages
 from .base import over_languages
 
 

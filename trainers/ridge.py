@@ -20,7 +20,6 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..configuration.errors import CorpusError
 from ..data.corpus.captions import enumeration
 from ..data.emoji.benchmark import NameTranslations, Pairs
 from ..modeling.modeling_dual_encoder import normalize
@@ -29,6 +28,7 @@ from ..modeling.text_features import centered
 from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED, counting_cut_texts
+from ..utils.errors import CorpusError
 from .glossary_learning import glossary_from, held_out_glosses, known_words
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, native_kinds, native_targets, natives_of
 from .ridge_results import LanguageResult, gloss_weight_of, result_of

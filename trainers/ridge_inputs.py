@@ -10,7 +10,6 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import Tensor
 
-from ..configuration.identity import contents_digest, model_identity
 from ..data.emoji.benchmark import Pairs
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
@@ -18,6 +17,7 @@ from ..modeling.text_features import TokenKinds
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED
+from ..utils.identity import contents_digest, model_identity
 from .frozen_features import EncoderFeatures, frozen_tensor
 from .ridge_solving import in_random_order
 

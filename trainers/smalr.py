@@ -8,7 +8,6 @@ import torch
 from datasets.utils.logging import tqdm
 from transformers.trainer_utils import TrainOutput
 
-from ..configuration.identity import code_of, settings_of
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
 from ..data.batching.features import FeatureView
@@ -16,6 +15,7 @@ from ..data.batching.mixture import SizedView, TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_common import TrainingStep
 from ..modeling.towers import pool_image
+from ..utils.identity import code_of, settings_of
 from .arguments import LiweTrainingArguments, SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import TrainingSetupError
 from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.features import has_images
@@ -17,6 +16,7 @@ from ..data.batching.views import StreamView, image_text_pairs, translation_pair
 from ..data.corpus.corpus import as_given_corpus
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
+from ..utils.errors import TrainingSetupError
 from .arguments import ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer
 from .tower_features import FrozenTowers

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..configuration.errors import TrainingSetupError
-from ..configuration.identity import code_of, settings_of
 from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
 from ..modeling.encoding import autocasting
+from ..utils.errors import TrainingSetupError
+from ..utils.identity import code_of, settings_of
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from ..configuration.configuration_two_tower import TOWERS
-from ..configuration.errors import TrainingSetupError, did_you_mean
+from ..utils.errors import TrainingSetupError, did_you_mean
 
 Trained = Literal["all", "none", "upper"]
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import SaveStrategy, TrainOutput
 
-from ..configuration.errors import NonFiniteError, TrainingSetupError
-from ..configuration.pretrained import is_finite as has_finite_numbers
+from ..utils.errors import NonFiniteError, TrainingSetupError
+from ..utils.pretrained import is_finite as has_finite_numbers
 from .checkpoints import CheckpointMarks, newest_checkpoint, prepare_saving
 from .precision import (
     BFLOAT16,

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..configuration.identity import check_free
-from ..configuration.languages import normalize_languages
+from ..utils.identity import check_free
+from ..utils.languages import normalize_languages
 from .checks import check_columns, checked_model, checked_source, checked_tags
 from .options import AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work

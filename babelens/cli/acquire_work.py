@@ -11,10 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..configuration.locks import locked
-from ..configuration.redaction import typed_command
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
+from ..utils.locks import locked
+from ..utils.redaction import typed_command
 from ..workflows.acquiring import Acquisition, teach
 from ..workflows.recipe_file import check_known, parse, validate
 from .console import next_commands, plain_console, show_next

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.defaults import BENCHMARK_LANGUAGES, FIGURES
-from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
-from ..configuration.files import atomic_file
-from ..configuration.languages import normalize_language, normalize_languages
+from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
+from ..utils.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
+from ..utils.files import atomic_file
+from ..utils.languages import normalize_language, normalize_languages
 from .console import plain_console
 from .options import (
     CAPTIONED_IMAGES,
@@ -320,7 +320,7 @@ _RC3 = "rc3"
 
 
 def _is_rc3(model: str) -> bool:
-    from ..configuration.pretrained import load_config
+    from ..utils.pretrained import load_config
 
     try:
         return load_config(model).model_type == _RC3
@@ -342,11 +342,11 @@ def _joint(
     """The representations of texts with their images by an RC3 model."""
     from transformers import AutoProcessor
 
-    from ..configuration.pretrained import load_config, load_model, load_processor
     from ..data.batching.views import Images, images_of
     from ..evaluation.analysis.distances import joint_representations
     from ..inference.embedder import default_device
     from ..registry import METHODS
+    from ..utils.pretrained import load_config, load_model, load_processor
     from .inputs import load_region_finder
 
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}

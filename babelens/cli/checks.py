@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-from ..configuration.errors import (
+from ..utils.errors import (
     CorpusError,
     ModelFolderError,
     RecipeError,
@@ -74,7 +74,7 @@ def check_columns(file: str, languages: list[str]) -> None:
     Raises:
         UnknownLanguageError: for a language without a column.
     """
-    from ..configuration.languages import counts_as, normalize_language
+    from ..utils.languages import counts_as, normalize_language
 
     if Path(file).suffix != ".tsv" or not Path(file).is_file():
         return
@@ -96,7 +96,7 @@ def checked_tags(languages: str | None) -> str | None:
     Raises:
         LanguageTagError: for a tag that is none.
     """
-    from ..configuration.languages import normalize_languages
+    from ..utils.languages import normalize_languages
 
     if languages and languages != "all":
         normalize_languages(languages.split(","))

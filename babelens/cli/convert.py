@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..configuration.errors import ModelFolderError
+from ..utils.errors import ModelFolderError
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def mla(
     begin_work()
     from transformers import AutoTokenizer
 
-    from ..configuration.pretrained import load_processor
     from ..modeling.convert_mla import mla_from_openai, read_weights
     from ..processing.processing_mla import MlaProcessor, closing_token_id
+    from ..utils.pretrained import load_processor
 
     weights = read_weights(checkpoint)
     native_tokenizer, multilingual = (
@@ -79,8 +79,8 @@ def clip(checkpoint: Checkpoint, output: Output, tokenizer: Tokenizer = _CLIP) -
 
     from transformers import AutoTokenizer
 
-    from ..configuration.pretrained import load_processor
     from ..modeling.convert_mla import clip_from_openai, read_weights
+    from ..utils.pretrained import load_processor
 
     weights, native_tokenizer = read_weights(checkpoint), load_processor(AutoTokenizer, tokenizer)
     model = _converted(checkpoint, clip_from_openai, weights, end_token_id=native_tokenizer.eos_token_id)
@@ -116,8 +116,8 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
-    from ..configuration.locks import locked
     from ..trainers.checkpoints import atomic_directory, prepare_saving
+    from ..utils.locks import locked
 
     with locked(output):
         prepare_saving(output)

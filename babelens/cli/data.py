@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..configuration.languages import normalize_language
+from ..utils.languages import normalize_language
 from .console import plain_console, print_json
 from .options import (
     PUBLISHED_TOO,

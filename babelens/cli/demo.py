@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..configuration.errors import UnknownLanguageError
-from ..configuration.languages import normalize_language
-from ..configuration.redaction import typed_command
+from ..utils.errors import UnknownLanguageError
+from ..utils.languages import normalize_language
+from ..utils.redaction import typed_command
 from .console import plain_console
 from .starting import begin_work
 
@@ -55,7 +55,7 @@ def demo(
         raise typer.BadParameter("it is empty: describe the images to find", param_hint="--query")
     begin_work()
 
-    from ..configuration.locks import locked
+    from ..utils.locks import locked
     from ..workflows.base import RecipeRun
     from ..workflows.loading import load_recipe
     from .tables import print_run

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.defaults import Precision
-from ..configuration.errors import CorpusError
-from ..configuration.files import atomic_file
-from ..configuration.languages import normalize_language
+from ..utils.defaults import Precision
+from ..utils.errors import CorpusError
+from ..utils.files import atomic_file
+from ..utils.languages import normalize_language
 from .options import BatchSize, Model, TextTask, TruncateDim, TrustRemoteCode, split_tags
 from .starting import begin_work
 
@@ -198,8 +198,8 @@ _MOST_WORKERS = 8  # threads; more of them wait for each other
 
 def embed_images(embedder: "Embedder", folder: Path, output: Path, *, precision: Precision) -> None:
     """Writes the embeddings of all images in a folder."""
-    from ..configuration.locks import locked_path
     from ..inference.image_index import ImageIndex
+    from ..utils.locks import locked_path
 
     with locked_path(output), _computing_in(precision, embedder):
         index = ImageIndex.of_folder(embedder, folder, utf8_names=output.suffix == ".parquet")
@@ -210,9 +210,9 @@ def embed_texts(
     embedder: "Embedder", file: Path, language: str | None, output: Path, *, precision: Precision, task: str | None
 ) -> None:
     """Writes the embeddings of the lines of a text file, by the head of a task if one is given."""
-    from ..configuration.locks import locked_path
     from ..data.corpus.text_files import read_texts
     from ..processing.text_inputs import default_language
+    from ..utils.locks import locked_path
 
     lines = read_texts(file)
     if not lines:

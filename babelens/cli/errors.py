@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
 from typing import NoReturn, TextIO
 
-from ..configuration.errors import BabelensError
-from ..configuration.redaction import redact
 from ..quiet_start import INTERRUPTED, end_at_interrupts
+from ..utils.errors import BabelensError
+from ..utils.redaction import redact
 
 CLOSED_PIPE = 141
 DEBUG = "BABELENS_DEBUG"

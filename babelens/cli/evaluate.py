@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..configuration.errors import ModelKindError
+from ..utils.errors import ModelKindError
 from .evaluate_benchmark import benchmark
 from .evaluate_captions import captions
 from .evaluate_classes import classes

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
+from ..utils.errors import BenchmarkError
 from .console import plain_console, print_json, results_table
 from .options import AsJson, BatchSize, Languages, ResultsFile, TrustRemoteCode, tags_of
 from .starting import begin_work

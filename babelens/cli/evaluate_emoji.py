@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..configuration.defaults import BENCHMARK_LANGUAGES
-from ..configuration.errors import BabelensError
+from ..utils.defaults import BENCHMARK_LANGUAGES
+from ..utils.errors import BabelensError
 from .options import (
     CONSISTENCY,
     AsJson,

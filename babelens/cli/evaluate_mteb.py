@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..configuration.errors import ModelFolderError
+from ..utils.errors import ModelFolderError
 from .console import plain_console, results_table
 from .options import (
     AsJson,

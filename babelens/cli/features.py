@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..configuration.defaults import CROP, RESIZE
-from ..configuration.errors import ArgumentError, BabelensError
+from ..utils.defaults import CROP, RESIZE
+from ..utils.errors import ArgumentError, BabelensError
 from .options import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, split_tags
 from .starting import begin_work
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.languages import normalize_language
+from ..utils.languages import normalize_language
 from .console import plain_console, print_json
 from .options import (
     AsJson,
@@ -206,9 +206,9 @@ def _check_source(embeddings: Path | None, images: Path | None, model: str | Non
 
 def _source(embeddings: Path | None, images: Path | None, model: str | None, **loading: Any) -> "VectorSource":
     """The embeddings that a command was given, or those of the images of a folder."""
-    from ..configuration.identity import index_identity
     from ..inference.embedding_shards import EmbeddingsInfo
     from ..search.sources import embeddings_source, images_source
+    from ..utils.identity import index_identity
     from .inputs import load_embedder
 
     embedder = load_embedder(model, hint="--model", **loading) if model else None

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from .. import __version__
-from ..configuration.errors import ModelFolderError
+from ..utils.errors import ModelFolderError
 from .console import plain_console, print_json
 from .errors import packages_of_extras
 from .options import AsJson, TrustRemoteCode
@@ -103,7 +103,7 @@ def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str,
 
 def _load_config(model: str, trust_remote_code: bool) -> "PreTrainedConfig":
     from ..configuration.presets import list_presets
-    from ..configuration.pretrained import load_config
+    from ..utils.pretrained import load_config
 
     try:
         return load_config(model, trust_remote_code=trust_remote_code)

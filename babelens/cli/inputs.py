@@ -9,19 +9,19 @@ import typer
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import (
-    BabelensError,
-    HubUnreachableError,
-    ModelFolderError,
-    RecipeError,
-)
-from ..configuration.pretrained import load_config
 from ..inference.cross_encoder import CrossEncoder, Reranker
 from ..inference.embedder import Embedder
 from ..inference.region_extraction import RegionExtractor
 from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
 from ..registry import METHODS
+from ..utils.errors import (
+    BabelensError,
+    HubUnreachableError,
+    ModelFolderError,
+    RecipeError,
+)
+from ..utils.pretrained import load_config
 from ..workflows.recipe import DataSource
 from ..workflows.recipe_file import build, check_known, parse, validate
 

@@ -17,8 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..configuration.errors import BabelensError, InputError
-from ..configuration.redaction import redact
+from ..utils.errors import BabelensError, InputError
+from ..utils.redaction import redact
 from .acquire import acquire
 from .analyze import analyze
 from .compare import compare

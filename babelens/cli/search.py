@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..configuration.languages import normalize_language
+from ..utils.languages import normalize_language
 from .console import plain_console, print_json
 from .options import (
     AsJson,

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from ..configuration.files import atomic_file
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
 from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
 from ..evaluation.ranking import RECALL_AT
 from ..trainers.rc3_tasks import Rc3Task
+from ..utils.files import atomic_file
 from ..workflows.base import EVALUATION, RecipeRun
 from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..workflows.reporting import note_model

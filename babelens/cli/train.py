@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..configuration.errors import RecipeError
-from ..configuration.identity import check_free
-from ..configuration.redaction import typed_command
+from ..utils.errors import RecipeError
+from ..utils.identity import check_free
+from ..utils.redaction import typed_command
 from .checks import checked_recipe
 from .console import next_commands, plain_console, show_next
 from .options import AsJson, Settings, TrustRemoteCode, settings_of
@@ -88,7 +88,7 @@ class _Trained(NamedTuple):
 def _trained(run: "RecipeRun", *, resume: bool) -> _Trained | None:
     """Trains and evaluates a run, and writes its card; None in all processes
     but the first."""
-    from ..configuration.locks import locked
+    from ..utils.locks import locked
 
     with locked(run.output):
         trainer = run.train(resume=resume)

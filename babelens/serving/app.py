@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import PIL.Image
 
-from ..configuration.errors import BabelensError, ImageError, MissingExtraError
+from ..utils.errors import BabelensError, ImageError, MissingExtraError
 from .binding import is_loopback
 from .service import LARGE, THUMBNAIL, FoundImage, ImageService
 

@@ -4,7 +4,7 @@ import errno
 import ipaddress
 import socket
 
-from ..configuration.errors import ServingError
+from ..utils.errors import ServingError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHORTEST_TOKEN = 16

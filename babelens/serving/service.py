@@ -15,12 +15,12 @@ from typing import Self
 import numpy as np
 from torch import nn
 
-from ..configuration.languages import learned_language, normalize_language
 from ..inference.embedder import Embedder
 from ..inference.image_index import ImageIndex
 from ..inference.texts import languages_of, warn_of_language
 from ..processing.images import open_image
 from ..processing.text_inputs import UNDETERMINED, default_language, needs_language
+from ..utils.languages import learned_language, normalize_language
 
 logger = logging.getLogger(__name__)
 

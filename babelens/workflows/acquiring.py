@@ -26,10 +26,6 @@ from transformers.utils import cached_file
 
 from ..configuration.configuration_ridge import VectorSpaceConfig
 from ..configuration.configuration_two_tower import TextPooling, declared_pooling
-from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
-from ..configuration.identity import check_free
-from ..configuration.languages import counts_as, normalize_language, normalize_languages
-from ..configuration.pretrained import explained, load_processor, located
 from ..data.batching.views import translation_pairs
 from ..data.corpus.captions import enumeration
 from ..data.corpus.corpus import captions_of, languages_of
@@ -50,6 +46,10 @@ from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import AUTO, fastest_precision
 from ..trainers.ridge import learn, learn_unstated
 from ..trainers.ridge_results import LanguageResult
+from ..utils.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
+from ..utils.identity import check_free
+from ..utils.languages import counts_as, normalize_language, normalize_languages
+from ..utils.pretrained import explained, load_processor, located
 from .emoji_names import check_columns, names_for, names_of_emoji
 from .teachers import Teacher, teacher_of
 

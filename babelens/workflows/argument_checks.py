@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments
 
-from ..configuration.errors import ModelKindError, RecipeError, did_you_mean, nearest_first
+from ..utils.errors import ModelKindError, RecipeError, did_you_mean, nearest_first
 from .recipe_file import check_known, validate
 
 # Arguments of the run itself.

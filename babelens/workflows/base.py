@@ -8,13 +8,13 @@ from typing import Any
 import yaml
 from transformers import AutoProcessor, ProcessorMixin, set_seed
 
-from ..configuration.errors import ChangedRunError, RecipeError
-from ..configuration.hub_code import refuse_kernels
-from ..configuration.identity import holds_weights
-from ..configuration.pretrained import load_processor
-from ..configuration.redaction import redact
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
+from ..utils.errors import ChangedRunError, RecipeError
+from ..utils.hub_code import refuse_kernels
+from ..utils.identity import holds_weights
+from ..utils.pretrained import load_processor
+from ..utils.redaction import redact
 from .data import RecipeData
 from .loading import RunParts, workflow_of
 from .recipe import PROCESSOR, Recipe

@@ -21,11 +21,7 @@ from transformers import (
 )
 from transformers.utils import CONFIG_NAME
 
-from ..configuration.errors import RecipeError, VocabularyError
-from ..configuration.hub_code import optional_file
-from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
-from ..configuration.pretrained import explained, load_model, load_processor, located
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.tower_loading import config_of_towers
 from ..processing.image_processing_mural import MuralImageProcessor
@@ -33,6 +29,10 @@ from ..processing.processing_mla import closing_token_id
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..registry import METHODS
+from ..utils.errors import RecipeError, VocabularyError
+from ..utils.hub_code import optional_file
+from ..utils.languages import normalize_languages
+from ..utils.pretrained import explained, load_model, load_processor, located
 from .argument_checks import overrides_checked
 from .data import RecipeData
 from .recipe import ImageSizes, Recipe, TokenizerSource

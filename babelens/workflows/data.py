@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import CorpusError, RecipeError
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.added_translations import add_translations
 from ..data.batching.mixture import TaskData
@@ -14,6 +13,7 @@ from ..data.batching.streams import sample_of_stream
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.overlap import Overlap, corpus_overlaps
+from ..utils.errors import CorpusError, RecipeError
 from .recipe import Recipe, Stage
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import RecipeError, did_you_mean
-from ..configuration.pretrained import load_config
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..processing.processing_etcl import EtclProcessor
 from ..registry import METHODS, imported
+from ..utils.errors import RecipeError, did_you_mean
+from ..utils.pretrained import load_config
 from .argument_checks import overrides_checked
 from .building import ModelBuilder
 from .data import RecipeData

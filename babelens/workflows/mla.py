@@ -26,9 +26,7 @@ from transformers import (
 )
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
-from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.presets import load_preset, merged, preset_facts
-from ..configuration.pretrained import load_model, load_processor
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..model_cards.base_models import TEXT_TOWER, base_model_facts
 from ..model_cards.licenses import OTHER
@@ -47,6 +45,8 @@ from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.tower_training import check_student_tower, checked_training, named
 from ..trainers.whole_checkpoints import WholeCheckpointTrainer, check_numbers
+from ..utils.errors import RecipeError, TrainingSetupError
+from ..utils.pretrained import load_model, load_processor
 from .argument_checks import checked_arguments, overrides_checked, training_arguments
 from .building import ModelBuilder, native_with_vocabulary, pretrained_table, rows_of_pieces
 from .data import RecipeData

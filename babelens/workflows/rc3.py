@@ -16,10 +16,7 @@ from transformers import (
 )
 
 from ..configuration.configuration_rc3 import PARALLEL, STRICT, Rc3Config
-from ..configuration.errors import RecipeError
-from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
-from ..configuration.pretrained import load_config, load_model, load_processor
 from ..inference.region_extraction import RegionExtractor
 from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
@@ -27,6 +24,9 @@ from ..processing.joined_regions import SeveralRegions, open_joined_regions
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.tokenizer_training import train_bpe
 from ..trainers.base import BabelensTrainer
+from ..utils.errors import RecipeError
+from ..utils.languages import normalize_languages
+from ..utils.pretrained import load_config, load_model, load_processor
 from .building import ModelBuilder
 from .data import RecipeData
 from .loading import Workflow

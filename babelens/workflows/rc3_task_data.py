@@ -12,7 +12,6 @@ from typing import Any
 
 from datasets import Dataset, concatenate_datasets
 
-from ..configuration.errors import RecipeError
 from ..data.batching.mixture import TaskData
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
@@ -21,6 +20,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
 from ..data.readers.multi30k import load_multi30k
+from ..utils.errors import RecipeError
 from .recipe import EMOJI, DataSource
 
 _LANGUAGE = "{language}"

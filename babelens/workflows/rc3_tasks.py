@@ -9,9 +9,6 @@ from typing import Any
 from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.errors import ModelKindError, RecipeError
-from ..configuration.languages import language_id
-from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.batching.mixture import TaskData
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
@@ -20,6 +17,9 @@ from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts,
 from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
+from ..utils.errors import ModelKindError, RecipeError
+from ..utils.languages import language_id
+from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
 from .loading import Workflow
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions

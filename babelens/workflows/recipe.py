@@ -15,8 +15,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from datasets import Dataset, IterableDataset
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
-from ..configuration.errors import RecipeError
-from ..configuration.languages import normalize_language
 from ..data.batching.text_filter import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
@@ -24,6 +22,8 @@ from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji
 from ..data.readers.bitext import load_bitext
 from ..data.readers.bitext_files import is_bitext
 from ..data.readers.published import PUBLISHED
+from ..utils.errors import RecipeError
+from ..utils.languages import normalize_language
 from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe, validate
 from .translated_source import TranslatedSources
 

@@ -9,10 +9,7 @@ from datasets import IterableDataset
 from transformers import TrainingArguments
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
-from ..configuration.errors import PublishError, RecipeError, TrainingSetupError, did_you_mean
-from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
-from ..configuration.pretrained import load_config
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.overlap import Overlap
 from ..data.emoji.benchmark import published_manifest
@@ -21,6 +18,9 @@ from ..model_cards.licenses import check_hub_license, check_weights_license, wei
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
+from ..utils.errors import PublishError, RecipeError, TrainingSetupError, did_you_mean
+from ..utils.languages import normalize_languages
+from ..utils.pretrained import load_config
 from .argument_checks import check_names
 from .loading import RunParts, workflow_of
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, Language, TokenizerSource

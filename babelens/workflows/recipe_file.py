@@ -14,8 +14,8 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from ..configuration.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
 from ..configuration.presets import merged
+from ..utils.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
 
 RECIPES = Path(str(files("babelens.recipes")))
 Model = TypeVar("Model", bound=BaseModel)

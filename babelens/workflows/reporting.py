@@ -13,9 +13,6 @@ import torch
 from PIL import Image
 from transformers import ProcessorMixin
 
-from ..configuration.files import atomic_file
-from ..configuration.identity import folder_identity, holds_weights
-from ..configuration.locks import in_turn
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
@@ -41,6 +38,9 @@ from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory
+from ..utils.files import atomic_file
+from ..utils.identity import folder_identity, holds_weights
+from ..utils.locks import in_turn
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
 

@@ -13,13 +13,13 @@ from typing import Any
 from huggingface_hub.repocard import metadata_load
 from yaml import YAMLError
 
-from ..configuration.errors import BabelensError, ComparisonError
-from ..configuration.identity import holds_weights
 from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
 from ..inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from ..model_cards.card_text import IDENTITY, is_of_another_model
+from ..utils.errors import BabelensError, ComparisonError
+from ..utils.identity import holds_weights
 from .reporting import EVALUATION, MODELS, outdated_results
 
 logger = logging.getLogger(__name__)

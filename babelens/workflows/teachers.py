@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..configuration.errors import CorpusError, first_line
 from ..inference.text_only import load_sentence_transformer, needs_sentence_transformers
+from ..utils.errors import CorpusError, first_line
 
 TEXT, VECTOR = "text", "vector"
 

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from transformers import PreTrainedModel, ProcessorMixin, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..configuration.errors import RecipeError, TrainingSetupError
-from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint
 from ..trainers.precision import compare_conditions
 from ..trainers.tower_training import check_towers, checked_training
+from ..utils.errors import RecipeError, TrainingSetupError
+from ..utils.pretrained import load_model
 from .argument_checks import training_arguments
 from .building import ModelBuilder
 from .data import RecipeData

@@ -9,12 +9,12 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from torch.utils.data import get_worker_info
 
-from ..configuration.errors import BabelensError, RecipeError, SaveError
-from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.corpus import with_captions
 from ..inference.translated_captions import translated_captions
 from ..inference.translation import LanguagePair, Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
+from ..utils.errors import BabelensError, RecipeError, SaveError
+from ..utils.languages import normalize_language, normalize_languages
 from .recipe_file import check_known, validate
 
 _KEYS: dict[str, Any] = {

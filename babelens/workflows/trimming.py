@@ -18,10 +18,6 @@ from datasets import Dataset
 from torch import nn
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..configuration.errors import CorpusError, VocabularyError
-from ..configuration.languages import normalize_languages
-from ..configuration.locks import locked
-from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.text_files import read_lines
@@ -30,6 +26,10 @@ from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, voca
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
+from ..utils.errors import CorpusError, VocabularyError
+from ..utils.languages import normalize_languages
+from ..utils.locks import locked
+from ..utils.pretrained import load_config, load_model, load_processor
 from .base import recipe_data
 from .loading import load_recipe
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
-from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages
@@ -24,6 +23,7 @@ from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import aligned_word_vectors, dictionary_words, word_vectors
+from ..utils.errors import RecipeError
 from .building import ModelBuilder
 from .data import RecipeData
 from .loading import Workflow

@@ -11,8 +11,8 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
 from ..corpus.captions import Caption
 from ..corpus.corpus import AnyDataset, batch_with_captions, captions_of, describe, languages_of, with_captions

@@ -9,8 +9,8 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
 from .mixture import IDENTITIES, IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
 from .views import ImageFeatures, Images, images_of

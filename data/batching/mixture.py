@@ -15,7 +15,7 @@ import torch.utils.data
 from datasets import Dataset, IterableDataset
 from torch.utils.data import Sampler, Subset
 
-from ...configuration.errors import CorpusError
+from ...utils.errors import CorpusError
 from .views import CorpusView
 
 _BATCH_BITS = 44  # of the seed of an example: they tell its place in the run

@@ -13,7 +13,7 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from ...configuration.errors import CorpusError, InputError
+from ...utils.errors import CorpusError, InputError
 from .mixture import identity_label
 from .task_inputs import Regions, TaskInputs, regions_of
 from .views import CorpusView, Example, Images

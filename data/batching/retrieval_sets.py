@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, IterableDataset
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_language
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_language
 from ..corpus.caption_index import CaptionIndex, repeats
 from ..corpus.corpus import describe, languages_of
 from .views import ImageFeatures, Images, images_of, text_table

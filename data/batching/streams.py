@@ -22,7 +22,7 @@ from datasets import IterableDataset as Stream
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ...configuration.errors import CorpusError, TrainingSetupError
+from ...utils.errors import CorpusError, TrainingSetupError
 from .mixture import ExampleKey, SizedView, batch_order, batch_sizes, check_batch_sizes, example_keys
 from .views import Example, StreamView
 

@@ -13,8 +13,8 @@ import torch
 from datasets import ClassLabel, Dataset, Image
 from torch import Tensor
 
-from ...configuration.errors import CorpusError, InputError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError, InputError
+from ...utils.languages import normalize_languages
 from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .views import Example

@@ -20,7 +20,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 from numpy.typing import NDArray
 
-from ...configuration.errors import CorpusError
+from ...utils.errors import CorpusError
 from ..corpus.captions import Caption
 from ..corpus.corpus import AnyDataset, batch_with_captions, with_captions
 from .views import undecoded

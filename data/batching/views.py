@@ -21,8 +21,8 @@ import PIL.Image
 import pyarrow as pa
 from datasets import Dataset, Image, IterableDataset
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_language, normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import (
     CaptionIndex,
     LanguagePair,

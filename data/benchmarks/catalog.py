@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ...configuration.errors import BenchmarkError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import BenchmarkError
+from ...utils.languages import normalize_languages
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from ...configuration.errors import BadTextError, BenchmarkError
+from ...utils.errors import BadTextError, BenchmarkError
 from ..corpus.captions import enumeration
 from ..corpus.text_files import read_json_lines, read_lines, read_texts
 from ..readers.iglue import load_xflickrco

@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets import Dataset, Image, Value
 
-from ...configuration.errors import BenchmarkError
+from ...utils.errors import BenchmarkError
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_json

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ...configuration.errors import BenchmarkError, CorpusError
-from ...configuration.languages import normalize_language
+from ...utils.errors import BenchmarkError, CorpusError
+from ...utils.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules

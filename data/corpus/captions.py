@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...configuration.errors import BadTextError, CorpusError, LanguageTagError
-from ...configuration.languages import counts_as, normalize_language
+from ...utils.errors import BadTextError, CorpusError, LanguageTagError
+from ...utils.languages import counts_as, normalize_language
 from .row_count import RowCount
 
 Caption = dict[str, str]  # {"language": …, "text": …}

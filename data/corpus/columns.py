@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
 
-from ...configuration.errors import CorpusError, LanguageTagError, did_you_mean
-from ...configuration.languages import counts_as, normalize_language
+from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
+from ...utils.languages import counts_as, normalize_language
 from .text_files import parse_object
 from .text_languages import SAMPLE, is_mislabelled, language_of_column, tag_in
 

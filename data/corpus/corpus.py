@@ -26,8 +26,8 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import counts_as, normalize_language
+from ...utils.errors import CorpusError
+from ...utils.languages import counts_as, normalize_language
 from .captions import Caption, CaptionRules, Place, normalize_rows
 from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns, in_translation_columns
 from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped

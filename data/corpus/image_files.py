@@ -16,8 +16,8 @@ from pathlib import Path
 import PIL.features
 import PIL.Image
 
-from ...configuration.errors import ImageError
 from ...processing.images import HEIC_ADVICE, check_image, readable_formats
+from ...utils.errors import ImageError
 
 # Files and folders that no user made, in lower case; names that begin with a dot are hidden too.
 _SYSTEM = {

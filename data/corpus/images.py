@@ -15,8 +15,8 @@ import fsspec
 import numpy as np
 import PIL.Image
 
-from ...configuration.errors import BadImageError, CorpusError, ImageError
 from ...processing.images import check_image, open_image, regular_file
+from ...utils.errors import BadImageError, CorpusError, ImageError
 from .captions import enumeration
 
 # Images of a batch that are checked one by one, and the seconds for each from which threads check the others. Small

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from datasets import config
 
-from ...configuration.languages import language_and_script
+from ...utils.languages import language_and_script
 
 KEPT = Path(config.HF_DATASETS_CACHE) / "babelens"
 VERSION = 2  # of the counts on disk

@@ -23,9 +23,9 @@ from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from datasets.fingerprint import Hasher
 from huggingface_hub.errors import HfHubHTTPError
 
-from ...configuration.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
-from ...configuration.files import errors_naming
-from ...configuration.languages import normalize_language, normalize_languages
+from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
+from ...utils.files import errors_naming
+from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import NO_NAMES, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Image, IterableDataset
 from PIL.Image import Resampling
 
-from ...configuration.errors import BadImageError
+from ...utils.errors import BadImageError
 from .corpus import captions_of
 from .images import image_bytes, read_image
 

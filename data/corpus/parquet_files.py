@@ -12,8 +12,8 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.table import embed_table_storage
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from ...configuration.errors import CorpusError, SaveError
-from ...configuration.locks import new_folder
+from ...utils.errors import CorpusError, SaveError
+from ...utils.locks import new_folder
 from .corpus import languages_of
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from charset_normalizer import from_bytes
 
-from ...configuration.errors import CorpusError, wrong_encoding
-from ...configuration.languages import counts_as
+from ...utils.errors import CorpusError, wrong_encoding
+from ...utils.languages import counts_as
 from .columns import CAPTION_COLUMNS
 from .text_files import COMPRESSED, DAMAGED, MAX_BYTES, kind_of, open_plain
 from .text_languages import scripts_of, tag_in

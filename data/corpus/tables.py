@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, IterableDataset, Value
 
-from ...configuration.errors import CorpusError, LanguageTagError
-from ...configuration.languages import normalize_language
+from ...utils.errors import CorpusError, LanguageTagError
+from ...utils.languages import normalize_language
 from .captions import CaptionRules, Place, normalize_rows, shortened
 from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, text_columns, translation_columns
 from .corpus import CAPTIONS, DOWNLOAD, IMAGE_URL, captions_column, image_id_of, refuse_absent_languages

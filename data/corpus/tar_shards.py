@@ -23,7 +23,7 @@ from typing import Any, Self
 from datasets import Features, Image, IterableDataset, Value
 from datasets.utils.file_utils import xopen
 
-from ...configuration.errors import CorpusError
+from ...utils.errors import CorpusError
 from .captions import CaptionRules, normalize_rows
 from .corpus import CAPTIONS
 from .text_files import MAX_BYTES, parse_object

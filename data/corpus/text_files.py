@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 from datasets import Dataset
 
-from ...configuration.errors import BadTextError, CorpusError, wrong_encoding
+from ...utils.errors import BadTextError, CorpusError, wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25

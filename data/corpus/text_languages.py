@@ -21,8 +21,8 @@ from typing import Any
 
 import regex
 
-from ...configuration.errors import CorpusError, LanguageTagError
-from ...configuration.languages import language_and_script, normalize_language
+from ...utils.errors import CorpusError, LanguageTagError
+from ...utils.languages import language_and_script, normalize_language
 from . import language_profiles
 from .language_profiles import LanguageProfiles
 

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from datasets import Dataset, DatasetInfo, config
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..npm import Package, fetch_package
 from .build import (
     FEATURES,

@@ -22,9 +22,9 @@ from datasets import Dataset, Features, Image as ImageFeature, Value
 from datasets.utils import tqdm
 from PIL import Image
 
-from ...configuration.errors import MissingExtraError
-from ...configuration.files import atomic_file
-from ...configuration.languages import normalize_language
+from ...utils.errors import MissingExtraError
+from ...utils.files import atomic_file
+from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
 from ..npm import Package, fetch_package, read_package
 from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts

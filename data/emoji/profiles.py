@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...configuration.files import atomic_file
+from ...utils.files import atomic_file
 from ..corpus.language_profiles import KEPT, ROWS, VERSION, LanguageProfiles, counts_of, profiles_from
 from .benchmark import EmojiNames
 

@@ -22,8 +22,8 @@ import PIL.Image
 import pyarrow as pa
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, Image, Value
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..corpus.captions import Caption
 from ..readers.task_files import TRUTH
 from .benchmark import load_emoji

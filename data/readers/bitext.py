@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from datasets import Dataset, Features, IterableDataset, config
 
-from ...configuration.errors import CorpusError
-from ...configuration.identity import file_states
-from ...configuration.languages import counts_as, normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.identity import file_states
+from ...utils.languages import counts_as, normalize_languages
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations

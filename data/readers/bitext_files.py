@@ -18,8 +18,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...configuration.errors import CorpusError, LanguageTagError
-from ...configuration.languages import normalize_language
+from ...utils.errors import CorpusError, LanguageTagError
+from ...utils.languages import normalize_language
 from ..corpus.table_rows import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 

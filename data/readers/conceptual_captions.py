@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 import datasets
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
-from ...configuration.errors import BadImageError, BadTextError, CorpusError
-from ...configuration.identity import file_states
-from ...configuration.languages import normalize_languages
+from ...utils.errors import BadImageError, BadTextError, CorpusError
+from ...utils.identity import file_states
+from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, enumeration, normalize_captions, normalize_rows
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_captions

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from datasets import ClassLabel, Dataset, Image, Value
 
-from ...configuration.errors import CorpusError, LanguageTagError
-from ...configuration.languages import normalize_language
+from ...utils.errors import CorpusError, LanguageTagError
+from ...utils.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_json, read_json_lines

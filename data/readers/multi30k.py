@@ -13,8 +13,8 @@ from pathlib import Path
 
 from datasets import Dataset, Image, Value
 
-from ...configuration.errors import CorpusError
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_texts
 from .task_files import image_path, task_dataset

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
-from ...configuration.errors import CorpusError
+from ...utils.errors import CorpusError
 from ..benchmarks.catalog import find_benchmark
 from ..benchmarks.coco import (
     KARPATHY,

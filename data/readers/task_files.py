@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import Dataset, Features
 
-from ...configuration.errors import BadImageError, BadTextError, CorpusError
+from ...utils.errors import BadImageError, BadTextError, CorpusError
 from ..corpus.captions import enumeration
 from ..corpus.images import path_inside
 

@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
-from ...configuration.errors import CorpusError
-from ...configuration.identity import file_states
-from ...configuration.languages import normalize_languages
+from ...utils.errors import CorpusError
+from ...utils.identity import file_states
+from ...utils.languages import normalize_languages
 from ..corpus.caption_index import CaptionIndex
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules, SkippedImage, stays_inside

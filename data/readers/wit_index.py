@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
-from ...configuration.errors import BadImageError, CorpusError, LanguageTagError
-from ...configuration.files import atomic_folder
-from ...configuration.identity import file_states
-from ...configuration.languages import normalize_language
+from ...utils.errors import BadImageError, CorpusError, LanguageTagError
+from ...utils.files import atomic_folder
+from ...utils.identity import file_states
+from ...utils.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.parquet_files import cache_key
 from ..corpus.text_files import read_lines

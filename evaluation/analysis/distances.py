@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...configuration.errors import InputError, NonFiniteError
 from ...inference.embedder import ImageLike
 from ...modeling.encoding import evaluation_mode, progress_bar
+from ...utils.errors import InputError, NonFiniteError
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import datasets
 import numpy as np
 from PIL import ImageOps
 
-from ...configuration.defaults import FIGURES
-from ...configuration.errors import InputError, ModelKindError
-from ...configuration.files import atomic_file
 from ...data.batching.views import Images, images_of
+from ...utils.defaults import FIGURES
+from ...utils.errors import InputError, ModelKindError
+from ...utils.files import atomic_file
 from .distances import DistanceRatios
 from .label_map import LabelMap
 from .numbers import analysis_extra

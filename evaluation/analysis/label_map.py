@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...configuration.errors import InputError
+from ...utils.errors import InputError
 from .numbers import analysis_extra
 
 _PERPLEXITY = 30.0  # less for few points

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...configuration.errors import MissingExtraError
+from ...utils.errors import MissingExtraError
 
 
 @contextmanager

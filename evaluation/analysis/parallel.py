@@ -9,12 +9,12 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from ...configuration.errors import CorpusError, InputError
-from ...configuration.languages import normalize_languages
 from ...data.corpus.caption_index import CaptionIndex
 from ...data.corpus.corpus import describe, languages_of
 from ...data.corpus.sampling import evenly_spread
 from ...inference.embedder import Embedder
+from ...utils.errors import CorpusError, InputError
+from ...utils.languages import normalize_languages
 from .numbers import analysis_extra
 
 

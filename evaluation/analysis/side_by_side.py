@@ -10,11 +10,11 @@ from typing import Literal
 import datasets
 import numpy as np
 
-from ...configuration.errors import InputError
-from ...configuration.languages import normalize_languages
 from ...data.batching.retrieval_sets import RetrievalSets
 from ...data.batching.views import images_of
 from ...inference.embedder import Embedder
+from ...utils.errors import InputError
+from ...utils.languages import normalize_languages
 from ..ranking import embedding_ranks
 
 Direction = Literal["text-to-image", "image-to-text"]

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
-from ...configuration.files import atomic_file, errors_naming, remove_unfinished
-from ...configuration.identity import folder_identity
-from ...configuration.locks import locked, new_folder
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
+from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
+from ...utils.files import atomic_file, errors_naming, remove_unfinished
+from ...utils.identity import folder_identity
+from ...utils.locks import locked, new_folder
 from ..embedder import Embedder
 from ..sample_texts import TEXTS, language_tags, sample_inputs, sample_languages
 from ..text_only import SentenceEncoder

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ...configuration.errors import MissingExtraError, ModelKindError
 from ...modeling.modeling_dual_encoder import as_output
+from ...utils.errors import MissingExtraError, ModelKindError
 from .model import JOINT, TOWERS
 
 Shapes = dict[str, list[str | int]]

@@ -26,12 +26,12 @@ from tokenizers.normalizers import Prepend, Sequence
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
-from ...configuration.locks import check_new, new_folder
 from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
+from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError
+from ...utils.locks import check_new, new_folder
 from ..embedder import Embedder
 from ..sample_texts import TEXTS
 from .export import load_exportable

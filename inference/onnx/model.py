@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...configuration.errors import ArgumentError, MissingExtraError, ModelFolderError, ModelMismatchError
-from ...configuration.hub_code import optional_file
-from ...configuration.identity import folder_identity
-from ...configuration.pretrained import check_reading, explained, load_config, load_processor, located
+from ...utils.errors import ArgumentError, MissingExtraError, ModelFolderError, ModelMismatchError
+from ...utils.hub_code import optional_file
+from ...utils.identity import folder_identity
+from ...utils.pretrained import check_reading, explained, load_config, load_processor, located
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...configuration import errors
-from ...configuration.errors import BabelensError, CorpusError, MissingExtraError, SaveError
-from ...configuration.locks import locked
 from ...modeling.encoding import progress_bar
+from ...utils import errors
+from ...utils.errors import BabelensError, CorpusError, MissingExtraError, SaveError
+from ...utils.locks import locked
 from ..embedder import Embedder
 from ..embedding_shards import shard_file
 from .job import EmbeddingJob, info_of

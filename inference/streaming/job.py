@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from ...configuration.errors import CorpusError, InputError
-from ...configuration.identity import index_identity, model_identity
 from ...data.corpus.image_files import skipped_line
 from ...processing.text_inputs import shown_briefly
+from ...utils.errors import CorpusError, InputError
+from ...utils.identity import index_identity, model_identity
 from ..embedder import Embedder
 from ..embedding_shards import EMBEDDING, ID, EmbeddingsInfo, shard_table
 from ..sample_texts import sample_languages

@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configuration.errors import BadImageError, ChangedRunError, CorpusError
-from ...configuration.files import atomic_file, remove_unfinished
-from ...configuration.identity import is_same_model
 from ...data.corpus.captions import enumeration
 from ...data.corpus.image_files import skipped_line
 from ...data.corpus.text_files import read_json_lines
+from ...utils.errors import BadImageError, ChangedRunError, CorpusError
+from ...utils.files import atomic_file, remove_unfinished
+from ...utils.identity import is_same_model
 from ..embedding_shards import EmbeddingsInfo, read_info, shard_file, shard_files, write_info
 from .job import EmbeddingJob
 from .shards import extent_of

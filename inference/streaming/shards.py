@@ -20,8 +20,6 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configuration.errors import CorpusError
-from ...configuration.identity import remote_state, state_of
 from ...data.corpus.corpus import image_id_of
 from ...data.corpus.image_files import walk_images
 from ...data.corpus.images import path_inside
@@ -29,6 +27,8 @@ from ...data.corpus.parquet_files import parquet_file
 from ...data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
 from ...data.corpus.text_files import MAX_BYTES, numbered_lines, parse_object
 from ...processing.text_inputs import shown_briefly
+from ...utils.errors import CorpusError
+from ...utils.identity import remote_state, state_of
 
 _STATE = "; state "  # in an identity, between what a shard has and the state that it was in
 Kind = Literal["tar", "parquet", "jsonl", "txt", "files"]

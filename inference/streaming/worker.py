@@ -21,7 +21,10 @@ from accelerate.utils import broadcast_object_list, gather_object
 from PIL import Image
 from transformers import BatchFeature
 
-from ...configuration.errors import (
+from ...data.corpus.images import read_image
+from ...modeling.encoding import autocasting, progress_bar
+from ...processing.text_inputs import default_language
+from ...utils.errors import (
     BabelensError,
     BadImageError,
     BadTextError,
@@ -29,12 +32,9 @@ from ...configuration.errors import (
     LanguageTagError,
     MissingLanguageError,
 )
-from ...configuration.files import atomic_file
-from ...configuration.languages import normalize_language
-from ...configuration.locks import locked
-from ...data.corpus.images import read_image
-from ...modeling.encoding import autocasting, progress_bar
-from ...processing.text_inputs import default_language
+from ...utils.files import atomic_file
+from ...utils.languages import normalize_language
+from ...utils.locks import locked
 from ..embedder import Embedder
 from ..embedding_shards import EmbeddingsInfo, open_shard, shard_file, shard_table
 from ..lookahead import results_ahead

@@ -12,9 +12,9 @@ from peft.config import PeftConfig
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
 from safetensors import SafetensorError, safe_open
 
-from ...configuration.errors import ModelFolderError, ModelMismatchError
-from ...configuration.languages import normalize_language
 from ...configuration.text_towers import declared_text_tower
+from ...utils.errors import ModelFolderError, ModelMismatchError
+from ...utils.languages import normalize_language
 
 
 def peft_type_member(name: str) -> PeftType:

@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
-from ...configuration.errors import ModelFolderError, ModelMismatchError, named
-from ...configuration.files import apply_umask
-from ...configuration.pretrained import is_finite
 from ...configuration.text_towers import text_tower
+from ...utils.errors import ModelFolderError, ModelMismatchError, named
+from ...utils.files import apply_umask
+from ...utils.pretrained import is_finite
 from ..acquirer import Acquirer, take_precision
 from ..modeling_mla import MlaModel
 from ..modeling_mla_base import register_native

@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ...configuration.errors import ModelFolderError
-from ...configuration.files import apply_umask
-from ...configuration.identity import add_weights
+from ...utils.errors import ModelFolderError
+from ...utils.files import apply_umask
+from ...utils.identity import add_weights
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"

@@ -16,8 +16,8 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ...configuration.errors import ModelMismatchError
 from ...configuration.text_towers import TextTower, text_tower
+from ...utils.errors import ModelMismatchError
 from ..acquirer import NonNativeEmbedding, RowsByLanguage, languages_of_rows
 from ..native_tower import native_marks, tower_parts
 from .config import MlaAdapterConfig

@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import BabelensError
+from babelens.utils.errors import BabelensError
 from tests.support.tiny_native import saved, tiny_clip
 
 

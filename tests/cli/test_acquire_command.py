@@ -15,11 +15,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoModel
 
 from babelens import Embedder, RidgeModel
-from babelens.configuration.errors import InputError
 from babelens.inference import texts
 from babelens.model_cards.short_cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_results import LanguageResult
+from babelens.utils.errors import InputError
 from tests.support.acquire_command import as_arguments, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 

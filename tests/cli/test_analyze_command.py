@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from babelens import Rc3Model
-from babelens.configuration.errors import ComparisonError, ModelKindError, SaveError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.analysis import svcca
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import ComparisonError, ModelKindError, SaveError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TAGS = ["en", "de", "fr", "cs", "sw"]

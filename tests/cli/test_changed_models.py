@@ -9,8 +9,6 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
-from babelens.configuration.errors import ChangedRunError, ModelMismatchError
-from babelens.configuration.identity import folder_identity, model_identity
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
@@ -20,6 +18,8 @@ from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index
+from babelens.utils.errors import ChangedRunError, ModelMismatchError
+from babelens.utils.identity import folder_identity, model_identity
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.run_results import read_seeds, result_files

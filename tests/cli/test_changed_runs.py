@@ -5,8 +5,8 @@ import yaml
 from safetensors.torch import load_file
 from transformers.trainer_callback import CallbackHandler
 
-from babelens.configuration.errors import ChangedRunError
 from babelens.configuration.presets import merged
+from babelens.utils.errors import ChangedRunError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_native import saved, tiny_clip

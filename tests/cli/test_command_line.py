@@ -21,7 +21,7 @@ from babelens import __version__
 from babelens.cli.console import plain_console
 from babelens.cli.evaluate import JOBS
 from babelens.cli.main import main
-from babelens.configuration.errors import BadImageError
+from babelens.utils.errors import BadImageError
 
 MARKUP = "[/b] [bold]:cat:"
 
@@ -264,7 +264,7 @@ def hub_at(monkeypatch, tmp_path):
 def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
     run, hub_at, command, hub, images, played_hub, monkeypatch
 ):
-    monkeypatch.setattr("babelens.configuration.pretrained._HUB_ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr("babelens.utils.pretrained._HUB_ANSWERS_WITHIN", 0.5)
     if hub == "offline":
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     hub_at("http://127.0.0.1:1" if hub == "refused" else f"{played_hub}/{hub.replace(' ', '-')}")

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import ComparisonError
+from babelens.utils.errors import ComparisonError
 from tests.support.tiny_recipes import liwe
 from tests.support.tiny_training import write_shapes
 

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import BabelensError
+from babelens.utils.errors import BabelensError
 
 
 @pytest.mark.parametrize(

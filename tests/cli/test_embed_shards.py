@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from babelens.configuration.errors import ChangedRunError, InputError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_info
 from babelens.search import open_index
 from babelens.trainers.precision import ChosenPrecision
+from babelens.utils.errors import ChangedRunError, InputError
 from tests.support.image_sources import contents, write_tars
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.errors import _missing_package, packages_of_extras
 from babelens.cli.main import app, with_options
-from babelens.configuration.errors import CorpusError
+from babelens.utils.errors import CorpusError
 
 START = [sys.executable, "-m", "babelens"]
 QUIET = os.environ | {"OMP_NUM_THREADS": "1"}  # without a word about a machine that is busy

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from babelens.configuration.errors import CorpusError, InputError
 from babelens.evaluation import ClassifiedImages, evaluate_classification, read_labels
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import drawn_images
 
 CLASSES = ["car", "cat", "dog", "house", "sea", "sun"]

@@ -7,11 +7,11 @@ import torch
 from PIL import Image
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.errors import InputError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import consistency as module, consistency_scores, emoji, evaluate_consistent_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.inference.translation_cache import TranslationTable
+from babelens.utils.errors import InputError
 
 
 def captioned(folder):

@@ -14,7 +14,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import (
+from babelens.data.corpus.loading import load_captions
+from babelens.evaluation import emoji
+from babelens.evaluation.retrieval import evaluate_retrieval
+from babelens.inference.cross_encoder import CrossEncoder, Reranker
+from babelens.inference.embedder import Embedder
+from babelens.inference.region_extraction import RegionExtractor
+from babelens.utils.errors import (
     BadImageError,
     BadTextError,
     CorpusError,
@@ -22,12 +28,6 @@ from babelens.configuration.errors import (
     LanguageTagError,
     ModelFolderError,
 )
-from babelens.data.corpus.loading import load_captions
-from babelens.evaluation import emoji
-from babelens.evaluation.retrieval import evaluate_retrieval
-from babelens.inference.cross_encoder import CrossEncoder, Reranker
-from babelens.inference.embedder import Embedder
-from babelens.inference.region_extraction import RegionExtractor
 from tests.support.full_disk import full_disk
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from babelens.configuration.errors import (
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
+from babelens.utils.errors import (
     BadImageError,
     CorpusError,
     ModelMismatchError,
     SaveError,
 )
-from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 from tests.support.index_vectors import unit
 
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from babelens import MlaModel, MlaProcessor
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
 from babelens.modeling.acquirer import plain_state_dict
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import recipe_data
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.cli.main import app
-from babelens.configuration.errors import ModelMismatchError, RecipeError
 from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
+from babelens.utils.errors import ModelMismatchError, RecipeError
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3ForVisualReasoning
 from babelens.cli.main import app
-from babelens.configuration.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
+from babelens.utils.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,

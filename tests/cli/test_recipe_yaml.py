@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe_file import parse

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import HubUnreachableError, ModelFolderError
-from babelens.configuration.pretrained import located
+from babelens.utils.errors import HubUnreachableError, ModelFolderError
+from babelens.utils.pretrained import located
 
 PROGRAM = """
 import atexit, json, sys
@@ -110,7 +110,7 @@ def test_one_mistake_is_one_error_wherever_it_is_made(here, monkeypatch):
 
 
 def test_the_hub_is_not_asked_for_a_name_that_it_cannot_have(monkeypatch):
-    monkeypatch.setattr("babelens.configuration.pretrained._why_not_on_hub", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr("babelens.utils.pretrained._why_not_on_hub", lambda *_: pytest.fail("it was asked"))
     with pytest.raises(ModelFolderError, match="clp") as found:
         located("clp")
     assert not isinstance(found.value, HubUnreachableError)

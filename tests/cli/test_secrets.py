@@ -10,13 +10,13 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import _Redacting, app
-from babelens.configuration.locks import locked
 from babelens.inference.embedding_shards import EmbeddingsInfo, read_info, write_info
 from babelens.model_cards.card_text import publishable
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
 from babelens.pushed_cards import _run_of
+from babelens.utils.locks import locked
 from babelens.workflows.base import RecipeRun
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 

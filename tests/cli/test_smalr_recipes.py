@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.cli import demo
 from babelens.cli.main import app
-from babelens.configuration.errors import (
+from babelens.utils.errors import (
     ModelFolderError,
     ModelKindError,
     ModelMismatchError,

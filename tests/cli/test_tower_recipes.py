@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from babelens import EtclProcessor
 from babelens.cli.main import app
-from babelens.configuration.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
 from babelens.model_cards.endpoint_handler import EndpointHandler
 from babelens.modeling.modeling_two_tower import TowerFeatures
 from babelens.trainers.contrastive import ContrastiveTrainer
+from babelens.utils.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.data import RecipeData
 from babelens.workflows.loading import load_recipe

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from babelens.cli import demo
 from babelens.cli.main import app
-from babelens.configuration.errors import ModelFolderError, RecipeError, SaveError
-from babelens.configuration.locks import locked
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
+from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
+from babelens.utils.locks import locked
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe

@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
 from babelens.trainers.mla import MlaTrainer
+from babelens.utils.errors import RecipeError
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes

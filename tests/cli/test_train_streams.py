@@ -8,7 +8,7 @@ import tarfile
 import pytest
 import yaml
 
-from babelens.configuration.errors import RecipeError
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_training import shapes_corpus, shapes_trainer

@@ -7,8 +7,8 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
 from babelens.data import languages_of
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_recipes import mural

@@ -9,11 +9,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
 from babelens.data.corpus.corpus import languages_of
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference import Embedder, Seq2SeqTranslator
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_recipes import mural, smalr

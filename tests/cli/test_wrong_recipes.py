@@ -6,7 +6,7 @@ import pytest
 import yaml
 from transformers.trainer_callback import CallbackHandler
 
-from babelens.configuration.errors import BabelensError, RecipeError
+from babelens.utils.errors import BabelensError, RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_native import saved, tiny_clip

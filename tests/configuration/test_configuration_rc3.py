@@ -9,7 +9,7 @@ from transformers import MBartConfig, MBartModel
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
 from babelens import Rc3Config, Rc3Model, load_preset
-from babelens.configuration.errors import LanguageTagError, UnknownLanguageError
+from babelens.utils.errors import LanguageTagError, UnknownLanguageError
 from tests.contracts import TINY_RC3, ConfigContract
 
 

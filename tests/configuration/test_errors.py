@@ -4,8 +4,8 @@ import importlib
 import pkgutil
 
 import babelens
-from babelens.configuration import errors as errors_module
-from babelens.configuration.errors import BabelensError
+from babelens.utils import errors as errors_module
+from babelens.utils.errors import BabelensError
 
 
 def test_every_error_of_the_package_has_one_root():

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from babelens.configuration.files import atomic_file, atomic_folder, errors_naming
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.trainers.checkpoints import atomic_directory, make_checkpoint, mark_complete
+from babelens.utils.files import atomic_file, atomic_folder, errors_naming
 
 
 def names_in(folder: Path) -> list[str]:

@@ -10,7 +10,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from babelens.configuration.identity import (
+from babelens.inference.embedder import Embedder
+from babelens.modeling.modeling_mla import MlaModel
+from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.modeling.peft_mla.embedding import embedding_digest
+from babelens.utils.identity import (
     code_of,
     contents_digest,
     folder_identity,
@@ -20,10 +24,6 @@ from babelens.configuration.identity import (
     model_identity,
     remote_state,
 )
-from babelens.inference.embedder import Embedder
-from babelens.modeling.modeling_mla import MlaModel
-from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.modeling.peft_mla.embedding import embedding_digest
 
 
 def weights(dtype):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
-from babelens.configuration.languages import (
+from babelens.utils.errors import InputError, LanguageTagError, UnknownLanguageError
+from babelens.utils.languages import (
     _nearest,
     counts_as,
     is_same_language,

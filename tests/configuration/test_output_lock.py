@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import ArgumentError, SaveError
-from babelens.configuration.locks import in_turn, locked, locked_path, new_folder
 from babelens.trainers.frozen_features import frozen_features
+from babelens.utils.errors import ArgumentError, SaveError
+from babelens.utils.locks import in_turn, locked, locked_path, new_folder
 
 FORKED = multiprocessing.get_context("fork")
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from babelens.configuration.redaction import HIDDEN, is_secret, names_token, redact
+from babelens.utils.redaction import HIDDEN, is_secret, names_token, redact
 
 # By form; put together here, so that no scanner takes them for real.
 TOKENS = [

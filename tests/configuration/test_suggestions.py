@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.configuration.errors import nearest_first
+from babelens.utils.errors import nearest_first
 
 KNOWN = ["adam_beta1", "learning_rate", "max_steps", "num_train_epochs", "per_device_train_batch_size", "weight_decay"]
 

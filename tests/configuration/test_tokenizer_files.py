@@ -7,8 +7,8 @@ from tokenizers import processors
 from transformers import AutoProcessor, AutoTokenizer, GemmaTokenizer, SiglipConfig, SiglipProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from babelens.configuration import tokenizer_files
-from babelens.configuration.pretrained import load_processor
+from babelens.utils import tokenizer_files
+from babelens.utils.pretrained import load_processor
 from tests.support.tiny_dual_encoders import KINDS, bert_tokenizer, tiny_siglip2, xlm_tokenizer
 from tests.support.tiny_native import saved, tiny_clip
 

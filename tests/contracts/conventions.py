@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from babelens.configuration.errors import ArgumentError, BabelensError, InputError
+from babelens.utils.errors import ArgumentError, BabelensError, InputError
 
 from .common import TEXTS, Contract, assert_equal, embeddings, split
 

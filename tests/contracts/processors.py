@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import AutoProcessor
 from transformers.tokenization_utils_base import PaddingStrategy
 
-from babelens.configuration.errors import ArgumentError, BabelensError, ImageError, InputError, LanguageTagError
+from babelens.utils.errors import ArgumentError, BabelensError, ImageError, InputError, LanguageTagError
 
 from .common import (
     CAPTIONS,

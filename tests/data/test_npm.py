@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.errors import SourceUnavailableError
 from babelens.data.npm import Package, _run_npm, fetch_package, file_integrity, read_package
+from babelens.utils.errors import SourceUnavailableError
 
 Npm = Callable[[str], None]
 

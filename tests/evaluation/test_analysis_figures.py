@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from babelens.configuration.errors import InputError, MissingExtraError
 from babelens.evaluation.analysis import (
     LabelMap,
     distance_ratios,
@@ -17,6 +16,7 @@ from babelens.evaluation.analysis import (
     language_map,
     save_figure,
 )
+from babelens.utils.errors import InputError, MissingExtraError
 
 TAGS = ["en", "de", "sr-Latn", "zh-Hant", "sw"]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from babelens.configuration.errors import BenchmarkError, CorpusError, NonFiniteError
 from babelens.data.benchmarks.catalog import benchmark_names
 from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_benchmark
 from babelens.evaluation.crisscrossed import sampled_spearman
 from babelens.evaluation.ranking import neighbor_ranks
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import BenchmarkError, CorpusError, NonFiniteError
 from tests.support.published_benchmarks import WRITERS
 
 COPIED = {"coco-35l": ["uk", "de"]}

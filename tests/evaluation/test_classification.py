@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, MissingExtraError
 from babelens.evaluation import (
     ClassifiedImages,
     class_embeddings,
@@ -18,6 +17,7 @@ from babelens.evaluation import (
     read_labels,
 )
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError
 from tests.contracts import drawn_images
 
 CLASSES = ["car", "cat", "dog", "house", "sea", "sun", "tree"]

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import ComparisonError
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation.comparison import (
     RunResults,
@@ -19,6 +18,7 @@ from babelens.evaluation.query_ranks import QueryRanks, read_ranks, write_ranks
 from babelens.evaluation.ranking import RetrievalRanks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import ComparisonError
 
 METRICS = ["t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"]
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, UnknownLanguageError
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import (
     consistency as consistency_module,
@@ -17,6 +16,7 @@ from babelens.evaluation import (
 from babelens.evaluation.consistency import parallel_captions
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError, InputError, LanguageTagError, UnknownLanguageError
 
 LANGUAGES = ["en", "de", "es", "ar"]
 WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}

@@ -10,13 +10,13 @@ from transformers import (
 )
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator, TranslatorsByPair
 from babelens.inference.embedder import Embedder
 from babelens.inference.translation import Request
+from babelens.utils.errors import InputError, LanguageTagError, UnknownLanguageError
 from tests.support.translation_models import save, save_nllb
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]

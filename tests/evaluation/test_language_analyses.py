@@ -9,7 +9,6 @@ import torch
 from datasets import Dataset
 
 from babelens import Rc3Model
-from babelens.configuration.errors import CorpusError, InputError, MissingExtraError
 from babelens.data.corpus.corpus import as_translation_corpus
 from babelens.evaluation.analysis import (
     as_json,
@@ -22,6 +21,7 @@ from babelens.evaluation.analysis import (
 )
 from babelens.evaluation.analysis.numbers import analysis_extra
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError, InputError, MissingExtraError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 

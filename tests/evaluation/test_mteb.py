@@ -14,17 +14,17 @@ from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
 from peft import get_peft_model
 from scipy.stats import spearmanr
 
-from babelens.configuration.errors import (
+from babelens.data.batching.retrieval_sets import retrieval_set
+from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
+from babelens.inference.embedder import Embedder
+from babelens.modeling.peft_mla import MlaAdapterConfig
+from babelens.utils.errors import (
     InputError,
     MissingExtraError,
     MissingLanguageError,
     ModelKindError,
     UnknownLanguageError,
 )
-from babelens.data.batching.retrieval_sets import retrieval_set
-from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
-from babelens.inference.embedder import Embedder
-from babelens.modeling.peft_mla import MlaAdapterConfig
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support import tiny_mteb_tasks as tasks
 from tests.support.tiny_native import saved, tiny_clip

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import ComparisonError
 from babelens.evaluation.comparison import compare
 from babelens.evaluation.query_ranks import QueryRanks
 from babelens.evaluation.results import Measurement, measurements, read_results, read_rows, write_results
+from babelens.utils.errors import ComparisonError
 
 REPORT = {
     "de": {

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.errors import CorpusError
 from babelens.data.batching import retrieval_sets
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.corpus import caption_index
@@ -16,6 +15,7 @@ from babelens.evaluation.consistency import evaluate_consistent_retrieval
 from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from babelens.configuration.errors import CorpusError, ModelKindError
 from babelens.data import as_translation_corpus
 from babelens.evaluation import evaluate_bitext, evaluate_mteb, mteb_model
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import CorpusError, ModelKindError
 from tests.support import tiny_mteb_tasks as tasks
 
 GERMAN = ["ein hund", "zwei katzen", "der rote ball", "haus", "das auto faehrt"]

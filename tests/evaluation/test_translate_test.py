@@ -2,9 +2,9 @@
 
 import pytest
 
-from babelens.configuration.errors import InputError, UnknownLanguageError
 from babelens.evaluation import evaluate_retrieval, evaluate_translate_test
 from babelens.inference import CachedTranslator
+from babelens.utils.errors import InputError, UnknownLanguageError
 
 WORDS = {"en": "thing", "de": "ding"}
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError, RecipeError
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
+from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError, RecipeError
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe_file import find_recipe
 from tests.fuzz.strategies import ANY_TEXT, JSON

@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from babelens.configuration.errors import BabelensError, ImageError, LanguageTagError
-from babelens.configuration.languages import language_and_script, normalize_language
 from babelens.inference import Embedder
 from babelens.processing.images import MAX_ASPECT, as_rgb_image, check_image, open_image
+from babelens.utils.errors import BabelensError, ImageError, LanguageTagError
+from babelens.utils.languages import language_and_script, normalize_language
 from tests.fuzz.strategies import ANY_TEXT, NO_TEXT, TAG, arrays, image_files
 
 # Pillow warns of files that it can read all the same.

@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoProcessor
 
 from babelens import CrossEncoder, Embedder, MlaModel, MlaProcessor
-from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
-from babelens.configuration.pretrained import damaged_files, load_config, load_model
 from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
+from babelens.utils.pretrained import damaged_files, load_config, load_model
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"

@@ -3,8 +3,8 @@
 import pytest
 
 import babelens
-from babelens.configuration.hub_code import _SECTIONS, export_code
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.utils.hub_code import _SECTIONS, export_code
 
 EVERY_MODEL = {"errors", "hub_code", "languages", "modeling_common", "strict_config"}
 PROCESSOR = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.errors import PublishError
-from babelens.configuration.hub_code import _SECTIONS, export_code
+from babelens.utils.errors import PublishError
+from babelens.utils.hub_code import _SECTIONS, export_code
 
 
 @pytest.fixture

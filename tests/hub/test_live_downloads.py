@@ -180,7 +180,7 @@ def test_captions_of_both_forms(hub, tmp_path):
 
 REFUSED = """
     from babelens import Embedder
-    from babelens.configuration.errors import BabelensError
+    from babelens.utils.errors import BabelensError
     for name in ("ada/secret", "ada/missing"):
         try:
             Embedder.from_pretrained(name)

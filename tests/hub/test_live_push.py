@@ -18,9 +18,9 @@ from transformers import AutoModel
 from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
-from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.card_text import save_card
 from babelens.publishing import files_to_publish, push
+from babelens.utils.errors import HubUnreachableError, PublishError
 from tests.support.forks import forked
 from tests.support.hub_store import Refusal
 

@@ -15,8 +15,8 @@ from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
 
 import babelens
-from babelens.configuration.hub_code import HubCodeMixin, export_code
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.utils.hub_code import HubCodeMixin, export_code
 
 TEXTS = ["ein rotes auto", "un chien gris"]
 
@@ -177,7 +177,7 @@ def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, wa
         HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
     )
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    monkeypatch.setattr("babelens.configuration.hub_code.cached_file", cached_file)
+    monkeypatch.setattr("babelens.utils.hub_code.cached_file", cached_file)
     for module in ("modeling_utils", "utils.hub"):
         monkeypatch.setattr(
             f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
-from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
@@ -24,6 +23,7 @@ from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import Published, doubts, files_to_publish, folder_problems, push
+from babelens.utils.errors import HubUnreachableError, PublishError
 from tests.support.hub_store import check_card
 
 

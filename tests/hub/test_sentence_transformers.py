@@ -19,11 +19,11 @@ from sentence_transformers.util import quantize_embeddings
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, SmalrProcessor
-from babelens.configuration.sentence_files import add_prompts
 from babelens.inference import CrossEncoder
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.publishing import files_to_publish
+from babelens.utils.sentence_files import add_prompts
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 

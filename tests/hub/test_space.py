@@ -12,9 +12,9 @@ from huggingface_hub import HfApi, constants
 from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
-from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.card_checks import card_problems
 from babelens.spaces import GRADIO, push_space, space_files
+from babelens.utils.errors import HubUnreachableError, PublishError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
-from babelens.configuration.errors import ArgumentError, ModelKindError
 from babelens.publishing import folder_problems
 from babelens.stock_folders import export_stock
+from babelens.utils.errors import ArgumentError, ModelKindError
 from tests.contracts import TEXTS, drawn_images
 
 

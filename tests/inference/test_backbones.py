@@ -6,9 +6,9 @@ import torch
 from transformers import BertConfig, BertModel, ViTImageProcessorPil, ViTModel
 
 from babelens import LiweModel, SmalrModel
-from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError, ModelMismatchError
 from babelens.inference.backbones import check_backbone, load_backbone, load_image_processor
 from babelens.inference.region_extraction import RegionExtractor
+from babelens.utils.errors import InputError, ModelFolderError, ModelKindError, ModelMismatchError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone
 

@@ -6,15 +6,15 @@ import torch
 from PIL import Image
 
 from babelens import Rc3ForVisualEntailment
-from babelens.configuration.errors import (
+from babelens.inference import cross_encoder as cross_encoder_module
+from babelens.inference.cross_encoder import CrossEncoder
+from babelens.utils.errors import (
     ImageError,
     InputError,
     LanguageTagError,
     ModelFolderError,
     UnknownLanguageError,
 )
-from babelens.inference import cross_encoder as cross_encoder_module
-from babelens.inference.cross_encoder import CrossEncoder
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TEXTS = ["thing 0", "a thing of many words, number 10", "ding 20", "sache, die 30 heißt", "thing 40"]

@@ -18,11 +18,11 @@ from transformers import (
     SiglipProcessor,
 )
 
-from babelens.configuration.errors import ImageError, InputError, LanguageTagError, ModelKindError, NonFiniteError
 from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_dual_encoder import as_output
 from babelens.processing.images import open_image
+from babelens.utils.errors import ImageError, InputError, LanguageTagError, ModelKindError, NonFiniteError
 from tests.support.tiny_dual_encoders import KINDS
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]

@@ -9,7 +9,8 @@ from PIL import Image
 from transformers import pipeline
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 
-from babelens.configuration.errors import (
+from babelens.inference.embedder import Embedder
+from babelens.utils.errors import (
     ImageError,
     InputError,
     LanguageTagError,
@@ -18,7 +19,6 @@ from babelens.configuration.errors import (
     ModelKindError,
     UnknownLanguageError,
 )
-from babelens.inference.embedder import Embedder
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_text_encoders import saved_encoder

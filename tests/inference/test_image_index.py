@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
 from babelens.inference.image_index import ImageIndex
+from babelens.utils.errors import BadImageError, CorpusError
 
 
 class CountingEmbedder(Embedder):

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, MuralConfig, MuralImageProcessor, MuralModel, MuralProcessor, train_wordpiece
 from babelens.cli.main import app
-from babelens.configuration.errors import ArgumentError, ModelKindError
 from babelens.inference.onnx.immich import export_immich
+from babelens.utils.errors import ArgumentError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_dual_encoders import KINDS

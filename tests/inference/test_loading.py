@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from babelens.configuration.errors import ModelKindError
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import ModelKindError
 
 
 @pytest.fixture

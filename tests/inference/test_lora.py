@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, MlaAdapterConfig
 from babelens.cli.main import app
-from babelens.configuration.errors import ModelFolderError, ModelMismatchError
+from babelens.utils.errors import ModelFolderError, ModelMismatchError
 from tests.contracts import TEXTS, drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
-from babelens.configuration.errors import MissingLanguageError
 from babelens.processing import text_inputs
 from babelens.serving.service import ImageService
+from babelens.utils.errors import MissingLanguageError
 from tests.contracts import drawn_images
 from tests.support.served import serving
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from babelens import Embedder
-from babelens.configuration.errors import (
+from babelens.inference.onnx import export_onnx
+from babelens.inference.sample_texts import TEXTS as SAMPLES
+from babelens.modeling.peft_mla.conversion import save_adapter
+from babelens.utils.errors import (
     ArgumentError,
     InputError,
     LanguageTagError,
@@ -18,9 +21,6 @@ from babelens.configuration.errors import (
     ModelMismatchError,
     UnknownLanguageError,
 )
-from babelens.inference.onnx import export_onnx
-from babelens.inference.sample_texts import TEXTS as SAMPLES
-from babelens.modeling.peft_mla.conversion import save_adapter
 from tests.contracts import LANGUAGES, TEXTS, check_compiled, drawn_images
 from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS
 from tests.support.tiny_dual_encoders import KINDS

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoModelForVisualQuestionAnswering, AutoProcessor, pipeline
 
-from babelens.configuration.errors import ImageError, InputError, MissingLanguageError, UnknownLanguageError
+from babelens.utils.errors import ImageError, InputError, MissingLanguageError, UnknownLanguageError
 from tests.contracts import TEXTS, drawn_images
 from tests.support.tiny_rc3_heads import ANSWERS, save_heads
 

@@ -20,11 +20,11 @@ from transformers import (
     YolosForObjectDetection,
 )
 
-from babelens.configuration.errors import RegionError
 from babelens.inference.region_extraction import RegionExtractor, grid_regions
 from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.trainers.frozen_features import frozen_features
+from babelens.utils.errors import RegionError
 from tests.contracts import drawn_images
 
 IMAGE_PROCESSOR = square_image_processor(64)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import UnknownLanguageError
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import ranking
 from babelens.evaluation.emoji import EmojiBenchmark
@@ -12,6 +11,7 @@ from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference import cross_encoder as reranking
 from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import UnknownLanguageError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TIE = 1e-6

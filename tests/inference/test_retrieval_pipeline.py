@@ -5,10 +5,10 @@ import pytest
 from transformers import pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference import rc3_pipelines
 from babelens.inference.cross_encoder import CrossEncoder
 from babelens.registry import register
+from babelens.utils.errors import UnknownLanguageError
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 

@@ -8,13 +8,13 @@ from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
-from babelens.configuration.errors import ModelKindError
-from babelens.configuration.identity import model_identity
 from babelens.inference.image_index import ImageIndex
 from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.immich import export_immich
 from babelens.serving.service import ImageService
 from babelens.stock_folders import export_stock
+from babelens.utils.errors import ModelKindError
+from babelens.utils.identity import model_identity
 from babelens.workflows.teachers import SentenceTransformerTeacher, teacher_of
 from tests.contracts import drawn_images
 from tests.support.served import serving

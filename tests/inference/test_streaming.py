@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from babelens.configuration.errors import (
+from babelens.inference.embedder import Embedder
+from babelens.inference.embedding_shards import read_info, shard_files
+from babelens.inference.lookahead import results_ahead
+from babelens.inference.streaming.job import parse_columns
+from babelens.processing.processing_smalr import SmalrProcessor
+from babelens.utils.errors import (
     BadImageError,
     BadTextError,
     ChangedRunError,
@@ -22,13 +27,8 @@ from babelens.configuration.errors import (
     ModelKindError,
     SaveError,
 )
-from babelens.configuration.identity import index_identity
-from babelens.configuration.locks import locked
-from babelens.inference.embedder import Embedder
-from babelens.inference.embedding_shards import read_info, shard_files
-from babelens.inference.lookahead import results_ahead
-from babelens.inference.streaming.job import parse_columns
-from babelens.processing.processing_smalr import SmalrProcessor
+from babelens.utils.identity import index_identity
+from babelens.utils.locks import locked
 from tests.support.embedded_sources import embed as run, expected
 from tests.support.image_sources import contents, drawn, write_images, write_parquet, write_tars
 from tests.support.tiny_native import tiny_clip

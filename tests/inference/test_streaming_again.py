@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import ChangedRunError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_info, write_info
+from babelens.utils.errors import ChangedRunError
 from tests.support.embedded_sources import embed as run, expected
 from tests.support.image_sources import contents, write_images, write_parquet, write_tars
 from tests.support.tiny_native import tiny_clip

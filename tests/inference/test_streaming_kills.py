@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from babelens.configuration.errors import MissingExtraError
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import shard_files
 from babelens.inference.streaming.cluster import ShardActor, embed_on_ray, shard_as_json
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.output import counts_in
 from babelens.inference.streaming.worker import embed_source
+from babelens.utils.errors import MissingExtraError
 from tests.support.forks import forked
 from tests.support.image_sources import contents, write_tars
 from tests.support.killed_saving import killed_at_each_operation

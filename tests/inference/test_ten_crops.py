@@ -17,7 +17,6 @@ from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcesso
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import CorpusError, ImageError, ModelKindError, SaveError
 from babelens.data.batching.collators import CaptionedImages
 from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import CAPTIONS
@@ -25,6 +24,7 @@ from babelens.data.corpus.loading import load_captions
 from babelens.inference.backbones import TenCropFeatures, five_crops, load_backbone, write_features
 from babelens.inference.embedder import Embedder
 from babelens.processing.images import open_image
+from babelens.utils.errors import CorpusError, ImageError, ModelKindError, SaveError
 from tests.support.full_disk import full_disk
 from tests.support.tiny_training import shapes_corpus, write_shapes
 

@@ -9,9 +9,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import GPT2Config, GPT2Model
 
-from babelens.configuration.errors import MissingExtraError, ModelFolderError, ModelKindError
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import MissingExtraError, ModelFolderError, ModelKindError
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
 
 LONG = [*TEXTS, "a red square " * 20]

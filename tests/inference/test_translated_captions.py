@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from babelens.configuration.errors import CorpusError, UnknownLanguageError
 from babelens.data.batching.views import translation_pairs
 from babelens.data.corpus.corpus import languages_of
 from babelens.inference import CachedTranslator, TranslatingEmbedder, TranslatorsByPair, translated_captions
+from babelens.utils.errors import CorpusError, UnknownLanguageError
 
 WORDS = {"en": "thing", "de": "ding", "fr": "chose"}
 

@@ -18,15 +18,15 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from babelens.configuration.errors import (
+from babelens.inference import CachedTranslator, Seq2SeqTranslator
+from babelens.inference.translation import LanguageCodes, Request
+from babelens.utils.errors import (
     InputError,
     MissingExtraError,
     ModelFolderError,
     SaveError,
     UnknownLanguageError,
 )
-from babelens.inference import CachedTranslator, Seq2SeqTranslator
-from babelens.inference.translation import LanguageCodes, Request
 from tests.contracts import TEXTS
 from tests.support.translation_models import save, save_nllb
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from babelens import Embedder
-from babelens.configuration.errors import ArgumentError
 from babelens.inference import ImageIndex
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+from babelens.utils.errors import ArgumentError
 from tests.support.tiny_native import saved, tiny_clip
 
 TEXTS = ["ein Hund", "eine Katze auf dem Dach"]

@@ -5,9 +5,9 @@ import torch
 from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from babelens.configuration.errors import InputError, LanguageTagError
 from babelens.evaluation.class_labels import prompt_set, read_prompts
 from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
+from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 

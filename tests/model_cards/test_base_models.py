@@ -8,13 +8,13 @@ import yaml
 from huggingface_hub import ModelCardData, ModelInfo
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from babelens.configuration.errors import PublishError
 from babelens.model_cards import base_models
 from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel, base_model_facts
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.model_cards.licenses import HUB_LICENSES, check_weights_license, weights_license, what_it_forbids
 from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
+from babelens.utils.errors import PublishError
 
 CAPTIONS = DataSource(name="Captions", license="CC0-1.0", role="captions", attribution="nobody")
 

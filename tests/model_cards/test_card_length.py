@@ -8,7 +8,6 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from PIL import Image
 
-from babelens.configuration.defaults import BENCHMARK_LANGUAGES
 from babelens.model_cards.card_checks import metadata_problems
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import (
@@ -19,6 +18,7 @@ from babelens.model_cards.facts import (
     TrainingRun,
 )
 from babelens.registry import METHODS
+from babelens.utils.defaults import BENCHMARK_LANGUAGES
 
 MAX_LINES = 250
 RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")

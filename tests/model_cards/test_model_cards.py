@@ -10,7 +10,6 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from PIL import Image
 from transformers import TrainingArguments
 
-from babelens.configuration.errors import LanguageTagError
 from babelens.model_cards.card_checks import card_problems
 from babelens.model_cards.card_text import CompactCard
 from babelens.model_cards.cards import model_card, write_card
@@ -23,6 +22,7 @@ from babelens.model_cards.facts import (
     training_run,
 )
 from babelens.model_cards.licenses import weights_license
+from babelens.utils.errors import LanguageTagError
 
 TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
 CLDR = DataSource(

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_result_entries
 
-from babelens.configuration.errors import ModelFolderError
 from babelens.model_cards import result_tables
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import files_to_publish
+from babelens.utils.errors import ModelFolderError
 
 CARD = """---
 language: [en, uk]

@@ -7,9 +7,9 @@ from transformers import AutoConfig, AutoModel, VisionTextDualEncoderModel
 
 from babelens import MlaModel
 from babelens.configuration.configuration_mla_base import ClipResNetConfig
-from babelens.configuration.errors import InputError
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
 from babelens.modeling.native_tower import ClipResNetModel
+from babelens.utils.errors import InputError
 
 TINY = {"width": 8, "depths": [1, 2, 1, 1], "hidden_size": 12, "num_attention_heads": 4, "image_size": 64}
 TEXT_WIDTH, VOCABULARY = 16, 20

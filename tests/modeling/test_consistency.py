@@ -11,9 +11,9 @@ from transformers import AutoModel
 
 import babelens
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.errors import InputError
 from babelens.modeling import modeling_consistency
 from babelens.modeling.losses.triplet import multimodal_triplet_loss
+from babelens.utils.errors import InputError
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]["clc"]
 SCORES = torch.tensor(FIXTURE["scores"], dtype=torch.float64).movedim(-1, 0)  # [Nq, Nc, L] -> [L, Nq, Nc]

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, ViTConfig, ViTModel
 
-from babelens.configuration.errors import ModelMismatchError
 from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
+from babelens.utils.errors import ModelMismatchError
 from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
 
 

@@ -25,9 +25,9 @@ from transformers import (
 )
 
 from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
-from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError
 from babelens.inference import Embedder
 from babelens.modeling.tower_loading import config_of_towers
+from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone
 from tests.support.tiny_text_encoders import ENCODERS, TEXTS, saved_encoder

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from babelens import EtclConfig, EtclModel
-from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrastive_loss
+from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     DualEncoderContract,
     PublishingContract,

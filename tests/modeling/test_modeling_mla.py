@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from babelens import MlaConfig, MlaModel
-from babelens.configuration.errors import ModelKindError
 from babelens.configuration.text_towers import text_tower
 from babelens.modeling.convert_mla import _renamed, mla_from_openai
+from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     LANGUAGES,
     TEXTS,

@@ -14,9 +14,9 @@ from babelens import (
     MlaTrainer,
     MlaTrainingArguments,
 )
-from babelens.configuration.errors import ModelKindError
 from babelens.configuration.presets import load_preset
 from babelens.modeling.acquirer import plain_state_dict
+from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     LANGUAGES,
     TEXTS,

@@ -6,8 +6,8 @@ from torch import nn
 from transformers import AlignConfig, AlignModel, AutoModel
 
 from babelens import MuralConfig, MuralModel, load_preset
-from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import symmetric_contrastive_loss
+from babelens.utils.errors import ModelKindError
 from tests.contracts import DualEncoderContract, PublishingContract, embeddings, image_text_batch, translation_batch
 
 VIT = {

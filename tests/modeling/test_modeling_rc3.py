@@ -9,8 +9,8 @@ from torch import nn
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
-from babelens.configuration.errors import InputError, MissingLanguageError, RegionError
 from babelens.modeling.modeling_rc3_encoder import pack_left, text_states
+from babelens.utils.errors import InputError, MissingLanguageError, RegionError
 from tests.contracts import TINY_RC3, assert_equal, visio_textual_batch
 
 # mBART's tokens are the first 27; its [MASK] and the languages are among them.

@@ -27,8 +27,8 @@ from babelens import (
     Rc3ForVisualReasoning,
     Rc3Model,
 )
-from babelens.configuration.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+from babelens.utils.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
 from tests.contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
 
 DECODER = {

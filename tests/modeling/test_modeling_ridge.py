@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoProcessor
 
-from babelens.configuration.errors import InputError, ModelFolderError, UnknownLanguageError
-from babelens.configuration.identity import model_identity
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.text_features import hashed_ngrams, ngram_weights
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import MOST_CHARACTERS, as_characters
+from babelens.utils.errors import InputError, ModelFolderError, UnknownLanguageError
+from babelens.utils.identity import model_identity
 from tests.contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 
 

@@ -10,8 +10,8 @@ from peft.utils import register_peft_method
 from torch import nn
 from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
-from babelens.configuration.errors import LanguageTagError, ModelKindError
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock, MlaEmbedding
+from babelens.utils.errors import LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
 
 SEP, LENGTH = 3, 8

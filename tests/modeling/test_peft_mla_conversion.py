@@ -5,9 +5,9 @@ import torch
 from peft import PeftModel
 
 from babelens import MlaModel
-from babelens.configuration.errors import ModelFolderError, ModelMismatchError
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import load_adapter, save_adapter, to_mla_model, to_peft_model
+from babelens.utils.errors import ModelFolderError, ModelMismatchError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 
 

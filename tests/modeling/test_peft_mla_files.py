@@ -13,8 +13,8 @@ from torch import nn
 from transformers import AutoModel, BertConfig, CLIPConfig, CLIPModel, CLIPTextConfig
 
 from babelens import MuralModel
-from babelens.configuration.errors import ModelFolderError, ModelMismatchError
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
+from babelens.utils.errors import ModelFolderError, ModelMismatchError
 
 # Of peft, when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")

@@ -17,7 +17,7 @@ from babelens import (
     Rc3ForVisualReasoning,
     Rc3Model,
 )
-from babelens.configuration.errors import ArgumentError, InputError
+from babelens.utils.errors import ArgumentError, InputError
 from tests.contracts import TINY_RC3, visio_textual_batch
 
 CLASSIFIERS = (Rc3ForVisualEntailment, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from babelens import EtclModel, MlaModel, MuralModel
-from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import sigmoid_loss, symmetric_contrastive_loss
+from babelens.utils.errors import ModelKindError
 from tests.support.loss_pairs import GROUPINGS, LABELS, ONE_WAY, TILES, embeddings, is_further_positive, peak_memory
 from tests.support.tiny_native import tiny_siglip
 

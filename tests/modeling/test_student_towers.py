@@ -14,13 +14,13 @@ from babelens import (
     MlaTrainer,
     MlaTrainingArguments,
 )
-from babelens.configuration.errors import (
+from babelens.modeling.acquirer import plain_state_dict
+from babelens.utils.errors import (
     MissingLanguageError,
     ModelFolderError,
     ModelKindError,
     TrainingSetupError,
 )
-from babelens.modeling.acquirer import plain_state_dict
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
 from tests.support.tiny_training import shapes_corpus

@@ -15,9 +15,9 @@ from transformers import (
 )
 from transformers.image_utils import SizeDict
 
-from babelens.configuration.errors import ImageError, TrainingSetupError
 from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.utils.errors import ImageError, TrainingSetupError
 from tests.contracts import drawn_images
 
 NOTHING = ImageAugmentation(horizontal_flip=0)

@@ -7,9 +7,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from babelens.configuration.errors import ImageError
 from babelens.processing import images
 from babelens.processing.images import check_image, open_image, to_rgb
+from babelens.utils.errors import ImageError
 
 
 def jpeg(size: tuple[int, int] = (64, 48), **options: object) -> bytes:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference.embedder import Embedder
+from babelens.utils.errors import UnknownLanguageError
 
 
 @pytest.mark.parametrize("factory", ["make_mla", "make_ridge", "make_smalr"])

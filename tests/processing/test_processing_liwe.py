@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from babelens.configuration.errors import VocabularyError
 from babelens.processing.processing_liwe import LiweProcessor, frequent_characters
 from babelens.processing.word_tokenizers import split_words
+from babelens.utils.errors import VocabularyError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract
 
 

@@ -6,8 +6,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoProcessor, BertTokenizer, PreTrainedConfig, PreTrainedTokenizerFast, SiglipConfig
 
 from babelens import MlaProcessor
-from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 from babelens.processing.processing_mla import closing_token_id
+from babelens.utils.errors import UnknownLanguageError, VocabularyError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal
 from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
 

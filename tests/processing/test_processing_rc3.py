@@ -17,7 +17,10 @@ from transformers import (
 )
 
 from babelens import Rc3ForConditionalGeneration
-from babelens.configuration.errors import (
+from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
+from babelens.processing.tokenizer_training import train_bpe
+from babelens.utils.errors import (
     InputError,
     LanguageTagError,
     MissingLanguageError,
@@ -25,9 +28,6 @@ from babelens.configuration.errors import (
     UnknownLanguageError,
     VocabularyError,
 )
-from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
-from babelens.processing.tokenizer_training import train_bpe
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
 from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 

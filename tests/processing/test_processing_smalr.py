@@ -8,9 +8,9 @@ import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard, RepoUrl
 
-from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_smalr import SmalrProcessor, frequent_words
+from babelens.utils.errors import UnknownLanguageError, VocabularyError
 from tests.contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
 
 
@@ -125,7 +125,7 @@ def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
         HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
     )
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    monkeypatch.setattr("babelens.configuration.hub_code._keep_code_of", lambda *args: None)
+    monkeypatch.setattr("babelens.utils.hub_code._keep_code_of", lambda *args: None)
     monkeypatch.setattr(
         "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import RegionError
 from babelens.processing.joined_regions import SeveralRegions, open_language_regions
 from babelens.processing.regions import open_regions
+from babelens.utils.errors import RegionError
 
 IDS = ["1000092795.jpg", "COCO_val2014_000000042.jpg", "id-201_0.jpg"]
 KINDS = ["h5", "lmdb", "lmdb_base64", "npy", "npz"]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from babelens.configuration.errors import InputError
 from babelens.processing import text_inputs
 from babelens.processing.text_inputs import as_texts, check_encodable, counting_cut_texts
 from babelens.processing.tokenizer_training import unknown_rate
+from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS
 
 LONG = "ein rotes Auto " * 80

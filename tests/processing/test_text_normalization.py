@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_mla_student import MlaStudentProcessor
 from babelens.processing.processing_ridge import GLOSSARY_FILE, RidgeProcessor, characters_of
 from babelens.processing.text_normalization import folded, same_letters, spelling_of
+from babelens.utils.errors import ModelFolderError
 
 
 def read_variants():

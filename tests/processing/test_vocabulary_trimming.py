@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from babelens.configuration.errors import VocabularyError
 from babelens.processing.vocabulary_trimming import changed_texts, choose_pieces, count_pieces, trim_tokenizer
+from babelens.utils.errors import VocabularyError
 from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, tiny_gpt2, tiny_mbart
 
 

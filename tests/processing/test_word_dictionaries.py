@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from babelens.configuration.errors import VocabularyError
 from babelens.processing.word_vectors import dictionary_words
+from babelens.utils.errors import VocabularyError
 
 MUSE = "Hund dog\nhund hound\nkatze cat\nkatze kitty\nhaus house\nroß steed\n"
 

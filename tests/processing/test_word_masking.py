@@ -5,10 +5,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from babelens.configuration.errors import InputError, VocabularyError
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.rc3_tokenizer import WordMasking
 from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.utils.errors import InputError, VocabularyError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PIECES = {  # each text as pieces, with the word that each belongs to

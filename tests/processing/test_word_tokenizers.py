@@ -5,9 +5,9 @@ import sys
 import pytest
 from icu4py.breakers import WordBreaker
 
-from babelens.configuration.errors import LanguageTagError
 from babelens.processing import word_tokenizers
 from babelens.processing.word_tokenizers import fold, split_words
+from babelens.utils.errors import LanguageTagError
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.configuration.errors import VocabularyError
 from babelens.processing.word_vectors import (
     WordVectors,
     aligned_word_vectors,
@@ -19,6 +18,7 @@ from babelens.processing.word_vectors import (
     train_vectors,
     word_vectors,
 )
+from babelens.utils.errors import VocabularyError
 
 FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"
 CAPTIONS = ["a red car", "a blue car", "a red dog"] * 5

@@ -3,8 +3,8 @@
 import pytest
 
 from babelens.configuration.configuration_smalr import UNKNOWN_ID
-from babelens.configuration.errors import VocabularyError
 from babelens.processing.processing_smalr import WordVocabulary, frequent_words
+from babelens.utils.errors import VocabularyError
 
 CAPTIONS = ["a red car", "a RED bus", "a blue car, a dog"]
 

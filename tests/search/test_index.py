@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from babelens.configuration.errors import (
+from babelens.search import build_index, open_index
+from babelens.utils.errors import (
     FilterError,
     InputError,
     MissingExtraError,
@@ -14,7 +15,6 @@ from babelens.configuration.errors import (
     SaveError,
     SearchIndexError,
 )
-from babelens.search import build_index, open_index
 from tests.support.index_vectors import clustered, source_of, unit
 
 

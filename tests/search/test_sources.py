@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelens.configuration.errors import CorpusError
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
 from babelens.search import build_index, embeddings_source
+from babelens.utils.errors import CorpusError
 from tests.support.index_vectors import unit
 
 

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from starlette.formparsers import MultiPartParser
 
-from babelens.configuration.errors import UnknownLanguageError
 from babelens.inference.texts import languages_of
 from babelens.serving.service import ImageService
+from babelens.utils.errors import UnknownLanguageError
 from tests.support.served import serving
 from tests.support.tiny_native import tiny_clip
 

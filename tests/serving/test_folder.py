@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from babelens.configuration.errors import CorpusError
 from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
+from babelens.utils.errors import CorpusError
 from tests.support.served import serving
 from tests.support.tiny_native import saved, tiny_clip
 

@@ -13,8 +13,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import BabelensError, ServingError
 from babelens.serving.binding import bound_socket, check_token
+from babelens.utils.errors import BabelensError, ServingError
 from tests.support.served import TOKEN
 from tests.support.tiny_native import saved, tiny_clip
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 from transformers import TrainerCallback
 
-from babelens.configuration.errors import ChangedRunError, TrainingSetupError
 from babelens.trainers.checkpoints import is_complete, make_checkpoint, mark_complete, newest_checkpoint
 from babelens.trainers.precision import RunConditions, compare_conditions
+from babelens.utils.errors import ChangedRunError, TrainingSetupError
 from tests.support.tiny_training import shapes_trainer, weights
 
 EACH_STEP = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.data.batching.views import image_text_pairs
 from babelens.trainers.checkpoints import is_complete, newest_checkpoint
+from babelens.utils.errors import NonFiniteError, TrainingSetupError
 from tests.support.forks import forked
 from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from babelens import ContrastiveTrainingArguments
-from babelens.configuration.errors import ModelFolderError, NonFiniteError, TrainingSetupError
-from babelens.configuration.pretrained import non_finite_weights
 from babelens.trainers.arguments import MlaTrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
+from babelens.utils.errors import ModelFolderError, NonFiniteError, TrainingSetupError
+from babelens.utils.pretrained import non_finite_weights
 from tests.support.tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from babelens.configuration.errors import NonFiniteError
 from babelens.trainers.frozen_features import frozen_features
+from babelens.utils.errors import NonFiniteError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 GIVEN = {

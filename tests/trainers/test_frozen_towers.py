@@ -10,8 +10,8 @@ import yaml
 from transformers import HfArgumentParser
 
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
-from babelens.configuration.errors import BabelensError, RecipeError, TrainingSetupError
 from babelens.trainers.tower_training import TowerTraining
+from babelens.utils.errors import BabelensError, RecipeError, TrainingSetupError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.processes import together

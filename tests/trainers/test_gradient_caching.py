@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from babelens.configuration.errors import TrainingSetupError
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
 from babelens.trainers.gradient_caching import (
@@ -19,6 +18,7 @@ from babelens.trainers.gradient_caching import (
     gradients_by_row,
     still_running_statistics,
 )
+from babelens.utils.errors import TrainingSetupError
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double
 from tests.support.tiny_training import shapes_trainer, weights
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from babelens.configuration.errors import TrainingSetupError
 from babelens.data.batching import views
+from babelens.utils.errors import TrainingSetupError
 from tests.support.mla_training import COLD, STILL, assert_close, changed, first_gradients, weights
 from tests.support.tiny_native import tiny_clip, tiny_siglip
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from babelens import MlaTrainingArguments
-from babelens.configuration.errors import NonFiniteError
 from babelens.data.batching.mixture import TaskData
+from babelens.utils.errors import NonFiniteError
 from tests.support.mla_training import changed
 from tests.support.tiny_training import PoisonGradient, shapes_corpus
 

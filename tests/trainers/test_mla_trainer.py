@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from babelens import MlaTrainingArguments
-from babelens.configuration.errors import TrainingSetupError
 from babelens.data.batching.mixture import TaskBatchSampler
 from babelens.modeling.losses import symmetric_contrastive_loss
+from babelens.utils.errors import TrainingSetupError
 from tests.support.mla_training import (
     COLD,
     STILL,

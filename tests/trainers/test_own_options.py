@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from babelens import EtclTrainer, LiweTrainer, MlaTrainer, MuralTrainer, Rc3Trainer, SmalrTrainer
-from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers.arguments import (
     ContrastiveTrainingArguments,
     LiweTrainingArguments,
@@ -21,6 +20,7 @@ from babelens.trainers.rc3_arguments import (
     Rc3TrainingArguments,
 )
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer
+from babelens.utils.errors import TrainingSetupError
 
 CLASSES = (
     ContrastiveTrainingArguments,

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from babelens import ContrastiveTrainingArguments
-from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers.arguments import LiweTrainingArguments
 from babelens.trainers.precision import fastest_precision, precision_of
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
+from babelens.utils.errors import TrainingSetupError
 from tests.support.processes import together
 from tests.support.tiny_training import shapes_trainer
 

@@ -16,7 +16,6 @@ from babelens import (
     Rc3Model,
     Rc3Processor,
 )
-from babelens.configuration.errors import CorpusError, InputError, NonFiniteError, UnknownLanguageError
 from babelens.data import image_text_pairs, triplets
 from babelens.data.batching.mixture import TaskData
 from babelens.data.batching.rc3_collators import (
@@ -33,6 +32,7 @@ from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import TrainingTransform
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
+from babelens.utils.errors import CorpusError, InputError, NonFiniteError, UnknownLanguageError
 from tests.contracts import assert_equal
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,

@@ -12,7 +12,6 @@ from datasets import Dataset
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining
-from babelens.configuration.errors import CorpusError, NonFiniteError, TrainingSetupError
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData
 from babelens.data.batching.rc3_collators import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
@@ -20,6 +19,7 @@ from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
+from babelens.utils.errors import CorpusError, NonFiniteError, TrainingSetupError
 from tests.support.processes import ProcessesDied, together
 from tests.support.tiny_rc3 import (
     REGION_SIZE,

@@ -9,7 +9,6 @@ import pytest
 import torch
 from tokenizers import normalizers
 
-from babelens.configuration.errors import CorpusError
 from babelens.data.emoji.benchmark import NameTranslations
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
@@ -17,6 +16,7 @@ from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.trainers import ridge
 from babelens.trainers.ridge_solving import solve_linear
+from babelens.utils.errors import CorpusError
 
 COLORS = ["red", "green", "blue", "black", "white"]
 THINGS = ["car", "dog", "cat", "tree", "house", "boat"]

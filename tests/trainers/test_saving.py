@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from transformers import AutoModel
 
-from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory, prepare_saving
+from babelens.utils.errors import ModelFolderError
 from tests.support.forks import forked
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.tiny_training import VISION, shapes_trainer, weights

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.configuration.errors import TrainingSetupError
+from babelens.utils.errors import TrainingSetupError
 from tests.support.tiny_training import shapes_trainer
 
 

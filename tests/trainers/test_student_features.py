@@ -12,7 +12,7 @@ from babelens import (
     MlaTrainer,
     MlaTrainingArguments,
 )
-from babelens.configuration.errors import InputError
+from babelens.utils.errors import InputError
 from tests.support.tiny_native import tiny_bert, tiny_clip
 from tests.support.tiny_training import shapes_corpus
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from babelens import MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
-from babelens.configuration.errors import TrainingSetupError
+from babelens.utils.errors import TrainingSetupError
 from tests.support.tiny_native import tiny_bert, tiny_clip
 from tests.support.tiny_training import shapes_corpus, weights
 

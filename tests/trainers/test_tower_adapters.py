@@ -7,7 +7,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import Trainer, TrainingArguments
 
 from babelens import Embedder, MuralModel, MuralTrainer
-from babelens.configuration.errors import TrainingSetupError
+from babelens.utils.errors import TrainingSetupError
 from tests.support.scaled_training import BATCH_NORM
 from tests.support.tiny_training import shapes_trainer, weights
 

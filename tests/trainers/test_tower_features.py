@@ -10,10 +10,10 @@ from transformers import Siglip2VisionConfig, Siglip2VisionModel
 from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from babelens import EtclConfig, EtclModel, EtclTrainer, MuralModel, MuralProcessor, MuralTrainer
-from babelens.configuration.errors import TrainingSetupError
 from babelens.data import translation_pairs
 from babelens.inference import Embedder
 from babelens.trainers.tower_features import FrozenTowers
+from babelens.utils.errors import TrainingSetupError
 from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 
 FROZEN: dict[str, Any] = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}

@@ -8,8 +8,8 @@ from transformers import TrainingArguments, integrations, trainer as transformer
 from transformers.trainer_utils import BestRun, HPSearchBackend, default_hp_space_optuna
 
 from babelens import ContrastiveTrainingArguments, MuralTrainer
-from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+from babelens.utils.errors import TrainingSetupError
 from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
 from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 

@@ -17,10 +17,10 @@ from babelens import (
     SmalrTrainer,
     SmalrTrainingArguments,
 )
-from babelens.configuration.errors import NonFiniteError
 from babelens.data.batching.collators import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
+from babelens.utils.errors import NonFiniteError
 from tests.support.tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
 
 # A training of twelve steps.

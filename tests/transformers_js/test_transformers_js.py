@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from babelens import Embedder
-from babelens.configuration.errors import ModelKindError
 from babelens.inference.onnx import export_onnx
+from babelens.utils.errors import ModelKindError
 from tests.contracts import drawn_images
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_native import saved

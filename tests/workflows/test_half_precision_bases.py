@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from babelens import Embedder, MlaModel, MlaStudentModel, RidgeModel
-from babelens.configuration.pretrained import load_model
+from babelens.utils.pretrained import load_model
 from tests.support.acquire_command import as_arguments, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 

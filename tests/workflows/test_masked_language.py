@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.utils.errors import NonFiniteError, TrainingSetupError
 from babelens.workflows.mla import MaskedLanguageModel, train_masked_language
 from tests.support.tiny_native import shapes_texts
 

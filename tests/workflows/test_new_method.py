@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from babelens import METHODS
 from babelens.cli.main import app
 from babelens.configuration import presets
-from babelens.configuration.errors import RecipeError
 from babelens.inference.embedder import Embedder
 from babelens.publishing import folder_problems
+from babelens.utils.errors import RecipeError
 from babelens.workflows.base import RecipeRun
 from babelens.workflows.loading import load_recipe
 from tests.support.tiny_training import TEXT, VISION, write_shapes

@@ -4,7 +4,7 @@ import pytest
 from transformers import TrainingArguments
 
 from babelens import ContrastiveTrainingArguments
-from babelens.configuration.errors import RecipeError
+from babelens.utils.errors import RecipeError
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe_file import RECIPES, with_key
 

@@ -8,8 +8,8 @@ import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
 
-from babelens.configuration.errors import BadImageError, CorpusError, LanguageTagError
 from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs, languages_of
+from babelens.utils.errors import BadImageError, CorpusError, LanguageTagError
 
 PHOTOS = [
     {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.configuration.errors import InputError
 from babelens.data.batching.mixture import one_pair_at_a_time
 from babelens.data.batching.rc3_collators import TranslationCollator, TripletCollator, partners
 from babelens.data.batching.views import translation_pairs, triplets, weak_pairs
+from babelens.utils.errors import InputError
 from tests.support.tiny_rc3 import rc3_processor, shapes_regions, weak_corpus
 from tests.support.tiny_training import shapes_corpus
 

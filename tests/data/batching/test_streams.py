@@ -12,12 +12,12 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Image, IterableDataset
 
-from babelens.configuration.errors import CorpusError
 from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
 from babelens.data.batching.streams import StreamLoader, StreamMixture
 from babelens.data.batching.views import image_text_pairs, translation_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.data.corpus.loading import load_translations
+from babelens.utils.errors import CorpusError
 
 
 def rows(count: int) -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from datasets import Dataset
 
-from babelens.configuration.errors import CorpusError, RecipeError
 from babelens.data import TextFilter, as_caption_corpus
 from babelens.data.batching import text_filter
+from babelens.utils.errors import CorpusError, RecipeError
 from babelens.workflows.recipe import DataSource
 from babelens.workflows.recipe_file import build
 

@@ -12,7 +12,6 @@ import pytest
 from datasets import Dataset, Features, Image, IterableDataset, Value
 from torch.utils.data import DataLoader
 
-from babelens.configuration.errors import BadImageError, CorpusError, LanguageTagError
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.batching.views import (
     CorpusView,
@@ -23,6 +22,7 @@ from babelens.data.batching.views import (
     weak_pairs,
 )
 from babelens.data.corpus.corpus import CAPTIONS, as_caption_corpus, as_translation_corpus
+from babelens.utils.errors import BadImageError, CorpusError, LanguageTagError
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
 CAPTIONS_OF_ROWS = [

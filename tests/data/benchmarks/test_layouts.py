@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from datasets import Image
 
-from babelens.configuration.errors import BadImageError, BadTextError, BenchmarkError, CorpusError, LanguageTagError
 from babelens.data.benchmarks.catalog import PROTOCOLS, benchmark_names, find_benchmark
 from babelens.data.benchmarks.reading import READERS, read_benchmark
+from babelens.utils.errors import BadImageError, BadTextError, BenchmarkError, CorpusError, LanguageTagError
 from tests.support.published_benchmarks import FLICKR, TEST, VALIDATION, WRITERS, coco_name, write_text
 
 # The languages that the small copies have, where these are not all of the benchmark.

@@ -9,8 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.errors import CorpusError, LanguageTagError
 from babelens.data import load_captions, load_translations
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Features, Image, IterableDataset, List, Translation, Value
 
-from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.corpus.corpus import (
     CAPTIONS,
@@ -20,6 +19,7 @@ from babelens.data.corpus.corpus import (
     as_translation_corpus,
     languages_of,
 )
+from babelens.utils.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 
 
 def png(seed: int = 0) -> bytes:

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Features, IterableDataset, List, Value
 
-from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, ImageError, LanguageTagError
 from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.processing.images import check_image, open_image
+from babelens.utils.errors import BadImageError, BadTextError, CorpusError, ImageError, LanguageTagError
 
 ROW: dict[str, Any] = {"file_name": "0.png", "captions": {"en": "a"}}
 

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from babelens.cli.inputs import read_source
-from babelens.configuration.errors import CorpusError, ImageError
 from babelens.data.corpus.image_files import readable_images, skipped_line, walk_images
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.class_labels import ClassifiedImages
 from babelens.processing import images
 from babelens.processing.images import open_image
+from babelens.utils.errors import CorpusError, ImageError
 
 
 def photo(path, size=(8, 8)):

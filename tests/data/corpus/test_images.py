@@ -6,7 +6,6 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from babelens.configuration.errors import BadImageError, CorpusError, ImageError
 from babelens.data.corpus.images import (
     ImageRules,
     image_bytes,
@@ -17,6 +16,7 @@ from babelens.data.corpus.images import (
     stays_inside,
 )
 from babelens.processing.images import check_image, open_image
+from babelens.utils.errors import BadImageError, CorpusError, ImageError
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,17 @@ import PIL.Image
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, List, Translation, Value
 
-from babelens.configuration.errors import (
+from babelens.data import load_captions, load_translations
+from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data.corpus import captions
+from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
+from babelens.utils.errors import (
     BadImageError,
     BadTextError,
     CorpusError,
     LanguageTagError,
     SourceUnavailableError,
 )
-from babelens.data import load_captions, load_translations
-from babelens.data.batching.views import image_text_pairs, translation_pairs
-from babelens.data.corpus import captions
-from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
 from tests.support.full_disk import full_disk
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")

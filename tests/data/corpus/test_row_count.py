@@ -8,10 +8,10 @@ from datasets import Dataset
 from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
-from babelens.configuration.errors import BabelensError
 from babelens.data import load_captions
 from babelens.data.corpus.row_count import RowCount
 from babelens.data.readers.bitext import read_translations
+from babelens.utils.errors import BabelensError
 
 ENGLISH = st.sampled_from(["a red chair", "two dogs", "two dogs", 'the "best" cup', "", " ", None, "x" * 20_000])
 UKRAINIAN = st.sampled_from(["червоний стілець", "два пси", "два пси", "чашка", "", "\u2003", None])

@@ -9,8 +9,8 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 from PIL import Image
 
-from babelens.configuration.errors import CorpusError, SaveError
 from babelens.data import load_captions, save_captions
+from babelens.utils.errors import CorpusError, SaveError
 
 
 @pytest.fixture

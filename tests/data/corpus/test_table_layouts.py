@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.data import load_bitext, load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, images_of
 from babelens.data.corpus.table_rows import pair_in_name
 from babelens.data.readers.bitext import is_bitext, read_translations
+from babelens.utils.errors import BadImageError, CorpusError
 
 ENGLISH = ["Thank you so much.", 'The "best" chair, new', "two dogs"]
 GERMAN = ["Vielen Dank.", "Der „beste“ Stuhl; neu", "zwei Hunde"]

@@ -12,12 +12,12 @@ import PIL.Image
 import pytest
 from datasets import IterableDataset
 
-from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import SkippedImage
 from babelens.data.corpus.loading import load_captions
 from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
 from babelens.data.corpus.text_files import MAX_BYTES
+from babelens.utils.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 
 
 def image(shade: int = 0, format: str = "PNG") -> bytes:

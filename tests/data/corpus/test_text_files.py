@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.errors import BadTextError, CorpusError, LanguageTagError
 from babelens.data.corpus import text_files
 from babelens.data.corpus.tables import tsv_records
 from babelens.data.corpus.text_files import parse_json, parse_object, read_json_lines, read_lines, read_texts
+from babelens.utils.errors import BadTextError, CorpusError, LanguageTagError
 
 # All that `str.splitlines` takes for the end of a line, but line feeds and carriage returns.
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"

@@ -5,13 +5,13 @@ import pytest
 from datasets import Dataset
 from PIL import Image
 
-from babelens.configuration.errors import CorpusError
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus import language_profiles, text_languages
 from babelens.data.corpus.text_languages import language_of_column, resembles_another
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
 from babelens.data.emoji.profiles import profiles_of
+from babelens.utils.errors import CorpusError
 
 ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a child with milk"]
 GERMAN = ["ein roter Stuhl in der Ecke", "zwei Hunde auf dem Strand", "die Tasse von einem Kind mit Milch"]

@@ -17,12 +17,12 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from babelens.cli.data import data
-from babelens.configuration.errors import CorpusError, LanguageTagError, SourceUnavailableError
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import emoji_licenses, emoji_manifest, load_emoji
 from babelens.data.emoji.build import read_drawings, render
 from babelens.data.emoji.concepts import Concept
 from babelens.data.npm import file_integrity
+from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
 pytest.importorskip("resvg_py")
 

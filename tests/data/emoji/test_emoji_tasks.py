@@ -8,10 +8,10 @@ import PIL.Image
 import pytest
 from datasets import Dataset, concatenate_datasets
 
-from babelens.configuration.errors import CorpusError, LanguageTagError
 from babelens.data import emoji_entailment, emoji_questions, load_emoji, text_only_accuracy
 from babelens.data.emoji.build import FEATURES
 from babelens.data.emoji.tasks import ANSWERS, CATEGORIES, COLOURS, _wordings, main_colour
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 PAINT = {"red": "#dd2e44", "orange": "#f4900c", "yellow": "#ffcc4d", "green": "#78b159", "blue": "#55acee"}
 

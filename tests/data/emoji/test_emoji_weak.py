@@ -3,10 +3,10 @@
 import pytest
 from datasets import Dataset
 
-from babelens.configuration.errors import CorpusError
 from babelens.data import weak_pairs, weakly_aligned_emoji
 from babelens.data.emoji.benchmark import _with_keyword_captions
 from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
+from babelens.utils.errors import CorpusError
 
 NAMES = {"tent": {"en": "tent", "de": "Zelt", "ja": "テント"}, "flag": {"en": "flag", "de": "Flagge"}}
 KEYWORDS = {

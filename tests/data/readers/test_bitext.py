@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError
 from babelens.data import load_bitext, load_translations, translation_pairs
 from babelens.data.readers.bitext import BitextRules, bitext_rows, read_translations
 from babelens.data.readers.bitext_files import bitexts, is_bitext
+from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError
 
 GERMAN = ["eine Katze", "ein Hund", "ein Pferd"]
 ENGLISH = ["a cat", "a dog", "a horse"]

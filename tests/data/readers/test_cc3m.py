@@ -8,8 +8,8 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.data import load_cc3m, triplets
+from babelens.utils.errors import BadImageError, CorpusError
 
 # Addresses of images with their captions; a caption that is None could not be had.
 CAPTIONS = {

@@ -8,8 +8,8 @@ from typing import Any
 import PIL.Image
 import pytest
 
-from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli, retrieval_set
+from babelens.utils.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 
 ENTAILED = {
     "gold_label": "entailment",

@@ -6,8 +6,8 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.data import load_multi30k, triplets
+from babelens.utils.errors import BadImageError, CorpusError
 
 
 @pytest.fixture

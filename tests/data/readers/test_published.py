@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from datasets import IterableDataset
 
-from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.data.corpus.corpus import languages_of
 from babelens.data.readers.published import PUBLISHED, load_published
+from babelens.utils.errors import BadImageError, CorpusError
 from babelens.workflows.recipe import DataSource
 from tests.support.published_layouts import (
     caption,

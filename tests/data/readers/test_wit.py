@@ -13,12 +13,12 @@ import PIL.Image
 import pytest
 from datasets import Dataset, Features, Value
 
-from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.readers import wit as reader
 from babelens.data.readers.wit import wit_split
 from babelens.data.readers.wit_index import COLUMNS
+from babelens.utils.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from tests.support.full_disk import full_disk
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"

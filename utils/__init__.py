@@ -1,0 +1,1 @@
+"""What all rooms share: errors, language tags, files, and the code of saved folders."""

@@ -1,0 +1,240 @@
+"""Every error of babelens, as types to catch.
+
+All have the root `BabelensError`, and the built-in type that fits them, such as `ValueError`. Their messages name what
+is wrong, where, and what would be right; the command line shows them as one sentence.
+"""
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
+
+
+class BabelensError(Exception):
+    """Base class of every error that the user can correct: wrong data, settings, files or environment.
+
+    Any other exception is a defect of babelens itself, and keeps its traceback on the command line.
+    """
+
+
+# ---- Installation ----
+
+
+class MissingExtraError(BabelensError, ImportError):
+    """A package of one of babelens' extras is needed and is not installed; the message names the extra to install."""
+
+
+# ---- Data ----
+
+
+class CorpusError(BabelensError, ValueError):
+    """Captions, translations or the data of a task cannot be used; the message names the file and the row."""
+
+
+class BadImageError(CorpusError):
+    """An image of a corpus is missing, truncated, unreadable, or too large to be decoded safely."""
+
+
+class BadTextError(CorpusError):
+    """A caption is empty, longer than a caption can be, or not Unicode text."""
+
+
+class BenchmarkError(CorpusError):
+    """A benchmark is unknown, does not have a language, or a folder does not hold it as it was published; the message
+    names what is missing."""
+
+
+class SourceUnavailableError(BabelensError, OSError):
+    """Data could not be fetched: the registry did not answer, or it sent something else than what was pinned."""
+
+
+# ---- Languages ----
+
+
+class LanguageTagError(BabelensError, ValueError):
+    """A language tag is not a BCP-47 tag of the IANA registry."""
+
+
+class UnknownLanguageError(BabelensError, ValueError):
+    """A model, an adapter or a data set does not have the language that was asked for."""
+
+
+class MissingLanguageError(BabelensError, ValueError):
+    """A text came without its language, and the model cannot read it without one."""
+
+
+# ---- Calls of models and processors ----
+
+
+class InputError(BabelensError, ValueError):
+    """A model, a processor or an evaluation was given inputs that it cannot use, or too few of them."""
+
+
+class ImageError(InputError):
+    """An image cannot be read, or has a size or values that cannot be used."""
+
+
+class RegionError(InputError):
+    """The region features of an image are missing, or not of the form that the model reads."""
+
+
+class UnknownImageError(RegionError, KeyError):
+    """No file has region features of the image that was asked for; a `KeyError`, so that `get` returns its default."""
+
+    __str__ = Exception.__str__  # KeyError would put the message in quotation marks
+
+
+class ArgumentError(BabelensError, TypeError):
+    """A call has a keyword argument that the model or the processor does not know, or cannot use."""
+
+
+# ---- Models, adapters and vocabularies ----
+
+
+class ModelFolderError(BabelensError, OSError):
+    """A folder or a repository holds no model, processor or adapter that can be loaded, or a damaged one."""
+
+
+class HubUnreachableError(ModelFolderError):
+    """The Hub could not be asked for a model, and no copy of it is at hand."""
+
+
+class UntrustedCodeError(ModelFolderError):
+    """A model comes with code of its own, and the user has not allowed that it is run."""
+
+
+class ModelKindError(BabelensError, TypeError):
+    """A model is of another kind than what was asked for, such as a language model instead of a dual encoder."""
+
+
+class ModelMismatchError(BabelensError, ValueError):
+    """Weights or embeddings do not belong together: an adapter and the model it was made for, an embedding and its
+    vocabulary, the vectors of an index and a query of another model."""
+
+
+class VocabularyError(BabelensError, ValueError):
+    """A tokenizer, a word list, a dictionary or word vectors cannot serve as a model's vocabulary."""
+
+
+# ---- Training ----
+
+
+class RecipeError(BabelensError, ValueError):
+    """A recipe cannot be run; the message names the file, the key, what was given and what would be right."""
+
+
+class TrainingSetupError(BabelensError, ValueError):
+    """Settings, data, a model and a machine do not fit each other; the message names what does not fit."""
+
+
+class ChangedRunError(TrainingSetupError):
+    """The data or settings of a run to resume are not those that it began with."""
+
+
+class NonFiniteError(BabelensError, FloatingPointError, ValueError):
+    """A loss, a gradient, weights, embeddings or scores hold NaN or infinity."""
+
+
+class SaveError(BabelensError, OSError):
+    """Nothing can be saved to a folder: it is not writable, the disk is full, or another process writes to it."""
+
+
+class ComparisonError(BabelensError, ValueError):
+    """Results cannot be compared: there are none, or they are of different queries."""
+
+
+# ---- Search ----
+
+
+class SearchIndexError(BabelensError, ValueError):
+    """A folder or an address holds no search index, a damaged one, or one that cannot do what was asked for."""
+
+
+class FilterError(SearchIndexError):
+    """A filter by metadata cannot be read, or does not fit the columns of the index."""
+
+
+# ---- Publishing ----
+
+
+class PublishError(BabelensError, ValueError):
+    """A folder cannot be published: a file is missing, its license is unknown, or its code cannot travel with it."""
+
+
+# ---- Serving ----
+
+
+class ServingError(BabelensError, OSError):
+    """A server cannot be started: its port is taken, its host is not one of this machine, or it needs a token."""
+
+
+# ---- Suggestions in error messages: the known name that is nearest to a misspelt one ----
+
+
+def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
+    """Returns what to add to an error about an unknown name, such as `; did you mean 'mural'?` for `murral`.
+
+    Args:
+        given: the unknown name.
+        known: the names that exist.
+        prefix: what the message puts before the suggested name, such as `text_config.`.
+
+    Returns:
+        The end of a sentence; an empty string if no known name is similar.
+    """
+    nearest = get_close_matches(str(given), list(known), n=1)
+    return suggestion(prefix + nearest[0]) if nearest else ""
+
+
+def nearest_first(given: object, known: Iterable[str]) -> list[str]:
+    """Returns the known names, those first that are most like an unknown one: similar, or longer names with it in
+    them (`epochs`), or names that it abbreviates (`lr`)."""
+    wanted = str(given).lower()
+
+    def unlikeness(name: str) -> float:
+        initials = "".join(part[:1] for part in name.lower().split("_"))
+        is_part = bool(wanted) and (wanted in name.lower() or wanted == initials)
+        return -SequenceMatcher(None, wanted, name.lower()).ratio() - is_part
+
+    return sorted(known, key=unlikeness)
+
+
+def wrong_encoding(error: UnicodeDecodeError) -> str:
+    """Returns what is wrong with a text file that is not UTF-8, and what to do."""
+    kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
+    byte = f"byte 0x{error.object[error.start]:02x}"
+    return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
+
+
+def no_folder(source: str) -> str:
+    """Returns what to say of a model that is no folder here, and whose name the Hub cannot have."""
+    parent = Path(source).parent
+    hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
+    return f"No folder {source!r} here{hint}" + ("" if hint else "; names on the Hugging Face Hub are OWNER/NAME")
+
+
+def suggestion(name: str) -> str:
+    """Returns the end of an error message that suggests `name`."""
+    return f"; did you mean {name!r}?"
+
+
+# ---- Parts of messages ----
+
+_NAMED = 5  # largest number of names in a message
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, without the advice that libraries add in further lines."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def is_of_a_file(error: BaseException) -> bool:
+    """Returns whether an error may come from what is in a file: any `Exception`, and a panic of tokenizers' code in
+    Rust, which is none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def named(names: list[str]) -> str:
+    """Joins names for a message; of many names, it gives the first few and the number of the others."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,144 @@
+"""Secrets out of what is recorded: commands, settings, logs and messages name a token, and do not say it."""
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+# ---- By form: tokens that say of whom they are ----
+_FORMS = re.compile(
+    r"""(?<![A-Za-z0-9])(?:
+    hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,} | hf_[a-z]{20,} | api_org_[A-Za-z0-9]{8,}
+    | gh[pousr]_[A-Za-z0-9]{8,} | github_pat_\w{8,} | glpat-[\w-]{8,}
+    | sk-(?:proj|ant|svcacct|or|live|test)-[\w-]{8,} | [srp]k_(?:live|test)_\w{8,} | sk-(?=[A-Za-z]*\d)\w{18,}
+    | (?:AKIA|ASIA)[0-9A-Z]{12,} | AIza[\w-]{16,} | ya29\.[\w-]{8,}
+    | xox[a-z]-[\w-]{8,} | npm_[A-Za-z0-9]{20,} | pypi-[\w-]{20,} | gsk_\w{16,} | nvapi-[\w-]{16,}
+    | wandb_v1_\w{8,} | r8_[A-Za-z0-9]{16,}
+    | eyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)(?=[^\s'\"]*[^a-z\s'\"])[\w.~+/=-]{8,}")
+_OF_ADDRESS = re.compile(r"(?<=://)(?:[^\s/@'\"]+|[^\s:/@'\"]+:(?!\d+/)[^\s@'\"]+)@")
+
+# ---- By name: words of a name in snake_case, kebab-case, camelCase or with dots ----
+_ANYWHERE = {"secret", "secrets", "password", "passwords", "passwd", "passphrase", "pwd", "credential", "credentials"}
+_ANYWHERE |= {"apikey", "accesskey", "authtoken", "authorization", "secretkey", "accesstoken"}
+_LAST = {"token", "key", "auth", "cookie", "signature", "sig", "pat"}
+_PAIRS = re.compile(r"(?:api|access|auth|private|hub|hf|github|gh|wandb|aws|bearer|session|refresh) (?:key|token)s?\b")
+# Tokens that a model reads, and numbers of them.
+_OF_TEXTS = re.compile(
+    r"(?:pad|eos|bos|unk|mask|sep|cls|image|video|audio|text|class|start|end|prefix|suffix|special|additional|added"
+    r"|decoder|boi|eoi|language|lang|max|min|num|n|new|per|sort|primary|foreign) (?:token|key)$"
+)
+_WEAK = {"key", "auth", "sig", "signature", "pat", "cookie"}  # alone, they may be anything
+
+_WORD = r"token|secret|passw|passphrase|pwd|credential|key|auth|cookie|sig|pat\b"
+_NAME = rf"(?<![\w.-])[\w.-]*(?:{_WORD})[\w.-]*"
+_ASSIGNED = re.compile(
+    rf"(?P<quote>['\"])(?P<name>{_NAME})(?P<between>=)(?P<value>(?:(?!(?P=quote)).)*)(?P=quote)", re.I
+)
+_GIVEN = re.compile(
+    rf"(?P<name>{_NAME})(?P<between>['\"]?\s*[=:]\s*|\s+(?:(?:is|was)\s+)?)"
+    rf"(?P<value>'[^']*'|\"(?:[^\"\\]|\\.)*\"|[^\s'\"&]+)",
+    re.I,
+)
+
+
+def redact(value: Any, name: str = "") -> Any:
+    """Returns a text, or a list or mapping of such, with `***` instead of tokens, keys and passwords.
+
+    They are told by their names (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by their form (`hf_…`, `ghp_…`)
+    and by their place in an address (`https://user:password@host`).
+
+    Args:
+        value: what is recorded; a list may be the words of a command. Other types are returned as they are.
+        name: of the value.
+    """
+    if isinstance(value, Mapping):
+        return {key: redact(each, str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact(each, name) for each in _without_option_values(value)]
+    if is_secret(name) and value and isinstance(value, str | int) and not isinstance(value, bool):
+        return HIDDEN
+    return _redacted_text(value) if isinstance(value, str) else value
+
+
+def typed_command(program: str | None = None) -> str:
+    """Returns the command of this process without secrets; `program` replaces its first word."""
+    return shlex.join(redact([program or sys.argv[0], *sys.argv[1:]]))
+
+
+def names_token(text: str) -> bool:
+    """Returns whether a text holds a token that is known by its form."""
+    return _FORMS.search(text) is not None
+
+
+def is_secret(name: str) -> bool:
+    """Returns whether a value of this name is one that nobody else may read."""
+    words = _words(name)
+    text = " ".join(words)
+    if not _ANYWHERE.isdisjoint(words):
+        return True
+    return bool(words) and ((words[-1] in _LAST and not _OF_TEXTS.search(text)) or _PAIRS.search(text) is not None)
+
+
+def _words(name: str) -> list[str]:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", " ", name).lower().split()
+
+
+def _without_option_values(words: Any) -> list[Any]:
+    """The words of a command, with `***` for those that follow an option for a secret, or are assigned to one."""
+    found: list[Any] = []
+    secret = False  # the word before takes one
+    for word in words:
+        if not isinstance(word, str):
+            found.append(word)
+            continue
+        name, equals, _ = word.partition("=")
+        is_name = re.fullmatch(r"[\w.-]+", name) is not None
+        if secret and not word.startswith("--"):
+            found.append(HIDDEN)
+            secret = False
+            continue
+        if equals and is_name and is_secret(name):
+            word = f"{name}={HIDDEN}"
+        secret = not equals and word.startswith("-") and is_name and is_secret(word)
+        found.append(word)
+    return found
+
+
+def _redacted_text(text: str) -> str:
+    text = _FORMS.sub(HIDDEN, text)
+    text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
+    text = _OF_ADDRESS.sub(f"{HIDDEN}@", text)
+    text = _ASSIGNED.sub(_hidden, text)
+    return _GIVEN.sub(_hidden, text)
+
+
+def _hidden(match: re.Match[str]) -> str:
+    name, between, value = match["name"], match["between"], match["value"]
+    quote = match.groupdict().get("quote") or ""
+    bare = value.strip("'\"").rstrip(",;.)")
+    if not is_secret(name) or not (_is_given(name, between, value) or _looks_random(bare)):
+        return f"{quote}{name}{between}{_GIVEN.sub(_hidden, value)}{quote}"
+    own = value[0] if value[:1] in ("'", '"') else ""
+    return f"{quote}{name}{between}{own}{HIDDEN}{own}{quote}"
+
+
+def _is_given(name: str, between: str, value: str) -> bool:
+    """Whether this is an option or a setting with its value, and not words of a sentence."""
+    if not between.strip():
+        return name.startswith("-") and not value.startswith("--")
+    is_weak = name.lower() in _WEAK
+    if "=" in between:
+        return not is_weak
+    return value[:1] in ("'", '"') and (between[0] in "'\"" or (not is_weak and len(_words(name)) > 1))
+
+
+def _looks_random(text: str) -> bool:
+    return len(text) >= 16 and re.search(r"\d", text) is not None and re.fullmatch(r"[\w+/=.~-]+", text) is not None

@@ -1,0 +1,103 @@
+"""The files by which sentence-transformers loads a model's folder.
+
+`modules.json` names a class of `sentence_modules`, in the file of code beside it. In
+`config_sentence_transformers.json` each prompt is named by a language, and its text is the language's tag:
+`encode(texts, prompt_name="sw")` gives the tag to the module, which takes it as the language of the texts and puts
+nothing before them.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .hub_code import named_file_of
+
+MODULES_FILE = "modules.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+# What each modality is embedded by, which other programs read to tell what a model takes.
+MODALITIES_FILE = "sentence_bert_config.json"
+_METHODS = {"text": "get_text_features", "image": "get_image_features"}
+
+# The languages that ISO 639-1 has: a model with one vocabulary for all languages does not list those that it reads.
+_TWO_LETTERS = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja "
+    "jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb "
+    "nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq "
+    "sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+
+
+class SentenceKind(NamedTuple):
+    """One of the two ways in which sentence-transformers loads a model.
+
+    Args:
+        model_type: its class there.
+        module: the class of `sentence_modules` that it runs.
+        settings: what `config_sentence_transformers.json` holds beside the prompts.
+    """
+
+    model_type: str
+    module: str
+    settings: dict[str, Any]
+
+
+DUAL_ENCODER = SentenceKind("SentenceTransformer", "DualEncoderModule", {"similarity_fn_name": "cosine"})
+# Without an activation of its own, a CrossEncoder would squeeze scores into 0 to 1.
+CROSS_ENCODER = SentenceKind("CrossEncoder", "CrossEncoderModule", {"activation_fn": "torch.nn.Identity"})
+
+
+def listed_languages(config: Any) -> list[str]:
+    """Returns the languages that a model's configuration lists; none of a model with one vocabulary for all."""
+    return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
+
+
+def write_modalities(folder: str | os.PathLike, modalities: Iterable[str], **more: Any) -> None:
+    """Writes the file by which programs tell that a dual encoder reads texts, or images too; `more` are further
+    settings of sentence-transformers' `Transformer`."""
+    methods = {name: {"method": _METHODS[name], "method_output_name": "pooler_output"} for name in modalities}
+    settings = {"transformer_task": "feature-extraction", "modality_config": methods}
+    _write(Path(folder, MODALITIES_FILE), settings | {"module_output_name": "sentence_embedding"} | more)
+
+
+def prompt_languages(config: Any) -> list[str]:
+    """Returns the languages that name prompts: those that a configuration lists, or else all of ISO 639-1."""
+    return listed_languages(config) or _TWO_LETTERS.split()
+
+
+def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKind) -> None:
+    """Writes both files into a model's folder, which is created if needed.
+
+    The prompts are named by the languages that the configuration lists, or else by all languages of ISO 639-1. The
+    folder of a model of another package holds no modules of this one, which is then imported from where it is
+    installed.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    package = __name__.partition(".")[0]
+    is_own = type(model).__module__.partition(".")[0] == package
+    module = named_file_of(sys.modules[__name__]) if is_own else f"{package}.processing.sentence_modules"
+    _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
+    prompts = {tag: tag for tag in prompt_languages(model.config)}
+    settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}
+    if getattr(model.config, "truncate_dim", None) is not None:
+        settings["truncate_dim"] = model.config.truncate_dim
+    _write(Path(folder, SETTINGS_FILE), settings)
+    if kind is DUAL_ENCODER:
+        # Models that read features in the place of images have no tower for images.
+        write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
+
+
+def add_prompts(folder: str | os.PathLike, languages: Iterable[str]) -> None:
+    """Adds prompts of languages to a folder that has prompts; those of ISO 639-1 lack tags such as `zh-Hant`."""
+    path = Path(folder, SETTINGS_FILE)
+    if path.is_file():
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["prompts"] = settings["prompts"] | {tag: tag for tag in languages}
+        _write(path, settings)
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

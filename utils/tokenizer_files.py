@@ -1,0 +1,133 @@
+"""What the files of a tokenizer state of case, accents and special tokens, compared with what transformers makes of
+them."""
+
+import json
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from tokenizers import Tokenizer, models, normalizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Siglip2Tokenizer
+from transformers.utils import CONFIG_NAME
+
+from .hub_code import optional_file
+
+logger = logging.getLogger(__name__)
+
+_PROBES = ("A Red Heart", "ÖL, Café naïve", "ЁЛКА Й", "中文 字")
+# The settings of a BERT's normalizer in tokenizer.json, by the keys of tokenizer_config.json.
+_OF_BERT = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+# Keys of tokenizer_config.json that say what a text begins and ends with.
+_ENDS = {"add_bos_token", "add_eos_token"}
+_OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab"}
+
+
+def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
+    """Returns a tokenizer that reads texts as its files state.
+
+    Mended is what is certain: SigLIP 2 was trained on lower case, also where its tokenizer is loaded as Gemma's; a
+    BERT's tokenizer.json that keeps case or accents holds where tokenizer_config.json says nothing of it; and an
+    embedder of sentence-transformers may state that its texts are lower-cased. Of any other difference, a warning
+    names the texts and the setting that ends it.
+
+    Args:
+        tokenizer: as transformers has loaded it.
+        source: the folder or repository.
+        loading: the arguments that it was loaded with.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or loading.get("subfolder"):
+        return tokenizer
+    settings = _settings(source, "tokenizer_config.json", loading)
+    is_siglip = str(_settings(source, CONFIG_NAME, loading).get("model_type", "")).startswith("siglip")
+    if is_siglip and type(tokenizer).__name__.startswith("Gemma"):
+        return Siglip2Tokenizer.from_pretrained(source, **loading)
+    file = optional_file(source, "tokenizer.json", loading)
+    stated = None if file is None else Tokenizer.from_file(str(file))
+    unsaid = _unsaid(tokenizer, settings, stated)
+    if unsaid:
+        tokenizer = type(tokenizer).from_pretrained(source, **loading, **unsaid)
+    if _settings(source, "sentence_bert_config.json", loading).get("do_lower_case") and _keeps_case(tokenizer):
+        return _lower_cased(tokenizer)
+    if stated is not None:
+        _compare(tokenizer, stated, settings, source)
+    elif isinstance(tokenizer.backend_tokenizer.model, models.WordPiece) and "do_lower_case" not in settings:
+        _check_vocabulary(tokenizer, source)
+    return tokenizer
+
+
+def _settings(source: str, name: str, loading: Mapping[str, Any]) -> dict[str, Any]:
+    file = optional_file(source, name, loading)
+    return {} if file is None else json.loads(file.read_text(encoding="utf-8"))
+
+
+def _unsaid(
+    tokenizer: PreTrainedTokenizerFast, settings: Mapping[str, Any], stated: Tokenizer | None
+) -> dict[str, Any]:
+    """Returns the settings that tokenizer.json has and tokenizer_config.json leaves out, where the loaded tokenizer
+    has others."""
+    if stated is None or not isinstance(stated.normalizer, normalizers.BertNormalizer):
+        return {}
+    if not isinstance(tokenizer.backend_tokenizer.normalizer, normalizers.BertNormalizer):
+        return {}
+    found = {key: getattr(stated.normalizer, name) for key, name in _OF_BERT.items() if key not in settings}
+    own = tokenizer.backend_tokenizer.normalizer
+    return found if any(value != getattr(own, _OF_BERT[key]) for key, value in found.items()) else {}
+
+
+def _keeps_case(tokenizer: PreTrainedTokenizerFast) -> bool:
+    return _read_form(tokenizer.backend_tokenizer, "AÖ") != _read_form(tokenizer.backend_tokenizer, "aö")
+
+
+def _read_form(backend: Tokenizer, text: str) -> str:
+    return text if backend.normalizer is None else backend.normalizer.normalize_str(text)
+
+
+def _lower_cased(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that reads lower case, also after it was saved: its class is what tokenizer.json states."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    others = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
+    kept = {key: value for key, value in tokenizer.init_kwargs.items() if key not in _OF_VOCABULARIES}
+    kept |= {"model_input_names": tokenizer.model_input_names}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **kept)
+
+
+def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Mapping[str, Any], source: str) -> None:
+    stated.no_truncation()
+    stated.no_padding()
+    own = tokenizer.backend_tokenizer
+    kind = type(tokenizer).__name__
+    for text in _PROBES:
+        read, meant = (each.encode(text, add_special_tokens=False).tokens for each in (own, stated))
+        if read != meant:
+            differ = _read_form(own, text) != _read_form(stated, text)
+            fix = "do_lower_case and strip_accents" if differ else "tokenizer_class"
+            _warn(
+                f"{source}: {kind} reads {text!r} as {read}, tokenizer.json as {meant}; "
+                f"set {fix} in tokenizer_config.json to what the model was trained with"
+            )
+            return
+    read, meant = (each.encode(_PROBES[0]).tokens for each in (own, stated))
+    if read != meant and not _ENDS & settings.keys():
+        _warn(
+            f"{source}: {kind} reads {_PROBES[0]!r} as {read}, tokenizer.json as {meant}; "
+            "set add_bos_token and add_eos_token in tokenizer_config.json to what the model was trained with"
+        )
+
+
+def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
+    """Warns of a vocabulary with capital letters, which a tokenizer never finds that lower-cases texts."""
+    special = set(tokenizer.all_special_tokens)
+    pieces = [piece for piece in tokenizer.get_vocab() if piece not in special and not piece.startswith("[unused")]
+    unread = [piece for piece in pieces if _read_form(tokenizer.backend_tokenizer, piece) != piece]
+    if 20 * len(unread) > len(pieces):
+        _warn(
+            f"{source}: texts are read in lower case, but pieces of the vocabulary have capitals or accents, such as "
+            f"{min(unread)!r}; set do_lower_case in tokenizer_config.json to what the model was trained with"
+        )
+
+
+@cache
+def _warn(message: str) -> None:
+    logger.warning("%s", message)
