@@ -19,10 +19,9 @@ from ..utils.errors import BenchmarkError
 from .crisscrossed import Results, evaluate_crisscrossed
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval
-from .texts import evaluate_bitext
 
 FOLD = 1000  # number of images in a fold (Karpathy & Fei-Fei 2015)
-# The name of the mean over all languages, beside those of groups.
+# The name of the mean over all languages.
 ALL = "all"
 
 
@@ -33,7 +32,7 @@ class LoadedBenchmark:
     Args:
         facts: what is known about the benchmark.
         languages: the languages to evaluate.
-        data: the images and captions; for `tatoeba` translations, for `cxc` the captions, images and ratings.
+        data: the images and captions; for `cxc` the captions, images and ratings.
     """
 
     facts: Benchmark
@@ -52,8 +51,8 @@ class LoadedBenchmark:
 
         Returns:
             `benchmark`, its name. `results`: test set -> language -> metric -> number; the only test set is called as
-            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`; of `tatoeba`, accuracies.
-            `means`: the means over all languages and over groups of them, where there are several. `published`: the
+            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`.
+            `means`: the mean over all languages, where there are several. `published`: the
             figures of papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are
             metrics), `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here
             in each column.
@@ -83,8 +82,6 @@ class LoadedBenchmark:
         """What the benchmark's protocol measures with one of the papers' rankings; adds to `ranks` as `evaluate`."""
         if self.facts.protocol == "crisscrossed":
             return evaluate_crisscrossed(embedder, self.data, ranks=ranks, show_progress=progress)
-        if self.facts.protocol == "translations":
-            return self._translations(embedder, ranks)
         measure = self._folds if self.facts.protocol == "folds" else self._retrieval
         return measure(embedder, ranking, ranks, progress)
 
@@ -98,7 +95,6 @@ class LoadedBenchmark:
             self.data,
             list(self.languages),
             protocol=ranking,
-            only_captioned=self.facts.protocol == "own_images",
             ranks=by_language,
             show_progress=progress,
         )
@@ -125,32 +121,11 @@ class LoadedBenchmark:
             joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
         return {name: joined}
 
-    def _translations(self, embedder: Embedder, ranks: dict[str, QueryRanks]) -> Results:
-        of_directions: dict[str, QueryRanks] = {}
-        pairs = [(language, "en") for language in self.languages]
-        found = evaluate_bitext(embedder, self.data, pairs, ranks=of_directions)
-        ranks |= {f"{self.facts.name}/{language}": of_directions[f"{language}-en"] for language in self.languages}
-        accuracies = {
-            language: {
-                "accuracy": found[f"{language}-en"]["r1"],
-                "accuracy_from_en": found[f"en-{language}"]["r1"],
-                "n_texts": found[f"{language}-en"]["n_texts"],
-            }
-            for language in self.languages
-        }
-        return {self.facts.name: accuracies}
-
     def _means(self, measured: Results) -> dict[str, dict[str, float]]:
-        """The means of recalls over the languages of each group that have all been evaluated."""
+        """The mean of recalls over all languages, where there are several."""
         if len(self.languages) < 2:
             return {}
-        by_language = measured[self.facts.name]
-        groups = {ALL: tuple(by_language)} | {
-            group: languages
-            for group, languages in self.facts.groups.items()
-            if all(language in by_language for language in languages)
-        }
-        return {group: _mean([by_language[each] for each in languages]) for group, languages in groups.items()}
+        return {ALL: _mean(list(measured[self.facts.name].values()))}
 
     def _published(self, by_ranking: dict[str, Results]) -> list[dict[str, Any]]:
         tables = [_beside(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
@@ -160,8 +135,7 @@ class LoadedBenchmark:
 def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
     """Reads the files of a published benchmark.
 
-    Images are not decoded, and a missing one is an error at once. Those of `wit` and `iglue-wit` are checked, since
-    some of Wikipedia's files are no images, and are left out with a warning if they cannot be read.
+    Images are not decoded, and a missing one is an error at once.
 
     Args:
         name: the name of the benchmark, as `babelens evaluate benchmark` lists it.

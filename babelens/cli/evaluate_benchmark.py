@@ -179,9 +179,6 @@ def _show(benchmark: Benchmark) -> None:
     for file in benchmark.files:
         lines += [f"  {file.path}", f"      {file.holds}", f"      from {file.origin}"]
     lines += ["", "What is known:", *(f"  - {fact}" for fact in benchmark.facts)]
-    if benchmark.groups:
-        lines += ["", "Groups of languages, whose means are reported:"]
-        lines += [f"  {group}: {' '.join(languages)}" for group, languages in benchmark.groups.items()]
     if benchmark.figures:
         lines += ["", "Figures of papers that are shown beside the results:"]
         lines += [f"  {figures.source}: {figures.metric or figures.test_set}" for figures in benchmark.figures]

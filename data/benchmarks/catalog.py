@@ -1,8 +1,5 @@
 """The catalog of published retrieval benchmarks: what each needs on the disk, its license, its protocol, and the
-figures that papers report on it.
-
-The facts of a benchmark stand in `entries/<name>.json`. This module reads nothing else, so that they can be listed
-without the packages that read images and texts; `reading` reads the files of a benchmark, and
+figures that papers report on it. The facts are in `entries/<name>.json`; `reading` reads the files of a benchmark, and
 `evaluation.benchmarks` runs its protocol.
 """
 
@@ -19,13 +16,7 @@ from ...utils.languages import normalize_languages
 
 @dataclass(frozen=True)
 class NeededFile:
-    """A file or folder that a benchmark needs.
-
-    Args:
-        path: its path in the folder of the benchmark; `{language}` stands for a language of the benchmark.
-        holds: what it holds.
-        origin: where it is from.
-    """
+    """A file or folder in the folder of a benchmark. `path` may have `{language}`."""
 
     path: str
     holds: str
@@ -42,9 +33,9 @@ class Figures:
         rows: what the paper measured, such as a model, and its figure in each column; None where it has none.
         metric: the metric of a table by languages; None for a table of metrics.
         test_set: the test set of the benchmark.
-        ranking: how the paper counts recall from image to text: `standard` or `mla`, as in `evaluate_retrieval`. What
-            is measured here is counted in the same way beside these figures.
-        note: in what the paper's measurement differs from the benchmark's; empty if in nothing that is known.
+        ranking: how the paper counts recall from image to text: `standard` or `mla`, as in `evaluate_retrieval`. Our
+            results are counted in the same way beside these figures.
+        note: how the paper's measurement differs from the benchmark's.
     """
 
     source: str
@@ -68,42 +59,36 @@ class Benchmark:
         name: its name on the command line.
         title: its name in full.
         languages: its languages, as BCP-47 tags.
-        has_others: whether its files have captions in other languages as well, which can be asked for.
         protocol: how it is evaluated, a key of `PROTOCOLS`.
-        files: what it needs in its folder.
+        files: what its folder needs.
         license: the licenses of its captions and images.
         paper: the paper that published it.
         url: where its authors offer it.
         facts: what else is known about its data and its protocol, and what is not.
-        groups: names of groups of languages whose mean is reported, and their languages.
         figures: the figures of papers.
     """
 
     name: str
     title: str
     languages: tuple[str, ...]
-    has_others: bool
     protocol: str
     files: tuple[NeededFile, ...]
     license: str
     paper: str
     url: str
     facts: tuple[str, ...]
-    groups: dict[str, tuple[str, ...]]
     figures: tuple[Figures, ...]
 
     def chosen(self, languages: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The languages that are asked for, as canonical tags; by default all of the benchmark.
+        """The requested languages as canonical tags; by default all of the benchmark.
 
         Raises:
-            LanguageTagError: for an unknown language.
             BenchmarkError: for a language that the benchmark does not have.
         """
         if languages is None:
             return self.languages
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
-        absent = [tag for tag in tags if tag not in self.languages]
-        if absent and not self.has_others:
+        if absent := [tag for tag in tags if tag not in self.languages]:
             raise BenchmarkError(
                 f"the benchmark {self.name} has no captions in {', '.join(absent)}; it has {', '.join(self.languages)}"
             )
@@ -115,12 +100,8 @@ PROTOCOLS = {
     "retrieval": "Every caption searches all images, and every image all captions of its language.",
     "folds": "As `retrieval`, in five folds of 1,000 images in the order of the test set; recalls are the mean of the "
     "folds.",
-    "own_images": "As `retrieval`, but each language searches only the images that have a caption in it, so that each "
-    "language has a gallery of its own.",
     "crisscrossed": "Image-text, text-text and image-image retrieval with all positives that annotators found, and "
     "Spearman correlations with their ratings (STS, SIS, SITS).",
-    "translations": "Every sentence searches the English translations of its language, and every translation the "
-    "sentences: `accuracy` and `accuracy_from_en`, in percent.",
 }
 
 
@@ -143,24 +124,16 @@ def find_benchmark(name: str) -> Benchmark:
         name=name,
         **{key: facts[key] for key in ("title", "protocol", "license", "paper", "url")},
         languages=tuple(facts["languages"]),
-        has_others=facts.get("has_others", False),
         facts=tuple(facts["facts"]),
         files=tuple(NeededFile(**each) for each in facts["files"]),
-        groups={group: tuple(languages) for group, languages in facts.get("groups", {}).items()},
         figures=tuple(_figures(name, each) for each in facts.get("figures", ())),
     )
 
 
 def _figures(name: str, facts: dict[str, Any]) -> Figures:
-    return Figures(
-        source=facts["source"],
-        columns=tuple(facts["columns"]),
-        rows={row: tuple(values) for row, values in facts["rows"].items()},
-        metric=facts.get("metric"),
-        test_set=facts.get("test_set", name),
-        ranking=facts.get("ranking", "standard"),
-        note=facts.get("note", ""),
-    )
+    table = {"metric": None, "test_set": name, "ranking": "standard", "note": "", **facts}
+    rows = {row: tuple(values) for row, values in facts["rows"].items()}
+    return Figures(**{**table, "columns": tuple(facts["columns"]), "rows": rows})
 
 
 def _entries() -> Any:

@@ -1,40 +1,127 @@
-"""Benchmarks on the images of COCO 2014, in the folders `train2014` and `val2014`.
+"""Benchmarks on the images of COCO 2014, in the folders `train2014` and `val2014`, and of Flickr30K, in the folder
+`flickr30k-images`, in the layouts in which they were published.
 
 Karpathy's `dataset_coco.json` (Karpathy & Fei-Fei 2015) has the English captions and the split. Captions in other
-languages come in COCO's own format (`annotations` with `image_id` and `caption`: STAIR, YJ Captions, MSCOCO-it), or in
-formats of their own (COCO-CN, XTD, AI-Hub's Korean, COCO-35L's translations by machine).
+languages come in COCO's own format (`annotations` with `image_id` and `caption`: STAIR, YJ Captions), or in formats of
+their own (COCO-CN, XTD, AI-Hub's Korean).
 """
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, Image, Value
 
 from ...utils.errors import BadTextError, BenchmarkError
 from ..corpus.captions import enumeration
-from ..corpus.text_files import read_json_lines, read_lines, read_texts
-from ..readers.iglue import load_xflickrco
+from ..corpus.corpus import CAPTIONS
+from ..corpus.text_files import read_json, read_lines, read_texts
 from ..readers.multi30k import load_multi30k
-from ..readers.task_files import identifier_of, image_path, text_of
-from .layout import Layout, captions_in, json_records
+from ..readers.task_files import identifier_of, image_path, task_dataset, text_of
+from .catalog import Benchmark
 
 Languages = tuple[str, ...]
 
 KARPATHY = "dataset_coco.json"
-# The names of XTD's files have `jp`, which is no tag of a language.
+# COCO's images of 2014 have the name of their folder in theirs.
+_COCO_IMAGE = re.compile(r"COCO_(train2014|val2014)_\d{12}\.jpg")
+# The names of XTD's files have `jp`, which is not the tag of a language.
 _XTD_NAMES = {"ja": "jp"}
 _XTD_FOLDERS = ("XTD10", "MIC", "STAIR")
+_FLICKR_IMAGES = "flickr30k-images"
+# Multi30K has five descriptions of an image in these languages, and one translated sentence in the others.
+_DESCRIBED = ("en", "de")
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folder of a benchmark, which errors name."""
+
+    benchmark: Benchmark
+    root: Path
+
+    def file(self, *paths: str) -> Path:
+        """The first of these files that exists; each may be compressed, as `….gz`.
+
+        Raises:
+            BenchmarkError: if none exists.
+        """
+        for path in paths:
+            for file in (self.root / path, self.root / f"{path}.gz"):
+                if file.is_file():
+                    return file
+        raise self.error(f"there is no file {' or '.join(paths)}")
+
+    def folder(self, path: str) -> Path:
+        """
+        Raises:
+            BenchmarkError: if the folder does not exist.
+        """
+        if not (self.root / path).is_dir():
+            raise self.error(f"there is no folder {path}")
+        return self.root / path
+
+    def coco_image(self, name: str, place: str) -> str:
+        """The path of an image of COCO 2014, by its file name."""
+        match = _COCO_IMAGE.fullmatch(name)
+        if match is None:
+            raise BenchmarkError(f"{place}: {name!r} is not the name of an image of COCO 2014")
+        return image_path(self.folder(match[1]), name, place)
+
+    def corpus(self, rows: Iterable[dict[str, Any]]) -> Dataset:
+        """A caption corpus of rows with `image`, `image_id` and `captions`."""
+        features = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
+        return task_dataset(rows, features, self.root)
+
+    def error(self, problem: str) -> BenchmarkError:
+        name = self.benchmark.name
+        return BenchmarkError(
+            f"{self.root} does not hold the benchmark {name} as it was published: {problem}; it has "
+            f"{contents(self.root)}. `babelens evaluate benchmark --benchmark {name}` shows what it needs"
+        )
+
+
+def contents(folder: str | Path) -> str:
+    """The names of what is in a folder, for errors."""
+    if not Path(folder).is_dir():
+        return "no such folder" if not Path(folder).exists() else "a file, not a folder"
+    names = sorted(path.name for path in Path(folder).iterdir())
+    return enumeration(names, 8) or "nothing in it"
+
+
+def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:
+    """The records of a JSON file: a list of objects, or such a list in an object under a key.
+
+    Raises:
+        BenchmarkError: for a file of another form.
+    """
+    content = read_json(file)
+    if key is not None:
+        content = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
+        where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
+        raise BenchmarkError(f"{file}: expected {where}, as it was published")
+    return content
+
+
+def captions_in(texts: Mapping[str, list[str]]) -> list[dict[str, str]]:
+    """The cell `captions` of an image with texts by language."""
+    return [{"language": language, "text": text} for language, each in texts.items() for text in each]
+
+
+# ---- COCO ----
 
 
 def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (place, record) of the images of a split of `dataset_coco.json` or `dataset_flickr30k.json`.
 
     Raises:
-        BenchmarkError: for a file of another form, and one without images in the split.
+        BenchmarkError: for a file without images in the split.
     """
     count = 0
     for index, record in enumerate(json_records(file, "images")):
@@ -47,11 +134,7 @@ def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any
 
 
 def karpathy_sentences(record: dict[str, Any], place: str) -> list[dict[str, Any]]:
-    """The sentences of an image, records with `sentid` and `raw`.
-
-    Raises:
-        BenchmarkError: if there are none.
-    """
+    """The sentences of an image, records with `sentid` and `raw`."""
     sentences = record.get("sentences")
     if not isinstance(sentences, list) or not sentences or not all(isinstance(each, dict) for each in sentences):
         raise BenchmarkError(f"{place}: 'sentences' should be a list of objects, and is {sentences!r:.60}")
@@ -74,22 +157,17 @@ def read_coco(layout: Layout, languages: Languages) -> Dataset:
 def read_stair(layout: Layout, languages: Languages) -> Dataset:
     """STAIR's Japanese captions on Karpathy's test images, all of which are among COCO's validation images of 2014."""
     file = layout.file("stair_captions_v1.2_val.json", "stair_captions_v1.2/stair_captions_v1.2_val.json")
-    return _on_karpathy_split(layout, {"ja": annotations_by_image(file)}, {"ja": file})
+    return _on_karpathy_test(layout, "ja", annotations_by_image(file), file)
 
 
 def read_korean(layout: Layout, languages: Languages) -> Dataset:
-    """AI-Hub's Korean translations of COCO's captions on Karpathy's test images; empty translations are left out."""
-    captions, file = korean_captions(layout)
-    return _on_karpathy_split(layout, {"ko": captions}, {"ko": file})
+    """AI-Hub's Korean translations of COCO's captions on Karpathy's test images."""
+    return _on_karpathy_test(layout, "ko", *korean_captions(layout))
 
 
 def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
     """AI-Hub's Korean translations by the id of the image, and their file. Empty translations are left out, with a
-    warning that counts them.
-
-    Raises:
-        BenchmarkError: for a file of another form.
-    """
+    warning that counts them."""
     file = layout.file("MSCOCO_train_val_Korean.json")
     captions: dict[str, list[str]] = {}
     empty: list[str] = []
@@ -106,67 +184,20 @@ def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
     return captions, file
 
 
-def read_machine_translations(layout: Layout, languages: Languages) -> Dataset:
-    """COCO-35L: Karpathy's validation captions, translated by machine into 34 languages."""
-    file = layout.file("coco_mt_dev.jsonl")
-    captions: dict[str, dict[str, list[str]]] = {language: {} for language in languages}
-    for line, record in read_json_lines(file):
-        place = f"{file} line {line}"
-        language = identifier_of(record, "trg_lang", place)
-        if language in captions:
-            image_id, _, number = identifier_of(record, "image_id", place).rpartition("_")
-            if not image_id.isdecimal() or not number.isdecimal():
-                raise BenchmarkError(f"{place}: 'image_id' should be the id of an image and the index of a caption")
-            text = text_of(record, "translation_tokenized", place)
-            captions[language].setdefault(str(int(image_id)), []).append(text)
-    return _on_karpathy_split(layout, captions, dict.fromkeys(languages, file), "val")
-
-
-def read_italian(layout: Layout, languages: Languages) -> Dataset:
-    """MSCOCO-it's test images with captions that people have validated."""
-    name = "captions_ita_testset_validated.json"
-    file = layout.file(name, f"mscoco-it/{name}")
-    captions = annotations_by_image(file)
-    names = {}
-    for index, record in enumerate(json_records(file, "images")):
-        place = f"{file} image {index}"
-        names[identifier_of(record, "id", place)] = identifier_of(record, "file_name", place)
-    _refuse_without_captions(names, captions, file)
-    return layout.corpus(_row(layout, names[each], {"it": captions[each]}, f"{file} image {each}") for each in names)
-
-
-def read_yj(layout: Layout, languages: Languages) -> Dataset:
-    """All of YJ Captions 26k, whose images are among COCO's training images of 2014."""
-    file = layout.file("yjcaptions26k_clean.json", "yjcaptions26k/yjcaptions26k_clean.json")
-    captions = annotations_by_image(file)
-    return layout.corpus(
-        _row(layout, f"COCO_train2014_{image_id:0>12}.jpg", {"ja": texts}, f"{file} image {image_id}")
-        for image_id, texts in captions.items()
-    )
-
-
 def read_coco_cn(layout: Layout, languages: Languages) -> Dataset:
     """COCO-CN's test images with the captions that people wrote in Chinese."""
     return coco_cn_split(layout, "test")
 
 
 def coco_cn_split(layout: Layout, split: str) -> Dataset:
-    """The images of a split of COCO-CN (`train`, `val` or `test`), with the captions that people wrote in Chinese.
-
-    Raises:
-        BenchmarkError: for files of another form, and for an image without a caption.
-    """
+    """The images of a split of COCO-CN (`train`, `val` or `test`), with the captions that people wrote in Chinese."""
     names, captions, places = coco_cn_captions(layout, split)
     return layout.corpus(_row(layout, f"{name}.jpg", {"zh": captions[name]}, places[name]) for name in names)
 
 
 def coco_cn_captions(layout: Layout, split: str) -> tuple[list[str], dict[str, list[str]], dict[str, str]]:
     """The names of the images of a split of COCO-CN, without their ending; the captions by name; and the places of the
-    names, for errors.
-
-    Raises:
-        BenchmarkError: for files of another form, and for an image without a caption.
-    """
+    names, for errors."""
     folder = "coco-cn-version1805v1.1/"
     names_file = layout.file(f"coco-cn_{split}.txt", f"{folder}coco-cn_{split}.txt")
     file = layout.file("imageid.human-written-caption.txt", f"{folder}imageid.human-written-caption.txt")
@@ -194,60 +225,43 @@ def read_xtd(layout: Layout, languages: Languages) -> Dataset:
     for language in languages:
         name = f"test_1kcaptions_{_XTD_NAMES.get(language, language)}.txt"
         file = layout.file(*(f"{folder}/{name}" for folder in _XTD_FOLDERS))
-        captions[language] = read_texts(file)
+        captions[language] = [text.strip() for text in read_texts(file)]
         if len(captions[language]) != len(names):
             raise BenchmarkError(
                 f"{file} has {len(captions[language])} captions, and {names_file} the names of {len(names)} images"
             )
     return layout.corpus(
-        _row(
-            layout,
-            name,
-            {language: [texts[line].strip()] for language, texts in captions.items()},
-            f"{names_file} line {line + 1}",
-        )
+        _row(layout, name, {tag: [texts[line]] for tag, texts in captions.items()}, f"{names_file} line {line + 1}")
         for line, name in enumerate(names)
     )
 
 
 def annotations_by_image(file: Path) -> dict[str, list[str]]:
-    """The captions of a file in COCO's format, by the id of the image.
-
-    Raises:
-        BenchmarkError: for a file of another form.
-        BadTextError: for an empty caption.
-    """
+    """The captions of a file in COCO's format, by the id of the image."""
     captions: dict[str, list[str]] = {}
     for index, record in enumerate(json_records(file, "annotations")):
         place = f"{file} annotation {index}"
-        captions.setdefault(identifier_of(record, "image_id", place), []).append(
-            text_of(record, "caption", place).strip()
-        )
+        of_image = captions.setdefault(identifier_of(record, "image_id", place), [])
+        of_image.append(text_of(record, "caption", place).strip())
     return captions
 
 
-def _on_karpathy_split(
-    layout: Layout, captions: dict[str, dict[str, list[str]]], files: dict[str, Path], split: str = "test"
-) -> Dataset:
-    """The images of a split with captions by language and by the id of the image."""
-    images = {}
-    for place, record in karpathy_images(layout.file(KARPATHY), split):
-        images[identifier_of(record, "cocoid", place)] = identifier_of(record, "filename", place), place
-    for language, by_image in captions.items():
-        _refuse_without_captions(images, by_image, files[language], language)
+def _on_karpathy_test(layout: Layout, language: str, captions: dict[str, list[str]], file: Path) -> Dataset:
+    """Karpathy's test images with captions by the id of the image."""
+    images = {
+        identifier_of(record, "cocoid", place): (identifier_of(record, "filename", place), place)
+        for place, record in karpathy_images(layout.file(KARPATHY), "test")
+    }
+    _refuse_without_captions(images, captions, file)
     return layout.corpus(
-        _row(layout, name, {language: by_image[image_id] for language, by_image in captions.items()}, place)
-        for image_id, (name, place) in images.items()
+        _row(layout, name, {language: captions[image_id]}, place) for image_id, (name, place) in images.items()
     )
 
 
-def _refuse_without_captions(images: Any, captions: dict[str, list[str]], file: Path, language: str = "") -> None:
-    """Raises a `BenchmarkError` if an image of the test set has no caption in a file."""
-    absent = [image_id for image_id in images if not captions.get(image_id)]
-    if absent:
-        what = f"caption in {language}" if language else "caption"
+def _refuse_without_captions(images: Any, captions: dict[str, list[str]], file: Path) -> None:
+    if absent := [image_id for image_id in images if not captions.get(image_id)]:
         raise BenchmarkError(
-            f"{file} has no {what} of {len(absent)} of the {len(images)} images: {enumeration(absent, shown=3)}"
+            f"{file} has no caption of {len(absent)} of the {len(images)} images: {enumeration(absent, shown=3)}"
         )
 
 
@@ -256,27 +270,16 @@ def _row(layout: Layout, name: str, texts: dict[str, list[str]], place: str) -> 
 
 
 # ---- Flickr30K ----
-# Benchmarks on the images of Flickr30K, in the folder `flickr30k-images` of its archive: Flickr30K's test set with
-# five captions for each image, Multi30K's with captions in four languages, and xFlickr&CO.
-
-_IMAGES = "flickr30k-images"
-# Multi30K has five descriptions of an image in these languages, and one translated sentence in the others.
-_DESCRIBED = ("en", "de")
 
 
-def read_flickr30k(layout: Layout, languages: tuple[str, ...]) -> Dataset:
+def read_flickr30k(layout: Layout, languages: Languages) -> Dataset:
     """Flickr30K's English captions on Karpathy's test images."""
     return flickr30k_split(layout, "test")
 
 
 def flickr30k_split(layout: Layout, split: str) -> Dataset:
-    """Flickr30K's English captions on the images of a split of Karpathy's.
-
-    Raises:
-        BenchmarkError: for files of another form.
-        BadImageError: for an image that is not in the folder.
-    """
-    images = layout.folder(_IMAGES)
+    """Flickr30K's English captions on the images of a split of Karpathy's."""
+    images = layout.folder(_FLICKR_IMAGES)
     rows = []
     for place, record in karpathy_images(layout.file("dataset_flickr30k.json"), split):
         name = identifier_of(record, "filename", place)
@@ -285,38 +288,18 @@ def flickr30k_split(layout: Layout, split: str) -> Dataset:
     return layout.corpus(rows)
 
 
-def read_multi30k(layout: Layout, languages: tuple[str, ...]) -> Dataset:
+def read_multi30k(layout: Layout, languages: Languages) -> Dataset:
     """Multi30K's test set of 2016: five descriptions of an image in English and in German (task 2), one sentence in
     French and in Czech (task 1)."""
     described = [language for language in languages if language in _DESCRIBED]
-    return load_multi30k(
-        layout.folder("data"), "test_2016_flickr", languages, described=described, images=layout.folder(_IMAGES)
-    )
+    return _multi30k(layout, languages, described)
 
 
-def read_multi30k_translations(layout: Layout, languages: tuple[str, ...]) -> Dataset:
+def read_multi30k_translations(layout: Layout, languages: Languages) -> Dataset:
     """Multi30K's test set of 2016 with one sentence in each language, translations of each other (task 1)."""
-    return load_multi30k(layout.folder("data"), "test_2016_flickr", languages, images=layout.folder(_IMAGES))
+    return _multi30k(layout, languages, [])
 
 
-def read_xflickrco(layout: Layout, languages: tuple[str, ...]) -> Dataset:
-    """xFlickr&CO's test images of Flickr30K and of COCO; all languages have captions of the same images."""
-    captions: dict[str, list[dict[str, str]]] = {}
-    for language in languages:
-        file = layout.file(f"annotations/{language}/test.jsonl")
-        corpus = load_xflickrco(file, language=language)
-        if captions and captions.keys() != set(corpus["image_id"]):
-            raise BenchmarkError(f"{file} has captions of other images than annotations/{languages[0]}/test.jsonl")
-        for row in corpus:
-            captions.setdefault(row["image_id"], []).extend(row["captions"])
-    return layout.corpus(
-        {"image": _xflickrco_image(layout, name), "image_id": name, "captions": each}
-        for name, each in captions.items()
-    )
-
-
-def _xflickrco_image(layout: Layout, name: str) -> str:
-    place = f"xFlickr&CO, image {name}"
-    if name.startswith("COCO_"):
-        return layout.coco_image(name, place)
-    return image_path(layout.folder(_IMAGES), name, place)
+def _multi30k(layout: Layout, languages: Languages, described: list[str]) -> Dataset:
+    images = layout.folder(_FLICKR_IMAGES)
+    return load_multi30k(layout.folder("data"), "test_2016_flickr", languages, described=described, images=images)

@@ -19,15 +19,17 @@ from ...utils.errors import CorpusError
 from ..benchmarks.catalog import find_benchmark
 from ..benchmarks.coco import (
     KARPATHY,
+    Layout,
     annotations_by_image,
+    captions_in,
     coco_cn_captions,
     coco_cn_split,
+    contents,
     flickr30k_split,
     karpathy_captions,
     karpathy_images,
     korean_captions,
 )
-from ..benchmarks.layout import Layout, captions_in, contents
 from ..corpus.text_files import files_matching, kind_of
 from .bitext import load_bitext
 from .bitext_files import TABLES, is_bitext

@@ -18,7 +18,6 @@ XTD_LANGUAGES = {
     "MIC": ("de", "en", "fr"),
     "STAIR": ("jp",),
 }
-WIKIPEDIA = "https://upload.wikimedia.org/wikipedia/commons/"
 
 
 def coco_name(image_id: int, folder: str = "val2014") -> str:
@@ -104,38 +103,6 @@ def korean(root: Path) -> None:
         for image_id in TEST
     ]
     write_json(root / "MSCOCO_train_val_Korean.json", records)
-
-
-def machine_translations(root: Path) -> None:
-    karpathy(root)
-    records = [
-        {
-            "image_id": f"{image_id}_{number}",
-            "src_lang": "en",
-            "trg_lang": language,
-            "caption_tokenized": "a thing",
-            "translation_tokenized": f"{word} {image_id} {number}",
-            "backtranslation_tokenized": "a thing",
-        }
-        for language, word in (("uk", "річ"), ("de", "Ding"))
-        for image_id in VALIDATION
-        for number in (1, 2)
-    ]
-    write_text(root / "coco_mt_dev.jsonl", *(json.dumps(record, ensure_ascii=False) for record in records))
-
-
-def italian(root: Path) -> None:
-    write_json(
-        root / "mscoco-it/captions_ita_testset_validated.json", annotations({each: [f"cosa {each}"] for each in TEST})
-    )
-    for image_id in TEST:
-        write_image(root / "val2014" / coco_name(image_id), image_id)
-
-
-def yj(root: Path) -> None:
-    write_json(root / "yjcaptions26k_clean.json", annotations({each: [f"絵{each}", f"図{each}"] for each in TEST}))
-    for image_id in TEST:
-        write_image(root / "train2014" / coco_name(image_id, "train2014"), image_id)
 
 
 def coco_cn(root: Path) -> None:
@@ -228,115 +195,16 @@ def multi30k(root: Path) -> None:
             )
 
 
-def xflickrco(root: Path) -> None:
-    names = [FLICKR[0], coco_name(TEST[0])]
-    write_image(root / "flickr30k-images" / names[0], 0)
-    write_image(root / "val2014" / names[1], 1)
-    for language in ("de", "en", "es", "id", "ja", "ru", "tr", "zh"):
-        records = [{"sentences": [f"{language} {name}"], "id": name[:-4], "img_path": name} for name in names]
-        write_text(root / f"annotations/{language}/test.jsonl", *(json.dumps(record) for record in records))
-
-
-def wit_row(language: str, path: str, reference: str) -> str:
-    from babelens.data.readers.wit_index import COLUMNS
-
-    cells = {"language": language, "image_url": WIKIPEDIA + path, "caption_reference_description": reference}
-    return "\t".join((dict.fromkeys(COLUMNS, "") | {"is_main_image": "true"} | cells).values())
-
-
-def wit(root: Path) -> None:
-    """A mountain in English and German, a lake in English, a town in Tajik; a page without a reference caption."""
-    from babelens.data.benchmarks.catalog import find_benchmark
-    from babelens.data.readers.wit_index import COLUMNS
-
-    rows = [
-        wit_row("en", "9/93/Dome.jpg", "Half Dome"),
-        wit_row("de", "9/93/Dome.jpg", "Der Half Dome"),
-        wit_row("en", "f/f6/Tonlesap.jpg", "Tonlé Sap"),
-        wit_row("fr", "f/f6/Tonlesap.jpg", ""),
-    ]
-    others = [language for language in find_benchmark("wit").languages if language not in ("en", "de")]
-    rows += [wit_row(language, "6/61/Town.jpg", f"{language} town") for language in others]
-    content = "".join(f"{line}\n" for line in ["\t".join(COLUMNS), *rows])
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "wit_v1.test.all-00000-of-00005.tsv.gz").write_bytes(gzip.compress(content.encode()))
-    for seed, path in enumerate(("9/93/Dome.jpg", "f/f6/Tonlesap.jpg", "6/61/Town.jpg")):
-        write_image(root / "images/wikipedia/commons" / path, seed)
-
-
-def iglue_wit(root: Path) -> None:
-    """A town hall in all languages, with two captions in Arabic, and a lake in Arabic alone."""
-    for seed, path in enumerate(("6/61/BNRATHAU.jpg", "f/f6/Tonlesap.jpg")):
-        write_image(root / "images/wikipedia/commons" / path, seed)
-
-    def record(language: str, path: str, name: str, text: str) -> str:
-        return json.dumps(
-            {
-                "image_idx": 19,
-                "image_url": WIKIPEDIA + path,
-                "meta_url": "http://commons.wikimedia.org/wiki/File:X.jpg",
-                "caption_reference_description": text,
-                "language": language,
-                "page_url": f"https://{language}.wikipedia.org/wiki/X",
-                "wit_ix": name,
-            },
-            ensure_ascii=False,
-        )
-
-    for language in ("ar", "bg", "da", "el", "en", "et", "id", "ja", "ko", "tr", "vi"):
-        lines = [record(language, "6/61/BNRATHAU.jpg", "wit-test_3", f"{language} hall")]
-        if language == "ar":
-            lines.append(record("ar", "6/61/BNRATHAU.jpg", "wit-test_3", "بون\nقديمة"))
-            lines.append(record("ar", "f/f6/Tonlesap.jpg", "wit-test_67", "بحيرة"))
-        write_text(root / f"annotations/test_{language}.jsonl", *lines)
-
-
-def xm3600(root: Path) -> None:
-    from babelens.data.benchmarks.catalog import find_benchmark
-
-    keys = ("00029d3b0c2d5b0a", "000411001ff7dd4f")
-    lines = []
-    for seed, key in enumerate(keys):
-        write_image(root / "images" / f"{key}.jpg", seed)
-        texts = {
-            language: {"caption": [f"{language} {key}", f"{language} again {key}"], "caption/tokenized": ["x"]}
-            for language in find_benchmark("xm3600").languages
-        }
-        lines.append(json.dumps({"image/key": key, "image/locale": "en"} | texts))
-    write_text(root / "captions.jsonl", *lines)
-
-
-def tatoeba(root: Path) -> None:
-    """Three sentences in each language, one of them twice with two translations."""
-    from langcodes import Language
-
-    from babelens.data.benchmarks.catalog import find_benchmark
-
-    for language in (*find_benchmark("tatoeba").languages, "kzj"):
-        code = Language.get(language, normalize=False).to_alpha3()
-        stem = f"tatoeba.{code}-eng"
-        write_text(root / f"{stem}.{code}", f"{language} one", f"{language} two", f"{language} one")
-        write_text(root / f"{stem}.eng", "One.", "Two.", "The first.")
-
-
 WRITERS: dict[str, Callable[[Path], None]] = {
     "coco-1k": karpathy,
     "coco-5k": karpathy,
-    "coco-35l": machine_translations,
     "coco-cn": coco_cn,
-    "coco-it": italian,
     "coco-ko": korean,
     "cxc": crisscrossed,
     "flickr30k": flickr30k,
-    "iglue-wit": iglue_wit,
     "multi30k": multi30k,
     "multi30k-task1": multi30k,
     "stair-1k": stair,
     "stair-5k": stair,
-    "tatoeba": tatoeba,
-    "wit": wit,
-    "xflickrco": xflickrco,
-    "xm3600": xm3600,
     "xtd": xtd,
-    "yj": yj,
 }
