@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+import numpy as np
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
 from ...utils.errors import CorpusError
@@ -44,13 +45,23 @@ from .wit import WitSplit, load_wit
 
 CocoTexts: TypeAlias = Literal["coco", "stair", "coco-cn", "korean", "yj"]
 Split: TypeAlias = Literal["train", "val", "validation", "test"]
+SplitRule: TypeAlias = Literal["karpathy", "mule"]
 
 # Karpathy's `restval` are the images of COCO's validation split that he left for training; papers train on both.
 _PARTS = {"train": ("train", "restval"), "val": ("val",), "test": ("test",)}
 _LANGUAGES = {"coco": "en", "stair": "ja", "coco-cn": "zh", "korean": "ko", "yj": "ja"}
+# MULE's split (Kim et al. 2020, section 4.1): the images for validation, and for the test. Its own draw was not
+# published, so images are drawn with this seed.
+_MULE_IMAGES, _MULE_SEED = 1_000, 0
 
 
-def load_coco(folder: str | Path, split: Split = "train", *, captions: list[CocoTexts] | None = None) -> Dataset:
+def load_coco(
+    folder: str | Path,
+    split: Split = "train",
+    *,
+    captions: list[CocoTexts] | None = None,
+    rule: SplitRule = "karpathy",
+) -> Dataset:
     """MSCOCO's images of 2014 with captions in one language or in several.
 
     Columns: `image`, `image_id` (the file name), `captions`. An image has the captions of those of `captions` that
@@ -68,6 +79,9 @@ def load_coco(folder: str | Path, split: Split = "train", *, captions: list[Coco
             - `coco-cn`: Chinese, `imageid.human-written-caption.txt` and `coco-cn_train.txt` (`val`, `test`);
             - `korean`: Korean, `MSCOCO_train_val_Korean.json`, of AI-Hub;
             - `yj`: Japanese, `yjcaptions26k_clean.json`, on 26,500 of the images.
+        rule: who divides the images: `karpathy`, or `mule` (Kim et al. 2020), as in SMALR's table 1: 1,000 random
+            images for validation and 1,000 for the test, all with captions in each language of `captions`, and all
+            other images for training. A third of such images is drawn for each where there are fewer than 3,000.
 
     Raises:
         BenchmarkError: for a folder that is not in the published layout; the message says what is in it.
@@ -75,16 +89,40 @@ def load_coco(folder: str | Path, split: Split = "train", *, captions: list[Coco
 
     Examples:
         >>> corpus = load_coco("mscoco", "train", captions=["coco", "stair"])
+        >>> corpus = load_coco("mscoco", "test", captions=["coco", "coco-cn", "yj"], rule="mule")
     """
     chosen = list(dict.fromkeys(captions or ["coco"]))
     if unknown := [name for name in chosen if name not in _LANGUAGES]:
         raise CorpusError(f"captions: {', '.join(unknown)} is none of {', '.join(get_args(CocoTexts))}")
     split = _known(split)
     layout = Layout(find_benchmark("coco-5k"), Path(folder))
-    if chosen == ["coco-cn"]:
+    if chosen == ["coco-cn"] and rule == "karpathy":
         return coco_cn_split(layout, split)
-    texts = [(_LANGUAGES[name], _texts(layout, name, split)) for name in chosen if name != "coco"]
-    return layout.corpus(_rows(layout, split, texts, english="coco" in chosen))
+    # Karpathy's images of a split, or all of them, which MULE divides.
+    read = [split] if rule == "karpathy" else ["train", "val", "test"]
+    texts: list[tuple[str, dict[str, list[str]]]] = []
+    for name in chosen:
+        if name != "coco":
+            texts += [(_LANGUAGES[name], by_image) for by_image in _texts(layout, name, read)]
+    rows = (row for each in read for row in _rows(layout, each, texts, english="coco" in chosen))
+    return layout.corpus(rows if rule == "karpathy" else _mule_split(list(rows), split))
+
+
+def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
+    """The rows of a split of MULE's, from those of all images."""
+    languages = {row["image_id"]: {caption["language"] for caption in row["captions"]} for row in rows}
+    everywhere = set[str]().union(*languages.values())
+    complete = sorted(name for name, found in languages.items() if found == everywhere)
+    np.random.default_rng(_MULE_SEED).shuffle(complete)
+    size = min(_MULE_IMAGES, len(complete) // 3)
+    held_out = {"val": {*complete[:size]}, "test": {*complete[size : 2 * size]}}
+    if split == "train":
+        return [row for row in rows if not any(row["image_id"] in names for names in held_out.values())]
+    if not size:
+        raise CorpusError(
+            f"MULE's split needs images with captions in {', '.join(sorted(everywhere))}, and there are {len(complete)}"
+        )
+    return [row for row in rows if row["image_id"] in held_out[split]]
 
 
 def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
@@ -109,21 +147,21 @@ def _known(split: str) -> Split:
     return "val" if split == "validation" else cast(Split, split)
 
 
-def _texts(layout: Layout, name: str, split: str) -> dict[str, list[str]]:
-    """The captions of a file by the id of the image."""
+def _texts(layout: Layout, name: str, splits: list[str]) -> Iterator[dict[str, list[str]]]:
+    """The captions of files by the id of the image."""
     if name == "stair":
         # All of Karpathy's images but those of `train` are among COCO's validation images.
-        found: dict[str, list[str]] = {}
-        for part in ("train", "val") if split == "train" else ("val",):
+        for part in ("train", "val") if "train" in splits else ("val",):
             file = f"stair_captions_v1.2_{part}.json"
-            found |= annotations_by_image(layout.file(file, f"stair_captions_v1.2/{file}"))
-        return found
-    if name == "korean":
-        return korean_captions(layout)[0]
-    if name == "yj":
-        return annotations_by_image(layout.file("yjcaptions26k_clean.json", "yjcaptions26k/yjcaptions26k_clean.json"))
-    names, captions, _ = coco_cn_captions(layout, split)
-    return {str(int(image.rpartition("_")[2])): captions[image] for image in names}
+            yield annotations_by_image(layout.file(file, f"stair_captions_v1.2/{file}"))
+    elif name == "korean":
+        yield korean_captions(layout)[0]
+    elif name == "yj":
+        yield annotations_by_image(layout.file("yjcaptions26k_clean.json", "yjcaptions26k/yjcaptions26k_clean.json"))
+    else:
+        for split in splits:
+            names, captions, _ = coco_cn_captions(layout, split)
+            yield {str(int(image.rpartition("_")[2])): captions[image] for image in names}
 
 
 def _rows(

@@ -32,7 +32,7 @@ from tests.support.published_rc3 import (
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 PHOTO_LANGUAGES = ("en", "de", "fr", "cs")
 RC3_PAIRS = ("cs-en", "de-en", "de-fr", "en-fr", "en-id", "en-ja", "en-zh")
-COCO_IMAGES = {"train": (9, 25), "restval": (42, 73), "val": (74, 133), "test": (136, 139)}
+COCO_IMAGES = {"train": (9, 25, 30, 34, 49, 61), "restval": (42, 73), "val": (74, 133), "test": (136, 139)}
 
 
 def caption(language: str, number: int, kind: int = 0) -> str:
@@ -104,8 +104,11 @@ def write_mscoco() -> None:
     write_json(
         root / "yjcaptions26k_clean.json", annotations({number: [caption("ja", number, 9)] for number in train})
     )
-    chinese = {"train": [coco_name(train[0], "train2014")], "val": [coco_name(COCO_IMAGES["val"][0])]}
-    chinese["test"] = [coco_name(COCO_IMAGES["test"][0])]
+    # COCO-CN's own split is another than Karpathy's: an image that he trains on may be among its test images.
+    of_train = {"train": (9, 30, 61), "val": (34,), "test": (25, 49)}
+    chinese = {part: [coco_name(number, "train2014") for number in numbers] for part, numbers in of_train.items()}
+    for part in ("val", "test"):
+        chinese[part].append(coco_name(COCO_IMAGES[part][0]))
     for split, names in chinese.items():
         write_text(root / f"coco-cn_{split}.txt", *(name[:-4] for name in names))
     lines = [f"{name[:-4]}#0\t{caption('zh', 0)}" for names in chinese.values() for name in names]

@@ -73,16 +73,29 @@ def test_flickr30k_has_karpathys_splits():
 @pytest.mark.parametrize(
     ("captions", "split", "expected"),
     [
-        (None, "train", {"en": 20}),  # Karpathy's train and restval
-        (["coco", "stair"], "train", {"en": 20, "ja": 20}),
+        (None, "train", {"en": 40}),  # Karpathy's train and restval
+        (["coco", "stair"], "train", {"en": 40, "ja": 40}),
         (["stair"], "test", {"ja": 10}),
         (["coco", "korean"], "validation", {"en": 10, "ko": 2}),
-        (["coco", "coco-cn", "yj"], "train", {"en": 20, "ja": 2, "zh": 1}),
-        (["coco-cn"], "test", {"zh": 1}),
+        (["coco", "coco-cn", "yj"], "train", {"en": 40, "ja": 6, "zh": 3}),
+        (["coco-cn"], "test", {"zh": 3}),
     ],
 )
 def test_mscoco_has_captions_of_several_data_sets(captions, split, expected):
     assert languages_of(load_published("coco", folder="data/mscoco", split=split, captions=captions)) == expected
+
+
+def test_mscoco_has_mules_split_of_images_with_captions_in_all_languages():
+    options = {"folder": "data/mscoco", "captions": ["coco", "coco-cn", "yj"], "rule": "mule"}
+    splits = {split: load_published("coco", **options, split=split) for split in ("train", "validation", "test")}
+    ids = {split: {*corpus["image_id"]} for split, corpus in splits.items()}
+    # Six of twelve images have all languages, by any split of COCO-CN's: a third of them is for each of the two.
+    assert {split: len(names) for split, names in ids.items()} == {"train": 8, "validation": 2, "test": 2}
+    assert len(set.union(*ids.values())) == 12
+    for split in ("validation", "test"):
+        assert languages_of(splits[split]) == {"en": 10, "ja": 2, "zh": 2}
+        assert all(name.startswith("COCO_train2014_") for name in ids[split])
+    assert {*load_published("coco", **options, split="test")["image_id"]} == ids["test"]
 
 
 def test_cc12m_is_a_table_of_texts_or_archives_with_images():
@@ -120,7 +133,7 @@ def test_several_data_sets_are_joined():
         {"source": "coco", "folder": "data/mscoco", "captions": ["stair"]},
     ]
     joined = load_published("several", sources=sources)
-    assert len(joined) == 8 and languages_of(joined)["ja"] == 20
+    assert len(joined) == 12 and languages_of(joined)["ja"] == 40
     with pytest.raises(CorpusError, match="a stream cannot be joined"):
         load_published("several", sources=[{"source": "cc12m", "files": "data/cc12m"}])
 
