@@ -16,6 +16,7 @@ from .benchmarks.catalog import (
 from .corpus.corpus import (
     as_caption_corpus as as_caption_corpus,
     as_translation_corpus as as_translation_corpus,
+    images_by_language_pair as images_by_language_pair,
     languages_of as languages_of,
 )
 from .corpus.images import SkippedImage as SkippedImage

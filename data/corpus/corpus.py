@@ -14,10 +14,11 @@ the examples that a task trains on.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import combinations_with_replacement, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -187,6 +188,15 @@ def languages_of(corpus: Dataset) -> dict[str, int]:
     tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))
     counts = {tag["values"]: tag["counts"] for tag in tags.to_pylist()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
+    """Two languages -> number of images with a text in both, by the names of the languages. A language with itself has
+    the number of its images, as the diagonal of RC3's table 5 (Zhou et al. 2023) has."""
+    chunks = captions_of(corpus).chunks
+    languages = (pa.ListArray.from_arrays(part.offsets, part.values.field("language")) for part in chunks)
+    pairs = (combinations_with_replacement(sorted({*own.as_py()}), 2) for part in languages for own in part)
+    return dict(sorted(Counter(pair for own in pairs for pair in own).items()))
 
 
 @dataclass(frozen=True)

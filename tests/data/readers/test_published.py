@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from datasets import IterableDataset
 
-from babelens.data.corpus.corpus import languages_of
+from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import PUBLISHED, load_published
 from babelens.utils.errors import BadImageError, CorpusError
 from babelens.workflows.recipe import DataSource
@@ -96,6 +96,15 @@ def test_mscoco_has_mules_split_of_images_with_captions_in_all_languages():
         assert languages_of(splits[split]) == {"en": 10, "ja": 2, "zh": 2}
         assert all(name.startswith("COCO_train2014_") for name in ids[split])
     assert {*load_published("coco", **options, split="test")["image_id"]} == ids["test"]
+    # Images, whatever the number of their captions, and those of one language alone.
+    assert images_by_language_pair(splits["train"]) == {
+        ("en", "en"): 8,
+        ("en", "ja"): 2,
+        ("en", "zh"): 4,
+        ("ja", "ja"): 2,
+        ("ja", "zh"): 2,
+        ("zh", "zh"): 4,
+    }
 
 
 def test_cc12m_is_a_table_of_texts_or_archives_with_images():
