@@ -10,9 +10,9 @@ than the positive moves along the line between the two, the further, the better 
 
 Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify.
 
-p_avg is a mean over steps of exp(-L), and L is printed for one anchor. Here a step counts with the mean over its anchors
-of exp(-L), the average probability that the text speaks of; exp of minus the mean L is smaller: 0.585 instead of 0.589
-on four pairs of sentences in the tests, 0.116 instead of 0.133 on sixteen random pairs.
+p_avg is a mean over steps of exp(-L), and L is printed for one anchor. Here a step counts with the mean over its
+anchors of exp(-L), the average probability that the text speaks of. Exp of minus the mean L is smaller: 0.585 instead
+of 0.589 on four pairs of sentences in the tests, 0.116 instead of 0.133 on sixteen random pairs.
 """
 
 from typing import NamedTuple
