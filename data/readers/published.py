@@ -119,9 +119,8 @@ def _mule_split(rows: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
     if split == "train":
         return [row for row in rows if not any(row["image_id"] in names for names in held_out.values())]
     if not size:
-        raise CorpusError(
-            f"MULE's split needs images with captions in {', '.join(sorted(everywhere))}, and there are {len(complete)}"
-        )
+        needed = ", ".join(sorted(everywhere))
+        raise CorpusError(f"MULE's split needs three images or more with captions in {needed}, not {len(complete)}")
     return [row for row in rows if row["image_id"] in held_out[split]]
 
 
