@@ -99,7 +99,7 @@ def load_coco(
     if chosen == ["coco-cn"] and rule == "karpathy":
         return coco_cn_split(layout, split)
     # Karpathy's images of a split, or all of them, which MULE divides.
-    read = [split] if rule == "karpathy" else ["train", "val", "test"]
+    read: list[str] = [split] if rule == "karpathy" else ["train", "val", "test"]
     texts: list[tuple[str, dict[str, list[str]]]] = []
     for name in chosen:
         if name != "coco":
