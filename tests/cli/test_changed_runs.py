@@ -13,7 +13,7 @@ from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, rc3, smalr, student
 from tests.support.tiny_training import write_shapes
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 METHODS = {maker.__name__: maker for maker in (mural, mla, student, smalr, liwe, rc3)}
 SAVING = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "logging_steps": 1, "disable_tqdm": True}

@@ -50,13 +50,13 @@ def test_an_error_of_the_data(tmp_path):
     assert_one_sentence(ended("data", tmp_path), str(tmp_path.name))
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_an_error_of_the_settings(tmp_path):
     done = ended("train", "emoji/mural", "--set", "method=murl", "--output", tmp_path / "out")
     assert_one_sentence(done, "'murl'")
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_an_error_of_the_machine(tmp_path):
     (tmp_path / "texts").write_text("a\n")
     (tmp_path / "file").write_text("")
@@ -66,7 +66,7 @@ def test_an_error_of_the_machine(tmp_path):
     assert_one_sentence(done, "No space left on device")
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["--help", "acquire --help", "info --environment", "info mural-base"])
 def test_a_closed_pipe_is_silent(output):
     reader, writer = os.pipe()
@@ -87,7 +87,7 @@ def blocked(model, tmp_path):
     process.kill()
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_an_interrupt_of_work_is_silent(blocked, tmp_path):
     time.sleep(0.5)
     blocked.send_signal(signal.SIGINT)
@@ -128,7 +128,7 @@ with one_sentence_errors():
     assert done.returncode == 130 and not done.stderr
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer", "torch", "transformers", "peft", "rich.table"])
 def test_an_interrupt_during_the_imports_is_silent(module):
     """The first module is imported before the options are read, the last ones by the work of the command."""
@@ -149,7 +149,7 @@ main()
     assert done.returncode == 130 and not done.stderr and not done.stdout
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_a_missing_package_of_an_extra_is_named(tmp_path):
     done = ended(
         "sacrebleu", "train", "rc3/mmt-de", "--output", tmp_path / "out", program=[sys.executable, "-c", WITHOUT]
@@ -157,7 +157,7 @@ def test_a_missing_package_of_an_extra_is_named(tmp_path):
     assert_one_sentence(done, "pip install sacrebleu")
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_any_other_missing_package_is_named():
     done = ended("jinja2", "train", "emoji/mural", program=[sys.executable, "-c", WITHOUT])
     assert_one_sentence(done, "the package jinja2 is not installed: pip install jinja2")
@@ -176,7 +176,7 @@ def test_the_extras_are_those_of_the_installed_package():
     assert packages_of_extras()["regions"] == ["h5py", "lmdb", "msgpack"]
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_a_mistake_of_ours_keeps_its_traceback():
     broken = "import babelens.configuration.presets as module\nmodule.list_presets = 3\n"
     program = WITHOUT.replace("from babelens.cli.main", f"{broken}from babelens.cli.main")

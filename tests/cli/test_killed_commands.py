@@ -10,7 +10,7 @@ import pytest
 from tests.support.killed_commands import commands, doubled, killed_command
 
 pytestmark = [
-    pytest.mark.live,
+    pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed processes are forks, which start at once"),
 ]
 

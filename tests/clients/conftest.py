@@ -1,11 +1,10 @@
 """Folders of tiny models, made once, for clients that know nothing of babelens.
 
-`make test-clients` runs these tests in an environment of its own, where the clients are installed. No test imports
-babelens: what is tested is what its folders are to others.
+`make test-slow` makes the folders and runs these tests in an environment of its own, which has the clients and lacks
+babelens.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
+FOLDERS = os.environ.get("BABELENS_FOLDERS")
 
-if "BABELENS_CLIENTS" not in os.environ:
+if FOLDERS is None:
     collect_ignore_glob = ["test_*.py"]
 
 
@@ -34,12 +33,8 @@ class Made:
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("clients")
-    given = [sys.executable, "-m", "tests.clients.make_folders", str(root)]
-    done = subprocess.run(given, capture_output=True, text=True, cwd=CHECKOUT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return root
+def root() -> Path:
+    return Path(str(FOLDERS))
 
 
 @pytest.fixture(scope="session")

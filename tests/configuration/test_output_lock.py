@@ -82,7 +82,7 @@ def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variabl
         assert (tmp_path / ".babelens.lock").exists()
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
     other, _ = holder(locked_path)
     with (
@@ -99,7 +99,7 @@ def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
     assert list(tmp_path.iterdir()) == []  # neither locks nor folders
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_arguments_that_are_no_unicode(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["babelens", "search", "m", "\udcff"])
     with in_turn(tmp_path / "x.npz"):

@@ -75,7 +75,7 @@ class ExportContract(Contract):
         others = [{"pixel_values": images[:2]}, {"pixel_values": images}]
         check_export(called, {"pixel_values": images[:3]}, others, lambda name: BATCH)
 
-    @pytest.mark.exports
+    @pytest.mark.slow
     def test_both_towers_compile_to_one_graph(self, model, processor):
         """Without gradients; nothing about the languages or lengths of a batch makes another graph necessary."""
         images = processor(images=drawn_images(5), return_tensors="pt")["pixel_values"]

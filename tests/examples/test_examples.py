@@ -23,7 +23,7 @@ from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 from tests.support.tiny_rc3_tasks import colour_rows, save_pretrained_rc3
 from tests.support.tiny_training import assert_same, weights, write_shapes
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3", "compare_methods")
 ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]

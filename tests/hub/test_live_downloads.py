@@ -20,7 +20,7 @@ from tests.support.hub_server import running_hub
 from tests.support.hub_storage import broken_off
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
-pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 MODEL, ADAPTER, CLIP = "ada/mural-tiny", "ada/clip-de", "ada/clip"
 TEXTS = ["ein rotes auto", "ein hund"]
 

@@ -27,7 +27,7 @@ from tests.support.hub_store import Refusal
 NAME = "ada/mural-tiny"
 KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
 # huggingface_hub 2.4 uploads files by an argument that httpx2 deprecates.
-pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 
 
 @pytest.fixture(autouse=True)

@@ -28,9 +28,9 @@ from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_text_encoders import saved_encoder
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
-# The others are exported by `make test-exports`.
+# The others are exported by `make test-slow`.
 ALWAYS = ("siglip", "mural", "mla on clip")
-EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.exports) for name in EXPORTED]
+EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.slow) for name in EXPORTED]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_the_graphs_embed_as_the_model_does(name, exported):
         np.testing.assert_allclose(embedder.encode_image(images[:count]), expected, **CLOSE)
 
 
-@pytest.mark.exports
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["make_smalr", "make_liwe"])
 def test_models_that_read_words(name, exported, request):
     source, folder = exported(name, request.getfixturevalue(name))
@@ -86,7 +86,7 @@ def test_models_that_read_words(name, exported, request):
     assert stated["text_length"] == 40
 
 
-@pytest.mark.exports
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTED)
 def test_the_towers_compile_to_one_graph(name):
     model, processor = EXPORTED[name]()

@@ -26,7 +26,7 @@ from tests.support.killed_saving import killed_at_each_operation
 from tests.support.processes import together
 from tests.support.tiny_native import saved, tiny_clip
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 BROKEN = (3, 9)
 

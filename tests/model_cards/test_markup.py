@@ -96,7 +96,7 @@ def test_a_card(text, tmp_path):
     assert card.data.model_name == text.replace("/", "")
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_no_code_of_a_card_runs_in_a_browser(tmp_path):
     hostile = [text.replace("alert(1)", "console.error('run')") for text in HOSTILE]
     pages = []

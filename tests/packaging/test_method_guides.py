@@ -43,7 +43,7 @@ def test_every_method_has_a_guide():
     assert {*METHODS, "index", "options"} == TEXTS.keys()
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", METHODS)
 def test_the_example_runs(guide, photos):
     example = section(guide, "Example").replace(CLIP, "clip")

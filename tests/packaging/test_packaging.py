@@ -13,7 +13,7 @@ import babelens
 from babelens.configuration.presets import list_presets
 from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "data", "push"}
 OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")

@@ -35,7 +35,7 @@ IN_EVERY_RUN = {
 
 
 def with_marks(name):
-    return name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.live)
+    return name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")

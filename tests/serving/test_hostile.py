@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de&top=3"
 FORM = "multipart/form-data; boundary=x"

@@ -14,7 +14,7 @@ from tests.support.browser import CONTRASTS, browser
 from tests.support.served import TOKEN, serving
 from tests.support.tiny_native import tiny_clip, tiny_siglip
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 PHONE = 360  # pixels
 FILES = "[...document.querySelectorAll('#results .file')].map(each => each.textContent)"

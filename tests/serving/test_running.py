@@ -18,7 +18,7 @@ from babelens.utils.errors import BabelensError, ServingError
 from tests.support.served import TOKEN
 from tests.support.tiny_native import saved, tiny_clip
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-VARIABLE = "BABELENS_SPACE"
+VARIABLE = "BABELENS_CLIENTS"
 
 
 @pytest.fixture(scope="session")
 def space_python() -> Path:
-    """The Python of the environment that `make test-space` makes from the Space's own requirements."""
+    """The Python of the environment that `make test-slow` makes for other programs, without babelens."""
     if VARIABLE not in os.environ:
-        pytest.skip("make test-space makes the environment of a Space")
+        pytest.skip("make test-slow makes the environment")
     return Path(os.environ[VARIABLE]).absolute() / "bin" / "python"

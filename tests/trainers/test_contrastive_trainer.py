@@ -270,7 +270,7 @@ def test_nan_stops_the_run_before_it_reaches_the_weights(tmp_path):
 # ---- Resuming ----
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -330,7 +330,7 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
 # ---- Several processes ----
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
     given = [
         "--set=max_steps=4",

@@ -99,7 +99,7 @@ def test_files_that_are_no_model_leave_a_model_alone(tmp_path):
 # ---- Killed at each operation ----
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [{}, OLD], ids=["fresh", "over an older model"])
 def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path, before):
     folder, after = tmp_path / "model", REPLACED if before else NEW
@@ -122,7 +122,7 @@ def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path, before)
     assert found["none"] > len(NEW) and found["new"] > 0 and (found["old"] > len(NEW)) == bool(before)
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize("over", [False, True], ids=["fresh", "over an older model"])
 def test_whatever_loads_after_a_kill_is_one_model(tmp_path, over):
     """A real model over one with towers of other sizes; killed whenever a name is about to change."""

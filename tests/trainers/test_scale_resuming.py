@@ -14,7 +14,7 @@ from tests.support.tiny_training import shapes_trainer
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "settings"),
     [
@@ -62,7 +62,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, processes, settings)
             assert np.array_equal(found.weights[name], value), name
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_fifty_kills_while_saving_lose_nothing(tmp_path):
     """Each life goes on from the newest checkpoint that was saved whole, and all of them make one unbroken run."""
     ((kills, unbroken),) = together(1, kill_while_saving, tmp_path / "killed", kills=50, seed=0)

@@ -105,7 +105,7 @@ def test_a_run_goes_on_to_the_same_weights(tmp_path, settings):
     assert_same(weights(resumed.model), weights(unbroken.model))
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
     settings = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3, "shuffle_buffer_size": 5}
     settings |= {"dataloader_num_workers": 2, "shards": BOTH}
@@ -138,7 +138,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_two_processes_see_everything_once(tmp_path):
     (tmp_path / "shares.py").write_text(SHARES)
     run_program(tmp_path / "shares.py", tmp_path, launcher=TWO)

@@ -1,4 +1,4 @@
-"""transformers.js, under node, encodes texts and images with exported folders: `make test-exports`."""
+"""transformers.js, under node, encodes texts and images with exported folders: `make test-slow`."""
 
 import json
 import os
@@ -20,8 +20,8 @@ from tests.support.transformers_js import program
 
 INSTALLED = os.environ.get("BABELENS_TRANSFORMERS_JS")
 pytestmark = [
-    pytest.mark.exports,
-    pytest.mark.skipif(not INSTALLED, reason="transformers.js is not installed: make test-exports installs it"),
+    pytest.mark.slow,
+    pytest.mark.skipif(not INSTALLED, reason="transformers.js is not installed: make test-slow installs it"),
 ]
 TEXTS = ["a red circle", "ein rotes Quadrat", "un cercle très grand"]
 CLOSE = {"rtol": 0, "atol": 1e-4}

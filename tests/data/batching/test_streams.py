@@ -248,7 +248,7 @@ for number, batch in enumerate(StreamLoader(mixture, len, length=batches), 1):
 """
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_memory_stays_flat(tmp_path):
     """Images, bad ones among them, through blocks and passes; the whole of the second part has 20 MB of images."""
     (tmp_path / "long_run.py").write_text(LONG_RUN)

@@ -1,4 +1,4 @@
-"""The real emoji benchmark, built from its sources (`make test-data`): manifest, coverage, a split without leaks."""
+"""The real emoji benchmark, built from its sources (`make test-slow`): manifest, coverage, a split without leaks."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from babelens.data.emoji.benchmark import (
 )
 from babelens.data.emoji.build import content_digest
 
-pytestmark = [pytest.mark.data, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 REFERENCE_LANGUAGES = "en de fr cs zh ja es ru ko tr hi id sw pt nl sv pl uk ar th fi yo"
 # Words by which CLDR's names of two variants differ; kept apart from the ones that the split is made with.

@@ -197,7 +197,7 @@ class TestMainColour:
         assert main_colour(drawing("#dd2e44", 4)) == "red"
 
 
-@pytest.mark.data
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_benchmark_gives_balanced_tasks_in_every_split() -> None:
     for split in ("train", "validation", "test"):

@@ -6,7 +6,7 @@ from babelens.data.emoji.benchmark import load_emoji_names
 from babelens.workflows.emoji_names import names_for
 
 
-@pytest.mark.data
+@pytest.mark.slow
 def test_the_pinned_package_has_names_in_many_languages():
     names = load_emoji_names()
     assert len(names.languages) >= 110 and {"mi", "uk", "zh", "sw", "qu"} <= set(names.languages)
