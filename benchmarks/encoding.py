@@ -1,8 +1,8 @@
 """Images and texts in a second: `Embedder` against sentence-transformers and open_clip, on the same CLIP.
 
-    make bench-env
-    .venv-bench/bin/python benchmarks/encoding.py
-    .venv-bench/bin/python benchmarks/encoding.py --tower google/efficientnet-b0
+    pip install --no-deps -r benchmarks/requirements.txt
+    python benchmarks/encoding.py
+    python benchmarks/encoding.py --tower google/efficientnet-b0
 
 A CLIP ViT-B/32 with random weights encodes JPEGs, from their files to vectors of unit length, and captions, from
 strings. All sides take turns in one process, each with the batch size that it has by default (open_clip has none: 64).

@@ -253,7 +253,8 @@ def loss(machine: Machine) -> Iterator[Row]:
     for name in (OURS, OPEN_CLIP):
         if name == OPEN_CLIP and not find_spec("open_clip"):
             print(
-                "open_clip is not installed here; `make bench-env` makes an environment that has it", file=sys.stderr
+                "open_clip is not installed here; pip install --no-deps -r benchmarks/requirements.txt",
+                file=sys.stderr,
             )
             return
         side = make_side(name)

@@ -1,8 +1,8 @@
 """Gradient caching: a training step beside sentence-transformers' cached trainer, and one step with a huge batch.
 
-    make bench-env
-    .venv-bench/bin/python benchmarks/gradient_caching.py compare
-    .venv-bench/bin/python benchmarks/gradient_caching.py large
+    pip install --no-deps -r benchmarks/requirements.txt
+    python benchmarks/gradient_caching.py compare
+    python benchmarks/gradient_caching.py large
 
 `compare` runs, by turns in one process, whole steps of two copies of the same towers on the same synthetic batch: the
 `training_step` of babelens' trainer with `embed_chunk_size`, and that of sentence-transformers' trainer with

@@ -1,8 +1,8 @@
 """The contrastive loss alone, beside open_clip's `ClipLoss` and sentence-transformers' cached loss stage.
 
-    make bench-env
-    .venv-bench/bin/python benchmarks/loss.py compare
-    .venv-bench/bin/python benchmarks/loss.py curve
+    pip install --no-deps -r benchmarks/requirements.txt
+    python benchmarks/loss.py compare
+    python benchmarks/loss.py curve
 
 All compute the mean of both directions of the same loss on the same float32 embeddings, forward and backward:
 

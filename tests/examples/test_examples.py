@@ -25,7 +25,7 @@ from tests.support.tiny_training import assert_same, weights, write_shapes
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3", "compare_methods")
+SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
 ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]
 TEXTS = ["a red square", "a blue dot"]
 # The same on every machine; two checkpoints in four steps.

@@ -36,7 +36,3 @@ def test_every_command_is_shown():
         for arguments in commands(block.text)
     ]
     assert {arguments[0] for arguments in shown} == set(known_commands())
-
-
-def test_the_readme_stays_short():
-    assert len(README.splitlines()) <= 90

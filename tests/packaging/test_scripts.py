@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 CHECKOUT = Path(__file__).parents[2]
 SCRIPTS = sorted(
     file for folder in ("benchmarks", "docs/tools", "examples") for file in (CHECKOUT / folder).rglob("*.py")
@@ -36,11 +34,11 @@ def is_there(module: str, name: str | None) -> bool:
     return exists(module, name) or (name is not None and exists(f"{module}.{name}", None))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.relative_to(CHECKOUT).as_posix())
-def test_what_a_script_imports_is_there(script):
-    of_babelens = [
-        (module, name)
+def test_what_scripts_import_is_there():
+    named = {
+        (script.name, module, name)
+        for script in SCRIPTS
         for module, name in imported(ast.parse(script.read_text(encoding="utf-8")))
         if module.partition(".")[0] == "babelens"
-    ]
-    assert not [(module, name) for module, name in of_babelens if not is_there(module, name)]
+    }
+    assert {each for each in named if not is_there(*each[1:])} == set()

@@ -17,7 +17,6 @@ CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])
 
 _BLOCK = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 # After the prompt of a shell, or after what starts Python in several processes.
 _COMMAND = re.compile(r"^(?:babelens|.* -m babelens) (.*)$")
 
@@ -49,19 +48,6 @@ def blocks(document: Path) -> list[Block]:
 def blocks_in(language: str) -> list[Block]:
     """The fenced blocks of all documents in a language."""
     return [block for document in DOCUMENTS for block in blocks(document) if block.language == language]
-
-
-def links(document: Path) -> list[str]:
-    """The targets of a document's links and images, code left out."""
-    text = re.sub(r"`[^`\n]*`", "", _BLOCK.sub("", document.read_text(encoding="utf-8")))
-    return _LINK.findall(text)
-
-
-def anchors(document: Path) -> set[str]:
-    """What a link may name after `#`: the headings, as MkDocs and GitHub spell them."""
-    headings = re.findall(r"^#+ (.*)$", _BLOCK.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
-    plain = (re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading)) for heading in headings)
-    return {text.strip().lower().replace(" ", "-") for text in plain}
 
 
 def commands(text: str) -> list[list[str]]:
@@ -132,11 +118,6 @@ def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = Tr
 def pages(folder: str) -> dict[str, str]:
     """The pages of a folder, by name."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted((CHECKOUT / "docs" / folder).glob("*.md"))}
-
-
-def code_in(text: str, language: str) -> list[str]:
-    """The code blocks in a language."""
-    return [code for found, _, code in TITLED_BLOCK.findall(text) if found == language]
 
 
 def write_example_data(folder: Path) -> None:
