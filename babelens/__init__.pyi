@@ -1,3 +1,4 @@
+from .acquire import teach as teach
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig as CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig as EtclConfig
 from .configuration.configuration_liwe import LiweConfig as LiweConfig

@@ -32,6 +32,7 @@ from .model_cards.result_tables import EVAL_RESULTS
 from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
+from .training.run_results import outdated_problems
 from .uploads import Published, committed, upload_errors_explained
 from .utils.errors import BabelensError, PublishError
 from .utils.pretrained import (
@@ -43,7 +44,6 @@ from .utils.pretrained import (
     non_finite_weights,
 )
 from .utils.sentence_files import MODULES_FILE
-from .workflows.run_results import outdated_problems
 
 logger = logging.getLogger(__name__)
 

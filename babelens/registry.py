@@ -81,7 +81,7 @@ class Method:
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
     trainer: str
-    workflow: str = "babelens.workflows.loading:WORKFLOW"
+    workflow: str = "babelens.training.loading:WORKFLOW"
     task_workflow: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
     files: Path | None = None
@@ -95,28 +95,28 @@ class Method:
         return (self.model, *self.heads)
 
 
-_TRAINERS, _WORKFLOWS = "babelens.trainers", "babelens.workflows"
+_TRAINERS, _TRAINING = "babelens.trainers", "babelens.training"
 
 _OWN_METHODS = (
-    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.loading:MURAL"),
-    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:MLA"),
+    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.loading:MURAL"),
+    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_TRAINING}.mla:MLA"),
     Method(
         MlaStudentConfig,
         MlaStudentModel,
         MlaStudentProcessor,
         f"{_TRAINERS}.mla:MlaTrainer",
-        f"{_WORKFLOWS}.mla:MLA_STUDENT",
+        f"{_TRAINING}.mla:MLA_STUDENT",
     ),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_WORKFLOWS}.loading:ETCL"),
-    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.words:SMALR"),
-    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_WORKFLOWS}.words:LIWE"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.loading:ETCL"),
+    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.words:SMALR"),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.words:LIWE"),
     Method(
         Rc3Config,
         Rc3Model,
         Rc3Processor,
         f"{_TRAINERS}.rc3:Rc3Trainer",
-        f"{_WORKFLOWS}.rc3:WORKFLOW",
-        f"{_WORKFLOWS}.rc3_tasks:WORKFLOW",
+        f"{_TRAINING}.rc3:WORKFLOW",
+        f"{_TRAINING}.rc3_tasks:WORKFLOW",
         heads=(Rc3ForPreTraining, *TASK_MODELS),
     ),
 )

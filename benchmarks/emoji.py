@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModel
 from babelens import Embedder
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
 from babelens.evaluation.consistency import emoji_consistency
-from babelens.workflows.loading import load_recipe
+from babelens.training.loading import load_recipe
 
 Report = dict[str, Any]
 Column = Callable[[Report], float]

@@ -11,12 +11,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ..acquire import Acquisition
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
+from ..training.recipe_file import check_known, parse, validate
+from ..utils.languages import normalize_languages
 from ..utils.locks import locked
 from ..utils.redaction import typed_command
-from ..workflows.acquiring import Acquisition, teach
-from ..workflows.recipe_file import check_known, parse, validate
 from .console import next_commands, plain_console, show_next
 
 _NAMED = 8  # languages
@@ -37,7 +38,7 @@ def acquire_languages(
 
     Args:
         base: the model.
-        given: arguments of `Acquisition`.
+        given: `language` and `translations`, and arguments of `Acquisition`.
         settings: more of them, with values in YAML.
         output: the folder of the model.
         trust_remote_code: run code that comes with models.
@@ -46,17 +47,19 @@ def acquire_languages(
     console = plain_console(stderr=as_json)
     choices: dict[str, Any] = {**given, **_settled(settings)}
 
-    def show(acquisition: Acquisition) -> None:
-        native = acquisition.model.config.native_language
-        if acquisition.texts is not None:
-            console.print(f"{len(acquisition.native_texts_alone):,} texts in {native}")
-            return
-        language = acquisition.languages[0]
-        title = f"{len(acquisition.pairs[language][0]):,} translations, such as"
-        _show_pairs(acquisition.samples(language), (language, native), title, console)
-
+    language, translations = choices.pop("language", None), choices.pop("translations", "")
+    tags = None if language in (None, "all") else normalize_languages(language.split(","))
+    sources = translations if tags is None else dict.fromkeys(tags, translations)
     with locked(output):
-        taught = teach(base, {}, before=show, trust_remote_code=trust_remote_code, **choices)
+        taught = Acquisition(base, sources, trust_remote_code=trust_remote_code, **choices)
+        taught.load()
+        if taught.texts is not None:
+            console.print(f"{len(taught.native_texts):,} texts in {taught.native}")
+        else:
+            first = taught.languages[0]
+            title = f"{len(taught.pairs[first][0]):,} translations, such as"
+            _show_pairs(taught.samples(first), (first, taught.native), title, console)
+        taught.learn()
         taught.save(output, command=typed_command("babelens"))
     if as_json:
         held_out = {tag: result.to_dict() for tag, result in taught.results.items()}

@@ -224,7 +224,7 @@ def retrieval(
     begin_work()
     from ..evaluation.analysis.figures import draw_side_by_side
     from ..evaluation.analysis.side_by_side import side_by_side
-    from ..workflows.run_results import named_rows
+    from ..training.run_results import named_rows
     from .inputs import load_retrieval_embedder
 
     corpus = _load_images(data, split, tags, source_options)
@@ -374,7 +374,7 @@ def _load_images(
 ) -> "datasets.Dataset":
     """The captioned images of an option --data; `options` are those of --option."""
     from ..data.emoji.benchmark import load_emoji
-    from ..workflows.recipe import EMOJI
+    from ..training.recipe import EMOJI
     from .inputs import read_source
 
     if data == EMOJI:
@@ -385,7 +385,7 @@ def _load_images(
 def _default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:
     """The languages that an analysis compares when none are named."""
     from ..data.corpus.corpus import languages_of
-    from ..workflows.recipe import EMOJI
+    from ..training.recipe import EMOJI
 
     return _benchmark_languages() if data == EMOJI else list(languages_of(corpus))
 

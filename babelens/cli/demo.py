@@ -15,7 +15,7 @@ from .starting import begin_work
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..workflows.recipe import Recipe, Stage
+    from ..training.recipe import Recipe, Stage
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no image with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
@@ -55,9 +55,9 @@ def demo(
         raise typer.BadParameter("it is empty: describe the images to find", param_hint="--query")
     begin_work()
 
+    from ..training.base import RecipeRun
+    from ..training.loading import load_recipe
     from ..utils.locks import locked
-    from ..workflows.base import RecipeRun
-    from ..workflows.loading import load_recipe
     from .tables import print_run
 
     output = output or Path("runs") / f"demo-{method}"

@@ -45,8 +45,8 @@ def task(
     translation. A recipe of fine-tuning names the task and its test data.
     """
     begin_work()
-    from ..workflows.loading import load_recipe
-    from ..workflows.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
+    from ..training.loading import load_recipe
+    from ..training.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
     from .tables import print_task_report, show_results
 
     loaded = load_recipe(recipe)

@@ -132,7 +132,7 @@ def captions(
     from ..evaluation.query_ranks import of_captions
     from ..evaluation.retrieval import evaluate_retrieval
     from ..evaluation.translation_baseline import evaluate_translate_test
-    from ..workflows.run_results import CONSISTENCY as CONSISTENT, RECALLS, TRANSLATE_TEST
+    from ..training.run_results import CONSISTENCY as CONSISTENT, RECALLS, TRANSLATE_TEST
     from .inputs import load_reranker, load_retrieval_embedder, load_translator, read_source
     from .tables import print_consistency, print_recalls, print_translate_test, show_results
 

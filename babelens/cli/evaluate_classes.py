@@ -110,7 +110,7 @@ def classes(
         linear_probe_accuracy,
         neighbor_accuracy,
     )
-    from ..workflows.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
+    from ..training.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
     from .inputs import load_retrieval_embedder
     from .tables import show_results
 
@@ -147,7 +147,7 @@ def classes(
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:
-    from ..workflows.run_results import GROUPS, NEIGHBORS, PROBE, ZERO_SHOT
+    from ..training.run_results import GROUPS, NEIGHBORS, PROBE, ZERO_SHOT
 
     console = plain_console()
     if ZERO_SHOT in report:

@@ -75,7 +75,7 @@ def emoji(
     begin_work()
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
-    from ..workflows.run_results import CONSISTENCY as CONSISTENT
+    from ..training.run_results import CONSISTENCY as CONSISTENT
     from .inputs import load_reranker, load_retrieval_embedder
     from .tables import print_consistency, print_emoji_report, show_results
 

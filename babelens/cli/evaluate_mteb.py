@@ -85,7 +85,7 @@ def mteb(
     from ..evaluation.mteb_models import mteb_model
     from ..evaluation.mteb_runs import eval_result_entries, evaluate_mteb, model_index, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
-    from ..workflows.reporting import EVALUATION
+    from ..training.reporting import EVALUATION
     from .inputs import load_retrieval_embedder
     from .tables import show_results
 

@@ -15,6 +15,8 @@ from ..inference.region_extraction import RegionExtractor
 from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_cache import open_translator
 from ..registry import METHODS
+from ..training.recipe import DataSource
+from ..training.recipe_file import build, check_known, parse, validate
 from ..utils.errors import (
     BabelensError,
     HubUnreachableError,
@@ -22,8 +24,6 @@ from ..utils.errors import (
     RecipeError,
 )
 from ..utils.pretrained import load_config
-from ..workflows.recipe import DataSource
-from ..workflows.recipe_file import build, check_known, parse, validate
 
 logger = logging.getLogger(__name__)
 

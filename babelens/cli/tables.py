@@ -12,10 +12,10 @@ from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
 from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
 from ..evaluation.ranking import RECALL_AT
 from ..trainers.rc3_tasks import Rc3Task
+from ..training.base import EVALUATION, RecipeRun
+from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
+from ..training.reporting import note_model
 from ..utils.files import atomic_file
-from ..workflows.base import EVALUATION, RecipeRun
-from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
-from ..workflows.reporting import note_model
 from .console import plain_console, results_table
 
 

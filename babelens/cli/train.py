@@ -18,7 +18,7 @@ from .options import AsJson, Settings, TrustRemoteCode, settings_of
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..workflows.base import RecipeRun
+    from ..training.base import RecipeRun
 
 
 def train(
@@ -100,15 +100,15 @@ def _trained(run: "RecipeRun", *, resume: bool) -> _Trained | None:
 
 
 def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_code: bool) -> "RecipeRun":
-    from ..workflows.base import RecipeRun
-    from ..workflows.loading import load_recipe
+    from ..training.base import RecipeRun
+    from ..training.loading import load_recipe
 
     command = typed_command("babelens")
     return RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
 
 
 def _default_output(recipe: str) -> Path:
-    from ..workflows.recipe import find_recipe
+    from ..training.recipe import find_recipe
 
     return Path("runs") / find_recipe(recipe).with_suffix("").name
 
@@ -118,7 +118,7 @@ def _changes(overrides: dict[str, str]) -> dict[str, object]:
 
 
 def _parsed(key: str, value: str) -> object:
-    from ..workflows.recipe_file import parse
+    from ..training.recipe_file import parse
 
     try:
         return parse(value)

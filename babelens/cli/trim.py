@@ -11,7 +11,7 @@ from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCod
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..workflows.trimming import TrimmingReport
+    from ..training.trimming import TrimmingReport
 
 _TEXTS = "Texts that the model must read"
 
@@ -85,7 +85,7 @@ def trim(
         )
     begin_work()
 
-    from ..workflows.trimming import gather_texts, trim as trim_model
+    from ..training.trimming import gather_texts, trim as trim_model
     from .inputs import read_source
 
     sources: dict[str, Any] = {"captions": captions or (), "translations": translations or ()}

@@ -138,7 +138,7 @@ def test_all_languages_of_a_table(base, table, tmp_path, capsys):
     [
         ({"language": "sw"}, "no text in 'sw'"),
         ({"language": "en"}, "has the language 'en' already"),
-        ({"text_prompt": "query: "}, "--text-prompt 'query: ': choices of a text encoder"),
+        ({"text_prompt": "query: "}, "--text-prompt 'query: ': needs a text encoder"),
         ({"ngram_rows": 0}, "ngram_rows=0 must be at least 1"),
         ({"glossary": False}, "unknown key glossary; did you mean 'glossaries'?"),
         ({"steps": 5}, "unknown key steps"),
@@ -208,7 +208,7 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     (tmp_path / "texts.txt").write_text("\n".join(ROWS), encoding="utf-8")
     words = {"dictionary": tmp_path / "words.tsv"}
     assert acquire(base, table, tmp_path / "one", **words, set="glossaries=false") == 1
-    assert "which glossaries=false leaves out" in " ".join(capsys.readouterr().err.split()).lower()
+    assert "no effect with glossaries=false" in " ".join(capsys.readouterr().err.split()).lower()
     assert acquire(base, table, tmp_path / "one", language="uk", **words) == 1
     assert "not in uk with translations into 'en'" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "one").exists()

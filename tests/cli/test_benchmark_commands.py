@@ -8,7 +8,7 @@ from babelens.data.benchmarks.catalog import benchmark_names, find_benchmark
 from babelens.evaluation import load_benchmark
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.inference.embedder import Embedder
-from babelens.workflows.run_results import read_seeds
+from babelens.training.run_results import read_seeds
 from tests.support.published_benchmarks import WRITERS
 
 

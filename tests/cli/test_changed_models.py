@@ -18,11 +18,11 @@ from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
+from babelens.training.run_results import read_seeds, result_files
 from babelens.utils.errors import ChangedRunError, ModelMismatchError
 from babelens.utils.identity import folder_identity, model_identity
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.run_results import read_seeds, result_files
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import VISION, shapes_trainer, write_shapes
 

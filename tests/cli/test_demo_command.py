@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from babelens.cli.demo import DEMOS, _with_steps
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from babelens import EtclModel, EtclProcessor, EtclTrainer
 from babelens.cli.main import app
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from babelens import MlaModel, MlaProcessor
 from babelens.cli.main import app
 from babelens.modeling.acquirer import plain_state_dict
+from babelens.training.base import recipe_data
+from babelens.training.loading import load_recipe
+from babelens.training.recipe import find_recipe
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import recipe_data
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe import find_recipe
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 from tests.support.tiny_training import shapes_corpus
 

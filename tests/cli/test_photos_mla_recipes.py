@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe import find_recipe
+from babelens.training.loading import load_recipe
+from babelens.training.recipe import find_recipe
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_bert

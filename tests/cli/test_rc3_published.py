@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from babelens import Rc3Config
 from babelens.cli.main import app
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import RecipeError, RegionError
-from babelens.workflows.loading import load_recipe
 from tests.support.published_rc3 import (
     PATCHES,
     write_cc3m,

@@ -20,8 +20,8 @@ from babelens.cli.main import app
 from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import ModelMismatchError, RecipeError
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_rc3 import SIZES

@@ -16,8 +16,8 @@ from babelens.cli.main import app
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
     REGION_SIZE,

@@ -7,10 +7,10 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
+from babelens.training.recipe_file import parse
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe_file import parse
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from babelens.workflows.loading import load_recipe
+from babelens.training.loading import load_recipe
 
 TAGS = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 # In the script of the language: a column of other texts is not one of captions.

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.cli import demo
 from babelens.cli.main import app
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import (
     ModelFolderError,
     ModelKindError,
@@ -21,7 +22,6 @@ from babelens.utils.errors import (
     RecipeError,
     VocabularyError,
 )
-from babelens.workflows.loading import load_recipe
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip

@@ -19,10 +19,10 @@ from babelens.cli.main import app
 from babelens.model_cards.endpoint_handler import EndpointHandler
 from babelens.modeling.modeling_two_tower import TowerFeatures
 from babelens.trainers.contrastive import ContrastiveTrainer
+from babelens.training.base import RecipeRun
+from babelens.training.data import RecipeData
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.data import RecipeData
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_dual_encoder
 from tests.support.tiny_recipes import liwe, mla, rc3, smalr, student

@@ -18,13 +18,13 @@ from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
+from babelens.training.recipe import find_recipe
+from babelens.training.recipe_checks import check_arguments_fit
+from babelens.training.training import is_finished
 from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
 from babelens.utils.locks import locked
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe import find_recipe
-from babelens.workflows.recipe_checks import check_arguments_fit
-from babelens.workflows.training import is_finished
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 

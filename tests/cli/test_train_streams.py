@@ -8,9 +8,9 @@ import tarfile
 import pytest
 import yaml
 
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 

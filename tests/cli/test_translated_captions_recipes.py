@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.data import languages_of
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 

@@ -13,9 +13,9 @@ from babelens.data.corpus.corpus import languages_of
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference import Embedder, Seq2SeqTranslator
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_recipes import mural, smalr
 from tests.support.tiny_training import write_shapes
 from tests.support.translation_models import save_nllb

@@ -6,9 +6,9 @@ import pytest
 import yaml
 from transformers.trainer_callback import CallbackHandler
 
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import mla, mural, rc3, smalr, student
 from tests.support.tiny_training import write_shapes

@@ -71,7 +71,7 @@ def test_rows_are_runs_files_and_folders_of_seeds(tmp_path):
     assert scores["de", "b"].values == [50.0, 50.0] and scores["de", "b"].difference.value == -100.0
     assert scores["mean", "a"].values == [37.5] and scores["fr", "b"].difference is None
     with pytest.raises(ComparisonError, match="no results"):
-        read_rows([tmp_path])
+        read_rows([tmp_path / "a" / "nothing"])
 
 
 def test_other_queries_are_not_compared(tmp_path):

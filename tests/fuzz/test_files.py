@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
+from babelens.training.loading import load_recipe
+from babelens.training.recipe_file import find_recipe
 from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError, RecipeError
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe_file import find_recipe
 from tests.fuzz.strategies import ANY_TEXT, JSON
 
 # Most of them are captions, some with something strange among them, a few anything.

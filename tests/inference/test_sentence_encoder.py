@@ -13,9 +13,9 @@ from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.immich import export_immich
 from babelens.serving.service import ImageService
 from babelens.stock_folders import export_stock
+from babelens.text_bases import SentenceTransformerBase, text_base
 from babelens.utils.errors import ModelKindError
 from babelens.utils.identity import model_identity
-from babelens.workflows.teachers import SentenceTransformerTeacher, teacher_of
 from tests.contracts import drawn_images
 from tests.support.served import serving
 from tests.support.tiny_embedders import EMBEDDERS, tiny_embedder
@@ -92,6 +92,6 @@ def test_exports_say_why_there_is_none(folder, tmp_path):
 
 
 def test_it_is_the_teacher_that_it_was(folder):
-    teacher, embedder = teacher_of(str(folder)), Embedder.from_pretrained(folder, text_prompt="")
-    assert isinstance(teacher, SentenceTransformerTeacher)
+    teacher, embedder = text_base(str(folder)), Embedder.from_pretrained(folder, text_prompt="")
+    assert isinstance(teacher, SentenceTransformerBase)
     np.testing.assert_allclose(teacher.encode(["a dot"]), embedder.encode_text("a dot"), atol=1e-5)

@@ -58,10 +58,10 @@ def test_there_is_no_circle_of_imports():
     files = [path for folder in MAY_IMPORT for path in (CHECKOUT / folder).rglob("*.py")]
     package = CHECKOUT / "babelens"
     files += package.glob("*.py")
-    files += [path for name in ("workflows", "serving", "cli") for path in (package / name).rglob("*.py")]
+    files += [path for name in ("training", "serving", "cli") for path in (package / name).rglob("*.py")]
     graph = {"/".join(path.relative_to(CHECKOUT).with_suffix("").parts): modules_of(path) for path in files}
     assert {"modeling/losses/contrastive", "utils/errors"} <= graph["modeling/modeling_etcl"]
-    assert {"babelens/workflows/loading", "babelens/trainers/checkpoints"} <= graph["babelens/workflows/base"]
+    assert {"babelens/training/loading", "babelens/trainers/checkpoints"} <= graph["babelens/training/base"]
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -74,7 +74,7 @@ def test_every_folder_has_its_place(folders):
 
 def test_nothing_imports_the_command_line():
     package = CHECKOUT / "babelens"
-    rooms = [path for name in ("workflows", "serving") for path in (package / name).rglob("*.py")]
+    rooms = [path for name in ("training", "serving") for path in (package / name).rglob("*.py")]
     for path in [*package.glob("*.py"), *rooms]:
         if path.name != "__main__.py":
             assert not {module for module, _ in imports(path) if module.partition(".")[0] == "cli"}, path

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from babelens.data.readers.published import PUBLISHED
-from babelens.workflows.loading import load_recipe
+from babelens.training.loading import load_recipe
 from tests.support.recipe_world import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "tools"))

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from babelens.workflows.loading import load_recipe
+from babelens.training.loading import load_recipe
 from tests.support.recipe_world import NAMES, World, header_commands
 
 CACHES = (

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.configuration_two_tower import image_width
-from babelens.workflows.recipe import RECIPES, find_recipe
-from babelens.workflows.recipe_file import parse, read_recipe
+from babelens.training.recipe import RECIPES, find_recipe
+from babelens.training.recipe_file import parse, read_recipe
 from tests.support.published_layouts import write_emoji, write_opus, write_published
 from tests.support.published_rc3 import PATCHES, write_mbart
 from tests.support.tiny_backbones import saved_backbone

@@ -11,9 +11,9 @@ from transformers import HfArgumentParser
 
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.trainers.tower_training import TowerTraining
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError, TrainingSetupError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.processes import together
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
 from tests.support.tiny_recipes import mla, mural, rc3

@@ -7,9 +7,9 @@ from datasets import Dataset
 
 from babelens.data import TextFilter, as_caption_corpus
 from babelens.data.batching import text_filter
+from babelens.training.recipe import DataSource
+from babelens.training.recipe_file import build
 from babelens.utils.errors import CorpusError, RecipeError
-from babelens.workflows.recipe import DataSource
-from babelens.workflows.recipe_file import build
 
 SHORT, LONG, LETTERS = "two words", " ".join("w" * 101), "a b " + "c" * 997
 TEXTS = [SHORT, "three words here", LONG, " ".join("w" * 100), LETTERS, LETTERS[:-1]]

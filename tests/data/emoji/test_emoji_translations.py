@@ -3,7 +3,7 @@
 import pytest
 
 from babelens.data.emoji.benchmark import load_emoji_names
-from babelens.workflows.emoji_names import names_for
+from babelens.emoji_names import names_for
 
 
 @pytest.mark.slow

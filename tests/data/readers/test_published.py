@@ -10,8 +10,8 @@ from datasets import IterableDataset
 
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import PUBLISHED, load_published
+from babelens.training.recipe import DataSource
 from babelens.utils.errors import BadImageError, CorpusError
-from babelens.workflows.recipe import DataSource
 from tests.support.published_layouts import (
     caption,
     write_cc12m,

@@ -3,9 +3,9 @@
 import pytest
 
 from babelens.configuration.presets import load_preset
-from babelens.workflows.base import flattened
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe_file import RECIPES
+from babelens.training.base import flattened
+from babelens.training.loading import load_recipe
+from babelens.training.recipe_file import RECIPES
 
 # Recipe -> the row that it is compared with, and the keys in which both may differ.
 ROWS = {

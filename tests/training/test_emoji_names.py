@@ -5,8 +5,8 @@ import pytest
 from babelens.data.corpus import language_profiles, text_languages
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
+from babelens.emoji_names import check_columns, names_for
 from babelens.utils.errors import CorpusError
-from babelens.workflows.emoji_names import check_columns, names_for
 
 ENGLISH = ["dog", "cat", "horse", "red apple", "boat", "house", "tree", "mountain", "child", "up arrow"]
 POLISH = ["pies", "kot", "koń", "czerwone jabłko", "łódź", "dom", "drzewo", "góra", "dziecko", "strzałka w górę"]

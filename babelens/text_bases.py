@@ -1,5 +1,5 @@
-"""What texts of new languages learn from in the place of a dual encoder: vectors that are there already, in a table
-of any service, or a model of sentence-transformers."""
+"""What texts of new languages learn from instead of a dual encoder: vectors that are there already, in a table of any
+service, or a model of sentence-transformers."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..inference.text_only import load_sentence_transformer, needs_sentence_transformers
-from ..utils.errors import CorpusError, first_line
+from .inference.text_only import load_sentence_transformer, needs_sentence_transformers
+from .utils.errors import CorpusError, first_line
 
 TEXT, VECTOR = "text", "vector"
 
@@ -21,7 +21,7 @@ class VectorTable:
     Rows without a text, and with a vector that is missing, zero or not finite, are left out. Vectors are normalized.
 
     Raises:
-        CorpusError: for a file that is no such table, and for vectors of several widths.
+        CorpusError: for a file that is not such a table, and for vectors of several widths.
     """
 
     reads_any = False  # texts that are not in the table
@@ -33,7 +33,7 @@ class VectorTable:
             texts, vectors = table[TEXT].cast(pa.string()).to_pylist(), table[VECTOR].to_pylist()
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             columns = f"the columns {TEXT!r} and {VECTOR!r}"
-            raise CorpusError(f"{file} is no Parquet file with {columns}: {first_line(error)}") from error
+            raise CorpusError(f"{file} is not a Parquet file with {columns}: {first_line(error)}") from error
         given = [(text, vector) for text, vector in zip(texts, vectors, strict=True) if text and vector is not None]
         widths = {len(vector) for _, vector in given}
         if len(widths) != 1:
@@ -57,7 +57,7 @@ class VectorTable:
         return np.stack([self._vectors[text] for text in texts])
 
 
-class SentenceTransformerTeacher:
+class SentenceTransformerBase:
     """A text model, or a text and image model, of sentence-transformers, loaded by that library.
 
     Raises:
@@ -73,7 +73,7 @@ class SentenceTransformerTeacher:
 
     @cached_property
     def width(self) -> int:
-        """Of its vectors."""
+        """The width of its vectors."""
         return int(self.encode(["a"]).shape[1])
 
     def __contains__(self, text: str) -> bool:
@@ -86,11 +86,11 @@ class SentenceTransformerTeacher:
         )
 
 
-Teacher = VectorTable | SentenceTransformerTeacher
+TextBase = VectorTable | SentenceTransformerBase
 
 
-def teacher_of(base: str, *, trust_remote_code: bool = False) -> Teacher | None:
-    """The teacher that is meant by `base`; None for a dual encoder of transformers or babelens."""
+def text_base(base: str, *, trust_remote_code: bool = False) -> TextBase | None:
+    """The text base that `base` names; None for a dual encoder of transformers or babelens."""
     path, code = Path(base), {"trust_remote_code": trust_remote_code}
     if path.suffix == ".parquet" and path.is_file():
         return VectorTable(path)
@@ -98,4 +98,4 @@ def teacher_of(base: str, *, trust_remote_code: bool = False) -> Teacher | None:
         is_sentences = needs_sentence_transformers(base, **code)
     except OSError:  # no such folder or repository, as the loader of dual encoders will say
         return None
-    return SentenceTransformerTeacher(base, **code) if is_sentences else None
+    return SentenceTransformerBase(base, **code) if is_sentences else None

@@ -1,4 +1,4 @@
-"""Workflows: what the commands do, from files to a saved model with its card.
+"""Training by recipes: what the commands do, from files to a saved model with its card.
 
 How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
 
@@ -10,5 +10,5 @@ How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
 
 The parts are the same for all methods, unless the method's module (`loading`, `mla`, `words`, `rc3`) declares a
 subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate --recipe` read a recipe's data
-with `RecipeData` alone. `acquiring` teaches a model one language without a recipe.
+with `RecipeData` alone.
 """

@@ -2,7 +2,7 @@
 
 import torch
 
-from babelens.workflows.building import rows_of_pieces, trimmed_to
+from babelens.training.building import rows_of_pieces, trimmed_to
 from tests.support.tiny_native import tiny_bert
 
 

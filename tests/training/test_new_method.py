@@ -20,9 +20,9 @@ from babelens.cli.main import app
 from babelens.configuration import presets
 from babelens.inference.embedder import Embedder
 from babelens.publishing import folder_problems
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from babelens.utils.errors import RecipeError
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 FILES = {
@@ -109,9 +109,9 @@ FILES = {
             task_weights = {"image_text": 1.0}
     """,
     "workflow.py": """
-        from babelens.workflows.loading import Workflow
-        from babelens.workflows.building import ModelBuilder
-        from babelens.workflows.recipe import DualEncoderRecipe
+        from babelens.training.loading import Workflow
+        from babelens.training.building import ModelBuilder
+        from babelens.training.recipe import DualEncoderRecipe
 
 
         class ToyRecipe(DualEncoderRecipe):

@@ -8,8 +8,8 @@ from transformers import BertConfig
 
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.training.mla import MaskedLanguageModel, train_masked_language
 from babelens.utils.errors import NonFiniteError, TrainingSetupError
-from babelens.workflows.mla import MaskedLanguageModel, train_masked_language
 from tests.support.tiny_native import shapes_texts
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -4,9 +4,9 @@ import pytest
 from transformers import TrainingArguments
 
 from babelens import ContrastiveTrainingArguments
+from babelens.training.loading import load_recipe
+from babelens.training.recipe_file import RECIPES, with_key
 from babelens.utils.errors import RecipeError
-from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe_file import RECIPES, with_key
 
 
 def test_a_key_of_a_stage_is_set_by_its_name():

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from babelens import Embedder
-from babelens.workflows.base import RecipeRun
-from babelens.workflows.loading import load_recipe
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, smalr, student
 from tests.support.tiny_training import write_shapes

@@ -1,0 +1,447 @@
+"""Teaching a model languages in closed form (`trainers/ridge.py`), from what people have.
+
+The result is a whole model. Images, texts in the native language, and languages that the base has learned in this way
+before stay bitwise what they were.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoTokenizer,
+    CLIPImageProcessorPil,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import cached_file
+
+from .configuration.configuration_ridge import VectorSpaceConfig
+from .configuration.configuration_two_tower import TextPooling, declared_pooling
+from .data.batching.views import translation_pairs
+from .data.corpus.captions import enumeration
+from .data.corpus.corpus import captions_of, languages_of
+from .data.corpus.loading import load_captions
+from .data.corpus.sampling import evenly_spread
+from .data.emoji.benchmark import NameTranslations, Pairs
+from .data.readers.bitext import read_translations
+from .emoji_names import check_columns, names_for, names_of_emoji
+from .inference.loading import load_dual_encoder
+from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
+from .model_cards.licenses import OTHER, check_hub_license, check_weights_license
+from .model_cards.short_cards import ACQUIRED, RidgeCardFacts
+from .modeling.modeling_mla_base import MlaPreTrainedModel
+from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
+from .modeling.tower_loading import load_text_encoder
+from .processing.processing_ridge import RidgeProcessor
+from .processing.text_inputs import UNDETERMINED
+from .text_bases import TextBase, text_base
+from .trainers.checkpoints import atomic_directory, prepare_saving
+from .trainers.precision import AUTO, fastest_precision
+from .trainers.ridge import learn, learn_unstated
+from .trainers.ridge_results import LanguageResult
+from .utils.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
+from .utils.identity import check_free
+from .utils.languages import counts_as, normalize_language
+from .utils.pretrained import explained, load_processor, located
+
+logger = logging.getLogger(__name__)
+
+_EXAMPLE = "name one, as in text_encoder='intfloat/multilingual-e5-small'"
+Sources = str | Mapping[str, str | Sequence[tuple[str, str]]]
+
+
+def teach(
+    base: str, sources: Sources, text_encoder: str | None = None, *, output: str | Path | None = None, **options: Any
+) -> RidgeModel:
+    """Teaches a model languages, and returns the model that has them.
+
+    Args:
+        base: folder or Hub id of a dual encoder or of a sentence-transformers model, or a table of vectors.
+        sources: translations by language: a file or data set of `read_translations`, or pairs (text, native text). A
+            file alone: all languages in it. Empty with `texts` among the options.
+        text_encoder: folder or Hub id of a multilingual text encoder that reads beside the characters.
+        output: a new folder, into which the model is saved with its processor and its card.
+        options: further arguments of `Acquisition`, which also says how well each language was learned.
+
+    Examples:
+        >>> teach("openai/clip-vit-base-patch32", {"uk": "en-uk.tsv"}, output="clip-uk")
+        >>> teach("clip-uk", {"mi": [("he ngeru", "a cat"), …]}, output="clip-uk-mi")
+    """
+    acquisition = Acquisition(base, sources, text_encoder, **options)
+    acquisition.load()
+    acquisition.learn()
+    if output is not None:
+        acquisition.save(output)
+    return acquisition.model
+
+
+@dataclass
+class Acquisition:
+    """One acquisition of languages: `load` the models, `learn`, `save` the whole model.
+
+    Args:
+        base, sources, text_encoder: as in `teach`.
+        texts: instead of `sources`, a file of native texts, one a line, or a source of `load_captions` with native
+            captions: the languages are all that the text encoder reads.
+        dictionary: a source of `read_translations`, of words: in the languages, or with `texts` in any.
+        text_pooling: how the text encoder's texts are pooled; default: as its folder states, or by the mean.
+        text_prompt: what precedes every text that it reads.
+        native_language: the language that a plain base reads; default: English.
+        ngram_rows: as in `RidgeConfig`, of a plain base: with four times the default, languages take four times the
+            space, and are found one or two points better.
+        glossaries: whether languages learn glossaries beside their maps.
+        names: whether languages learn from CLDR's names of emoji too.
+        license: of the result, a Hub identifier.
+        batch_size: texts that the encoders read at a time.
+        precision: in which the text encoder computes.
+        trust_remote_code: run code that comes with models.
+    """
+
+    base: str
+    sources: Sources = ""
+    text_encoder: str | None = None
+    texts: str | None = None
+    dictionary: str | None = None
+    text_pooling: TextPooling | None = None
+    text_prompt: str | None = None
+    native_language: str | None = None
+    ngram_rows: int | None = None
+    glossaries: bool = True
+    names: bool = True
+    license: str = "other"
+    batch_size: int = 64
+    precision: str = AUTO
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        self.earlier: RidgeCardFacts | None = None  # of a base that has learned languages
+        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings, from nobody knows what
+        self.native = normalize_language(self.native_language or "en")
+        self.languages: list[str] = []
+        self._corpora: dict[str, Dataset] = {}
+        check_hub_license(self.license)
+        for name in ("ngram_rows", "batch_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise TrainingSetupError(f"{name}={value} must be at least 1")
+        if self.text_encoder is None and (given := self._given("text_pooling", "text_prompt")):
+            raise TrainingSetupError(
+                f"{given}: needs a text encoder, as in text_encoder='intfloat/multilingual-e5-small'"
+            )
+        if self.dictionary is not None and not self.glossaries:
+            raise TrainingSetupError(f"dictionary={self.dictionary!r} has no effect with glossaries=False")
+        if self.texts is not None:
+            self.languages = [UNDETERMINED]
+        elif isinstance(self.sources, str):
+            present = languages_of(self._read(self.sources))
+            self.sources = {tag: self.sources for tag in present if tag != self.native}
+            self.languages = list(self.sources)
+        else:
+            self.sources = {normalize_language(tag): source for tag, source in self.sources.items()}
+            self.languages = list(self.sources)
+
+    def _given(self, *names: str) -> str:
+        return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(self, name)) is not None)
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The argument of loaders about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    # ---- What is learned from ----
+
+    def _read(self, source: str) -> Dataset:
+        """Translations, whose languages are called as those that are learned: `en` for `en-US`."""
+        if source not in self._corpora:
+            corpus = read_translations(source, on_incomplete="skip")
+            asked = [self.native, *self.languages]
+            known = {tag: counts_as(tag, asked) or tag for tag in languages_of(corpus)}
+            if any(tag != name for tag, name in known.items()):
+                renamed = list(dict.fromkeys(known.values()))
+                corpus = read_translations(source, languages=renamed, on_incomplete="skip")
+            self._corpora[source] = corpus
+        return self._corpora[source]
+
+    @cached_property
+    def pairs(self) -> dict[str, Pairs]:
+        """By language, its texts with their native translations, each pair once.
+
+        Raises:
+            CorpusError: for a language without translations, and for columns in other languages than they say.
+        """
+        assert not isinstance(self.sources, str)
+        pairs: dict[str, Pairs] = {}
+        whole = left_out = 0
+        for tag, source in self.sources.items():
+            name = source if isinstance(source, str) else "the given pairs"
+            if isinstance(source, str):
+                corpus = self._read(source)
+                present = languages_of(corpus)
+                for wanted in (self.native, tag):
+                    if wanted not in present:
+                        raise _absent(source, wanted, present)
+                different = _different_pairs(corpus, tag, self.native)
+            else:
+                stripped = ((text.strip(), native.strip()) for text, native in source)
+                different = list(dict.fromkeys(pair for pair in stripped if all(pair)))
+            if not different:
+                raise CorpusError(f"{name} has no text in {tag!r} with a translation into {self.native!r}")
+            known = different if self.teacher is None else [pair for pair in different if pair[1] in self.teacher]
+            if not known:
+                raise CorpusError(
+                    f"{tag}: none of {len(different)} native texts of {name} is in {self.base}; they must be the same "
+                    "to the letter"
+                )
+            pairs[tag] = [text for text, _ in known], [native for _, native in known]
+            whole, left_out = whole + len(different), left_out + len(different) - len(known)
+        if left_out:
+            logger.warning("%d of %d native texts are not in %s, and are left out", left_out, whole, self.base)
+        check_columns(pairs, self.native, self._named_sources)
+        return pairs
+
+    @property
+    def _named_sources(self) -> str:
+        sources = self.sources.values() if isinstance(self.sources, Mapping) else [self.sources]
+        return ", ".join(dict.fromkeys(s for s in sources if isinstance(s, str))) or "the given pairs"
+
+    @cached_property
+    def dictionaries(self) -> dict[str, Pairs]:
+        """By language, words and a native translation of each.
+
+        Raises:
+            CorpusError: for a dictionary without the native language, or without any of the languages.
+        """
+        if self.dictionary is None:
+            return {}
+        corpus = self._read(self.dictionary)
+        present = languages_of(corpus)
+        known = [tag for tag in (present if self.texts is not None else self.languages) if tag in present]
+        if self.native not in present or known in ([], [self.native]):
+            wanted = "a language" if self.texts is not None else " or ".join(self.languages)
+            raise CorpusError(
+                f"{self.dictionary} has words in {', '.join(present)}, and not in {wanted} with translations into "
+                f"{self.native!r}"
+            )
+        absent = [] if self.texts is not None else [tag for tag in self.languages if tag not in present]
+        if absent:
+            others = [tag for tag in present if tag != self.native]
+            there = (self.dictionary, enumeration(absent), enumeration(others))
+            logger.warning("%s has no words in %s; it has words in %s", *there)
+        found = {}
+        for tag in known:
+            if tag != self.native:
+                words, natives = zip(*_different_pairs(corpus, tag, self.native), strict=True)
+                found[tag] = list(words), list(natives)
+        return found
+
+    @cached_property
+    def native_texts(self) -> list[str]:
+        """The different texts of `texts`.
+
+        Raises:
+            CorpusError: for a file that is not UTF-8, and for a source without native captions.
+        """
+        source = Path(str(self.texts))
+        if source.suffix == ".txt" and source.is_file():
+            try:
+                lines = source.read_text(encoding="utf-8-sig").split("\n")
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{source} is not UTF-8: save it as UTF-8 ({error})") from error
+        else:
+            captions = captions_of(load_captions(str(source), languages=[self.native]))
+            lines = captions.combine_chunks().flatten().field("text").to_pylist()
+        return list(dict.fromkeys(text for line in lines if (text := line.strip())))
+
+    @cached_property
+    def emoji_names(self) -> dict[str, NameTranslations]:
+        """CLDR's names of things by language, which are learned too; empty where they cannot be fetched."""
+        if not self.names or not (self.teacher is None or self.teacher.reads_any):
+            return {}
+        names = names_of_emoji()
+        if names is None:
+            return {}
+        if self.texts is None:
+            check_columns(self.pairs, self.native, self._named_sources, names)
+            return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self.native, names)
+        others = [tag for tag in names.languages if tag.partition("-")[0] != self.native.partition("-")[0]]
+        if self.native not in names.languages or not self.glossaries:
+            return {}
+        return {tag: names.translations(tag, self.native, 1.0) for tag in others}
+
+    def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
+        """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
+        texts, natives = self.pairs[language]
+        return [(texts[row], natives[row]) for row in evenly_spread(len(texts), count)]
+
+    # ---- The models ----
+
+    @cached_property
+    def teacher(self) -> TextBase | None:
+        """Vectors in a table, or a model of sentence-transformers, instead of a dual encoder."""
+        return text_base(self.base, **self.code)
+
+    def load(self) -> None:
+        """Loads the base and the text encoder.
+
+        Raises:
+            ModelKindError: for a base that is not a dual encoder, and for a text encoder of another kind.
+            PublishError: when `license` is freer than the license of the base or of the text encoder.
+            TrainingSetupError: for a base that has learned languages in another way, or has the language.
+        """
+        if self.teacher is not None:
+            self._load_text_base(self.teacher)
+            return
+        native, native_processor = load_dual_encoder(self.base, as_stored=True, **self.code)
+        has_languages = isinstance(native, RidgeModel)
+        if has_languages:
+            self.earlier = self._facts_of_base(native.config.languages)
+        check_weights_license(self.license, self.base_facts)
+        if self.texts is not None and (self.text_encoder is None or has_languages):
+            raise TrainingSetupError(
+                f"texts={self.texts!r}: languages without translations are those of a text encoder on a plain base: "
+                f"{_EXAMPLE}"
+            )
+        known = (native.config.native_language, *native.config.languages) if has_languages else (self.native,)
+        if held := [tag for tag in self.languages if tag in known]:
+            raise TrainingSetupError(f"{self.base} has the language {held[0]!r} already")
+        if has_languages:
+            settled = ("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows")
+            if given := self._given(*settled):
+                raise TrainingSetupError(f"{given}: already settled by {self.base}, which has languages")
+            self.model, self.processor = native, native_processor
+            if self.earlier is None:
+                self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
+            return
+        if isinstance(native, MlaPreTrainedModel):
+            raise TrainingSetupError(
+                f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: take the "
+                "plain model as the base"
+            )
+        if not (hasattr(native, "get_text_features") and hasattr(native, "get_image_features")):
+            raise ModelKindError(f"{self.base} is a {native.config.model_type!r} model, not a dual encoder")
+        tokenizer = self._make_model(native)
+        prompt = {"text_prompt": self.model.config.text_prompt}
+        self.processor = RidgeProcessor.for_native(native.config, native_processor, tokenizer, self.native, **prompt)
+
+    def _load_text_base(self, teacher: TextBase) -> None:
+        """Makes a model of texts alone, in the space of a teacher."""
+        if given := self._given("texts", "dictionary"):
+            raise TrainingSetupError(f"{given}: vectors take translations alone")
+        check_weights_license(self.license, self.base_facts[1:])
+        tokenizer = self._make_model(
+            VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
+        )
+        # Nothing is read by these two, which a processor has in any case.
+        vocabulary = {piece: number for number, piece in enumerate(("[PAD]", "[UNK]", *ascii_lowercase))}
+        words = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+        plain = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
+        prompt = self.model.config.text_prompt
+        self.processor = RidgeProcessor(CLIPImageProcessorPil(), plain, tokenizer, self.native, text_prompt=prompt)
+
+    def _make_model(self, native: PreTrainedModel) -> PreTrainedTokenizerBase | None:
+        """Makes the model, which has no language yet; returns the text encoder's tokenizer, if one is named."""
+        options: dict[str, Any] = {"native_language": self.native}
+        if self.ngram_rows is not None:
+            options["ngram_rows"] = self.ngram_rows
+        if self.text_encoder is None:
+            self.model = RidgeModel.from_models(native, None, **options)
+            return None
+        with explained(self.text_encoder, self.code):
+            # The mean says most of a text where no state was trained for that.
+            stated = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code))
+        pooling = self.text_pooling or stated or "mean"
+        encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
+        options |= {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
+        self.model = RidgeModel.from_models(native, encoder, **options)
+        return load_processor(AutoTokenizer, self.text_encoder, **self.code)
+
+    # ---- Learning and saving ----
+
+    def learn(self) -> None:
+        """Solves for the languages; `results` say how well each is learned."""
+        precision = fastest_precision(self.model.device.type).name if self.precision == AUTO else self.precision
+        how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
+        how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
+        self.results: dict[str, LanguageResult]
+        if self.texts is not None:
+            self.results = learn_unstated(self.model, self.processor, self.native_texts, **how)
+        else:
+            how |= {"teacher": self.teacher, "glossaries": self.glossaries}
+            self.results = learn(self.model, self.processor, self.pairs, **how)
+
+    def _facts_of_base(self, languages: list[str]) -> RidgeCardFacts | None:
+        """The facts of the card of a base that has learned languages; None without them, or of another model."""
+        try:
+            file = cached_file(self.base, ACQUIRED)
+        except OSError:
+            return None
+        facts = RidgeCardFacts.of(file, LanguageResult)
+        return facts if list(facts.languages) == languages else None
+
+    @cached_property
+    def base_facts(self) -> list[BaseModel]:
+        """The plain base, the text encoder and models that had some of the languages, with their licenses. A model
+        that is on this machine alone, under no license of its own, says nothing to others."""
+        if self.earlier is not None:
+            own = base_model_facts(self.base, EARLIER)
+            is_known = own.on_hub or own.license not in (OTHER, UNKNOWN)
+            return [*self.earlier.base_models, *([own] if is_known else [])]
+        bases = [base_model_facts(self.base)]
+        return bases if self.text_encoder is None else [*bases, base_model_facts(self.text_encoder, TEXT_TOWER)]
+
+    def save(self, output: str | Path, command: str = "") -> None:
+        """Writes the model with its processor and its card.
+
+        Args:
+            output: a new folder.
+            command: that was typed, for the card.
+
+        Raises:
+            FileExistsError: when `output` holds a model already.
+        """
+        config, output, before = self.model.config, Path(output), self.earlier
+        glossaries = self.processor.glossaries
+        used = {each.language for each in self.emoji_names.values()}
+        dictionaries = {*self.dictionaries, *(before.dictionaries if before else ())}
+        check_free(output)
+        prepare_saving(output)
+        with atomic_directory(output) as scratch:
+            self.model.save_pretrained(scratch)
+            self.processor.save_pretrained(scratch)
+            RidgeCardFacts(
+                name=output.resolve().name,
+                languages=config.languages,
+                native_language=config.native_language,
+                base_models=self.base_facts,
+                has_encoder=config.text_config is not None,
+                results={**(before.results if before else {}), **self.results},
+                names=sorted({*(before.names if before else ()), *used}),
+                any_language=self.processor.any_language,
+                embeds_images=self.teacher is None and not isinstance(self.model.native_model, VectorSpaceModel),
+                words=sum(len(glossary.entries) for glossary in glossaries.values()),
+                dictionaries=sorted(dictionaries.intersection(glossaries)),
+                earlier_glossaries=sorted(self.earlier_glossaries),
+                earlier_commands=[*before.earlier_commands, before.command] if before else [],
+                command=command,
+                license=self.license,
+            ).save(scratch)
+
+
+def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
+    """The texts of a language with their native translations, each pair once."""
+    texts = translation_pairs(corpus, [(language, native)]).texts()
+    return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
+
+
+def _absent(source: str, tag: str, present: Iterable[str]) -> CorpusError:
+    own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
+    hint = suggestion(own[0]) if own else did_you_mean(tag, present)
+    return CorpusError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
