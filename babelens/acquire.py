@@ -25,7 +25,7 @@ from transformers import (
 from transformers.utils import cached_file
 
 from .configuration.configuration_ridge import VectorSpaceConfig
-from .configuration.configuration_two_tower import TextPooling, declared_pooling
+from .configuration.configuration_two_tower import TextPooling
 from .data.batching.views import translation_pairs
 from .data.corpus.captions import enumeration
 from .data.corpus.corpus import captions_of, languages_of
@@ -40,7 +40,7 @@ from .model_cards.licenses import OTHER, check_hub_license, check_weights_licens
 from .model_cards.short_cards import ACQUIRED, RidgeCardFacts
 from .modeling.modeling_mla_base import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
-from .modeling.tower_loading import load_text_encoder
+from .modeling.tower_loading import declared_pooling, load_text_encoder
 from .processing.processing_ridge import RidgeProcessor
 from .processing.text_inputs import UNDETERMINED
 from .text_bases import TextBase, text_base

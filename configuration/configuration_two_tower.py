@@ -5,16 +5,14 @@ Two pretrained towers need more choices: how texts and images are pooled, a proj
 against overfitting where only the projections are trained.
 """
 
-import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
-from ..utils.errors import ModelFolderError, ModelKindError, did_you_mean
-from ..utils.hub_code import HubCodeMixin, optional_file
+from ..utils.errors import did_you_mean
+from ..utils.hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
 # ---- Widths of the features of towers and of dual encoders ----
@@ -214,61 +212,6 @@ class TwoTowerConfig(DualEncoderConfig):
             self.projection_dim = image_width(self.vision_config)
             check_projection_dim(self, given, hint=": image_head=True projects images to any width")
         self.check_widths()
-
-
-# ---- How a text encoder wants its texts to be pooled, as the files of sentence-transformers state it ----
-
-_FILE = "1_Pooling/config.json"
-# The names of sentence-transformers: `{"pooling_mode": "mean"}` in newer files, `{"pooling_mode_mean_tokens": true}`
-# in older ones.
-_POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}
-_OLD_NAMES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_lasttoken": "lasttoken",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-}
-
-
-def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> TextPooling | None:
-    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, as those of
-    sentence-transformers do (E5, LaBSE, MiniLM).
-
-    Args:
-        source: a folder, a repository of the Hub, or a model, which states none.
-        loading: arguments of `from_pretrained`, such as `revision`.
-
-    Returns:
-        `None` if there is no such file.
-
-    Raises:
-        ModelFolderError: if the file is damaged.
-        ModelKindError: if the file states a pooling that babelens does not have, such as the maximum over tokens.
-        OSError: if there is no such folder or repository.
-
-    Examples:
-        >>> declared_pooling("intfloat/multilingual-e5-small")
-        'mean'
-    """
-    if isinstance(source, PreTrainedModel):
-        return None
-    file = optional_file(source, _FILE, loading)
-    if file is None:
-        return None
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-        modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
-        stated = [modes] if isinstance(modes, str) else list(modes)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
-    if len(stated) != 1 or stated[0] not in _POOLINGS:
-        raise ModelKindError(
-            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
-            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
-        )
-    return _POOLINGS[stated[0]]
 
 
 # ---- The towers of MURAL and ETCL by name, and the towers that a configuration freezes ----

@@ -20,10 +20,10 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from ..configuration.configuration_two_tower import declared_pooling
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MLA, MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
+from ..modeling.tower_loading import declared_pooling
 from ..processing.processing_mla import MlaProcessor
 from ..utils.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
 from ..utils.hub_code import optional_file

@@ -139,7 +139,7 @@ def needs_sentence_transformers(source: str, **loading: Any) -> bool:
         kinds = [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
     except (ValueError, TypeError, KeyError):
         return False
-    if any(kind.startswith(("sentence_modules.", "babelens_code.")) for kind in kinds):  # of babelens
+    if any(kind.startswith(("pipelines.", "babelens_code.")) for kind in kinds):  # of babelens
         return False
     given = {name: loading[name] for name in (*_FILE_OPTIONS, "trust_remote_code") if name in loading}
     given = {"trust_remote_code": False} | given

@@ -6,7 +6,6 @@ batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of
 Trainers call the same function on embeddings that were gathered from many chunks or processes.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -19,7 +18,6 @@ from transformers.utils import ModelOutput
 
 from ..utils.errors import InputError
 from ..utils.hub_code import HubCodeMixin
-from ..utils.sentence_files import DUAL_ENCODER, write_sentence_files
 from .modeling_common import Call, WeightsAsMade, tower_keywords
 
 
@@ -81,11 +79,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
-
-    def export_code(self, folder: str | os.PathLike) -> None:
-        """Also writes the files by which sentence-transformers loads the folder."""
-        super().export_code(folder)
-        write_sentence_files(folder, self, DUAL_ENCODER)
+    sentence_module = "DualEncoderModule"  # runs the model in sentence-transformers
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()
@@ -223,10 +217,11 @@ def normalize(features: Tensor) -> Tensor:
     return nn.functional.normalize(wide, dim=-1).to(features.dtype)
 
 
-# The pipelines of every dual encoder, which each saved folder holds; these lines never run (`hub_code`).
+# What every saved folder holds too, though nothing here imports it; these lines never run (`hub_code`).
 SHIPS_WITH = """
 from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
 from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
+from ..processing.sentence_modules import DualEncoderModule
 """
 
 

@@ -24,7 +24,6 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
 from ..utils.errors import InputError, ModelKindError
-from ..utils.pretrained import load_model
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
@@ -38,8 +37,15 @@ from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, with_embeddings
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures
-from .tower_loading import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
-from .towers import build_tower, keep_frozen_parts_still, pool_text, text_head, text_head_input
+from .towers import (
+    build_tower,
+    check_pooling,
+    check_text_encoder,
+    keep_frozen_parts_still,
+    pool_text,
+    text_head,
+    text_head_input,
+)
 
 _EVERY = "every"  # stands for all languages
 
@@ -154,6 +160,9 @@ class MlaStudentModel(MlaPreTrainedModel):
         if unknown := sorted({freeze} if isinstance(freeze, str) else set(freeze) - {"text"}):
             raise ValueError(f"freeze={unknown}: of a student, ('text',) can be frozen; its native model always is")
         code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        from ..utils.pretrained import load_model
+        from .tower_loading import chosen_pooling, load_text_encoder
+
         pooling = chosen_pooling(text, text_pooling, **code)
         encoder = load_text_encoder(text, pooling=pooling, **code)
         if not isinstance(native, PreTrainedModel):

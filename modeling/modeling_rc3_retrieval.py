@@ -1,7 +1,6 @@
 """RC3's cross-encoder, which scores how well a text and an image fit (Zhou et al. 2023, section 3), and what it shares
 with the other heads that read the encoder's output alone."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.errors import InputError
-from ..utils.sentence_files import CROSS_ENCODER, write_sentence_files
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import visual_inputs, without_decoder_inputs
 
@@ -78,11 +76,10 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         self.scorer = nn.Linear(config.d_model, 1)
         self.post_init()
 
-    def export_code(self, folder: str | os.PathLike) -> None:
-        """Also writes the files by which sentence-transformers loads the folder, if the model reads pixels."""
-        super().export_code(folder)
-        if self.config.has_patches:
-            write_sentence_files(folder, self, CROSS_ENCODER)
+    @property
+    def sentence_module(self) -> str | None:
+        """What runs the model in sentence-transformers, which has pixels for it and no region features."""
+        return "CrossEncoderModule" if self.config.has_patches else None
 
     @can_return_tuple
     def forward(

@@ -36,8 +36,7 @@ from .modeling_common import Call, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
 from .text_features import TokenKinds, centered, hashed_ngrams, ngram_weights
-from .tower_loading import check_pooling, check_text_encoder
-from .towers import build_tower, pool_text
+from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
 logger = logging.getLogger(__name__)
 

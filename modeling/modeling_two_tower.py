@@ -8,11 +8,12 @@ called a feature here: a frozen tower's features can be computed once and be giv
 """
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, initialization as init
+from transformers import PreTrainedConfig, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -30,7 +31,6 @@ from .modeling_dual_encoder import (
     with_states,
     without_states,
 )
-from .tower_loading import Source, chosen_pooling, config_of_towers, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
 
 
@@ -65,8 +65,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     @classmethod
     def from_towers(
         cls,
-        image: Source,
-        text: Source,
+        image: PreTrainedModel | str | Path,
+        text: PreTrainedModel | str | Path,
         *,
         projection_dim: int | None = None,
         text_pooling: TextPooling | None = None,
@@ -105,25 +105,21 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", model.config
             ... )
         """
-        where = loading or {}
-        pooling = chosen_pooling(text, text_pooling, **where)
-        vision_model = image_tower_of(image, **where)
-        text_model = text_tower_of(text, pooling, **where)
-        config = config_of_towers(
-            cls.config_class,
-            vision_model,
-            text_model,
+        from .tower_loading import model_of_towers
+
+        made: Self = model_of_towers(
+            cls,
+            image,
+            text,
             projection_dim=projection_dim,
-            text_pooling=pooling,
+            text_pooling=text_pooling,
             text_prompt=text_prompt,
             freeze=freeze,
+            fresh=fresh,
+            loading=loading,
             **options,
         )
-        model = cls(config).to(text_model.dtype)
-        for name, pretrained in (("text", text_model), ("image", vision_model)):
-            if name not in fresh:
-                load_tower(model.towers[name], pretrained)
-        return model
+        return made
 
     @torch.no_grad()
     def reset_heads(self) -> None:

@@ -1,5 +1,6 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -7,17 +8,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_MASKED_LM_MAPPING,
     AutoModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
 
-from ..configuration.configuration_two_tower import POOLER, TextPooling, declared_pooling
-from ..utils.errors import ModelKindError
+from ..configuration.configuration_two_tower import POOLER, TextPooling
+from ..utils.errors import ModelFolderError, ModelKindError
+from ..utils.hub_code import optional_file
 from ..utils.pretrained import explained, load_config, load_model, located, without_report
-from .towers import CLASSES, build_tower, tower_class
+from .towers import build_tower, check_pooling, check_text_encoder, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
 
@@ -78,6 +78,29 @@ def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
                 tower.pooler = None
     _check_reads_images(tower, tower.config.model_type)
     return tower
+
+
+def model_of_towers(
+    model_class: Any,
+    image: Source,
+    text: Source,
+    *,
+    text_pooling: TextPooling | None = None,
+    fresh: Collection[str] = (),
+    loading: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Makes the model of two towers; arguments are those of `TwoTowerModel.from_towers`."""
+    where = loading or {}
+    pooling = chosen_pooling(text, text_pooling, **where)
+    vision_model = image_tower_of(image, **where)
+    text_model = text_tower_of(text, pooling, **where)
+    config = config_of_towers(model_class.config_class, vision_model, text_model, text_pooling=pooling, **options)
+    model = model_class(config).to(text_model.dtype)
+    for name, pretrained in (("text", text_model), ("image", vision_model)):
+        if name not in fresh:
+            load_tower(model.towers[name], pretrained)
+    return model
 
 
 def config_of_towers(
@@ -191,47 +214,6 @@ def _loaded_from_dual_encoder(source: str | Path, tower: str, **loading: Any) ->
 # others have published, a folder, a repository of the Hub, or a model.
 
 
-def check_text_encoder(config: PreTrainedConfig) -> None:
-    """Checks that a configuration is that of a text encoder, in which every token sees the whole text.
-
-    Raises:
-        ModelKindError: if it is of a model without a vocabulary, of a decoder, or of an encoder-decoder whose encoder
-            transformers has no class for.
-    """
-    kind = config.model_type
-    if not isinstance(getattr(config, "vocab_size", None), int):
-        raise ModelKindError(f"a {kind!r} model is no text encoder, which BERT, XLM-R, E5 and the encoder of mT5 are")
-    if kind in CLASSES:
-        return
-    if config.is_encoder_decoder:
-        classes = ", ".join(sorted(name for name in CLASSES if "_" not in name))
-        raise ModelKindError(
-            f"a {kind!r} model is an encoder-decoder, whose encoder alone transformers has no class for; it has one "
-            f"for {classes}"
-        )
-    is_causal_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
-    sees_ahead = getattr(config, "use_bidirectional_attention", None)
-    if getattr(config, "is_decoder", False) or (is_causal_only and not sees_ahead):
-        raise ModelKindError(
-            f"a {kind!r} model is a decoder, in which a token sees only the text before it: choose a text encoder, "
-            "such as BERT, XLM-R, E5 or the encoder of mT5"
-        )
-
-
-def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
-    """Checks that a text encoder has the pooling that was asked for.
-
-    Raises:
-        ModelKindError: if its own pooling layer was asked for, and there is none.
-    """
-    kind = tower.config.model_type
-    has_pooler = kind.endswith("_text_model") or getattr(tower, "pooler", None) is not None
-    if pooling == POOLER and not has_pooler:
-        raise ModelKindError(
-            f"this {kind!r} text encoder has no pooling layer: choose text_pooling='mean', 'cls' or 'eos'"
-        )
-
-
 def chosen_pooling(
     source: str | Path | PreTrainedModel, given: TextPooling | None = None, **loading: Any
 ) -> TextPooling:
@@ -282,3 +264,58 @@ def load_text_encoder(source: str | Path | PreTrainedModel, *, pooling: str, **l
 def without_pooler(model: PreTrainedModel) -> nn.Module:
     """Returns the parts of an encoder but its pooling layer, whose weights checkpoints may lack."""
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
+
+
+# ---- How a text encoder wants its texts to be pooled, as the files of sentence-transformers state it ----
+
+_FILE = "1_Pooling/config.json"
+# The names of sentence-transformers: `{"pooling_mode": "mean"}` in newer files, `{"pooling_mode_mean_tokens": true}`
+# in older ones.
+_POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}
+_OLD_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+
+
+def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> TextPooling | None:
+    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, as those of
+    sentence-transformers do (E5, LaBSE, MiniLM).
+
+    Args:
+        source: a folder, a repository of the Hub, or a model, which states none.
+        loading: arguments of `from_pretrained`, such as `revision`.
+
+    Returns:
+        `None` if there is no such file.
+
+    Raises:
+        ModelFolderError: if the file is damaged.
+        ModelKindError: if the file states a pooling that babelens does not have, such as the maximum over tokens.
+        OSError: if there is no such folder or repository.
+
+    Examples:
+        >>> declared_pooling("intfloat/multilingual-e5-small")
+        'mean'
+    """
+    if isinstance(source, PreTrainedModel):
+        return None
+    file = optional_file(source, _FILE, loading)
+    if file is None:
+        return None
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
+        stated = [modes] if isinstance(modes, str) else list(modes)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
+    if len(stated) != 1 or stated[0] not in _POOLINGS:
+        raise ModelKindError(
+            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
+            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+        )
+    return _POOLINGS[stated[0]]

@@ -8,7 +8,14 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from ..configuration.configuration_two_tower import POOLER
@@ -160,3 +167,44 @@ def keep_frozen_parts_still(module: nn.Module) -> None:
         return
     for child in module.children():
         keep_frozen_parts_still(child)
+
+
+def check_text_encoder(config: PreTrainedConfig) -> None:
+    """Checks that a configuration is that of a text encoder, in which every token sees the whole text.
+
+    Raises:
+        ModelKindError: if it is of a model without a vocabulary, of a decoder, or of an encoder-decoder whose encoder
+            transformers has no class for.
+    """
+    kind = config.model_type
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise ModelKindError(f"a {kind!r} model is no text encoder, which BERT, XLM-R, E5 and the encoder of mT5 are")
+    if kind in CLASSES:
+        return
+    if config.is_encoder_decoder:
+        classes = ", ".join(sorted(name for name in CLASSES if "_" not in name))
+        raise ModelKindError(
+            f"a {kind!r} model is an encoder-decoder, whose encoder alone transformers has no class for; it has one "
+            f"for {classes}"
+        )
+    is_causal_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    sees_ahead = getattr(config, "use_bidirectional_attention", None)
+    if getattr(config, "is_decoder", False) or (is_causal_only and not sees_ahead):
+        raise ModelKindError(
+            f"a {kind!r} model is a decoder, in which a token sees only the text before it: choose a text encoder, "
+            "such as BERT, XLM-R, E5 or the encoder of mT5"
+        )
+
+
+def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
+    """Checks that a text encoder has the pooling that was asked for.
+
+    Raises:
+        ModelKindError: if its own pooling layer was asked for, and there is none.
+    """
+    kind = tower.config.model_type
+    has_pooler = kind.endswith("_text_model") or getattr(tower, "pooler", None) is not None
+    if pooling == POOLER and not has_pooler:
+        raise ModelKindError(
+            f"this {kind!r} text encoder has no pooling layer: choose text_pooling='mean', 'cls' or 'eos'"
+        )

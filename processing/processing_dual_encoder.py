@@ -16,7 +16,6 @@ from transformers.processing_utils import TextKwargs
 from ..configuration.configuration_two_tower import text_positions
 from ..utils.errors import InputError
 from ..utils.languages import language_for_each
-from ..utils.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH, TextImageProcessor, as_batch
 from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
 
@@ -83,6 +82,8 @@ class DualEncoderProcessor(TextImageProcessor):
             >>> model = MuralModel.from_towers(*towers, projection_dim=512)
             >>> processor = MuralProcessor.from_towers(*towers, model.config)
         """
+        from ..utils.pretrained import load_processor
+
         if isinstance(image, str | Path):
             # Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
             image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)

@@ -22,7 +22,6 @@ from ..utils.errors import (
 )
 from ..utils.hub_code import HubCodeMixin
 from ..utils.languages import language_for_each
-from ..utils.pretrained import OF_TOKENIZERS, READERS, check_reading, explained
 from .images import as_images
 from .text_inputs import as_texts
 
@@ -39,34 +38,17 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     one_tokenizer: ClassVar[bool] = False
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **loading: Any) -> Self:
-        """Loads as transformers does.
-
-        Raises:
-            ModelFolderError: if a file is damaged; the message names it.
-        """
-        with explained(str(pretrained_model_name_or_path), loading, files=READERS):
-            loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **loading)
-        check_reading(loaded, pretrained_model_name_or_path)
-        return loaded
-
-    @classmethod
     def _load_tokenizer_from_pretrained(
         cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
     ) -> Any:
-        """transformers takes the first tokenizer in the place of another that is damaged or missing."""
-        folder = str(source)
+        """Loads a tokenizer; transformers would take the first one for another that is damaged or missing."""
         if sub_processor_type != "tokenizer":
             subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
-            if Path(source).is_dir():
-                folder = str(Path(source, subfolder))
-                if not Path(folder).is_dir():
-                    raise ModelFolderError(f"{folder}, which has one of the tokenizers, is missing: get it again")
-            # There is no configuration in such a folder; where a repository is read from the cache alone, the library
-            # would not know that, and give up.
+            if Path(source).is_dir() and not Path(source, subfolder).is_dir():
+                raise ModelFolderError(f"{Path(source, subfolder)}, which has one of the tokenizers, is missing")
+            # There is no configuration in such a folder; AutoTokenizer would give up where the Hub cannot be asked.
             loading.setdefault("config", PreTrainedConfig())
-        with explained(folder, loading, files=OF_TOKENIZERS):
-            return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
+        return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @property
     def needs_language(self) -> bool:
@@ -147,13 +129,6 @@ def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
         raise InputError(
             f"these inputs cannot become tensors: texts of different lengths need padding=True ({first_line(error)})"
         ) from error
-
-
-# The modules that run a model in sentence-transformers read texts and images by its processor. The line never runs: it
-# tells the exporter of `hub_code` and transformers that the file belongs into every model's folder.
-SHIPS_WITH = """
-from .sentence_modules import SentenceModule
-"""
 
 
 # ---- Processor settings ----

@@ -1,8 +1,8 @@
 """The modules by which sentence-transformers runs a saved model, with babelens installed or without it.
 
-`modules.json` (`hub_code`) names one of these classes, and sentence-transformers loads it from the model's
-folder with `trust_remote_code=True`. They have the methods of sentence-transformers' input modules, and are no
-subclasses of them: saving a model imports this file, and must not need sentence-transformers.
+`modules.json` names one of these classes, and sentence-transformers loads it from the model's folder with
+`trust_remote_code=True`. They have the methods of sentence-transformers' input modules, and are no subclasses of them:
+saving a model must not need sentence-transformers.
 """
 
 import os
@@ -16,10 +16,10 @@ from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 from ..configuration.strict_config import head_of_task
 from ..utils.errors import InputError, MissingLanguageError, NonFiniteError
 from ..utils.languages import normalize_language
-from ..utils.sentence_files import SETTINGS_FILE, listed_languages
 from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly
 
+_PROMPTS = "config_sentence_transformers.json"
 # As sentence-transformers tells the path of an image from a text.
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
 _OWN_TASKS = (None, "query", "document")  # what its `encode_query` and `encode_document` set
@@ -27,12 +27,7 @@ _PER_TEXT = "texts in several languages are given as {'text': '…', 'language':
 
 
 class SentenceModule(nn.Module):
-    """What both modules share: loading, saving, and the language of texts.
-
-    Args:
-        model: the model.
-        processor: its processor.
-    """
+    """What both modules share: loading, saving, and the language of texts."""
 
     auto_model: ClassVar[Any]
     forward_kwargs: ClassVar[set[str]] = {"language"}  # further arguments of `encode` and `predict`
@@ -40,56 +35,46 @@ class SentenceModule(nn.Module):
 
     def __init__(self, model: Any, processor: Any) -> None:
         super().__init__()
-        self.model = model
-        self.processor = processor
+        self.model, self.processor = model, processor
 
     @classmethod
     def load(
         cls,
         model_name_or_path: str,
         subfolder: str = "",
-        token: bool | str | None = None,
         cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        trust_remote_code: bool = False,
         model_kwargs: dict[str, Any] | None = None,
         processor_kwargs: dict[str, Any] | None = None,
         config_kwargs: dict[str, Any] | None = None,
         backend: str = "torch",
-        **kwargs: Any,
+        **place: Any,
     ) -> Self:
-        """Loads model and processor; the arguments are those that sentence-transformers passes to its modules.
-
-        Raises:
-            InputError: for another backend than torch.
-        """
+        """Loads model and processor; the arguments are those that sentence-transformers passes to its modules."""
         if backend != "torch":
             raise InputError(
                 f"backend={backend!r}: this model runs in sentence-transformers with torch; "
                 "`babelens export` writes it as ONNX, for babelens' Embedder"
             )
-        place = {"subfolder": subfolder, "token": token, "cache_dir": cache_folder, "revision": revision}
-        place |= {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
+        place = {name: place.get(name) for name in ("token", "revision", "local_files_only", "trust_remote_code")}
+        place |= {"subfolder": subfolder, "cache_dir": cache_folder}
+        place |= {name: bool(place[name]) for name in ("local_files_only", "trust_remote_code")}
         chosen = (config_kwargs or {}) | (model_kwargs or {})
         model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
         processor = AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {}))
         return cls(model, processor)
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Saves model and processor. The settings that sentence-transformers wrote just before, with the prompts that
-        its user chose, stay."""
-        path = Path(output_path, SETTINGS_FILE)
-        settings = path.read_bytes() if path.is_file() else None
+        """Saves model and processor, and keeps the prompts that sentence-transformers wrote just before."""
+        path = Path(output_path, _PROMPTS)
+        prompts = path.read_bytes() if path.is_file() else None
         self.model.save_pretrained(output_path)
         self.processor.save_pretrained(output_path)
-        if settings is not None:
-            path.write_bytes(settings)
+        if prompts is not None:
+            path.write_bytes(prompts)
 
     @property
     def modalities(self) -> list[str]:
-        """What the model reads, by sentence-transformers' names."""
-        # Models that read features in the place of images have no tower for images.
+        """What the model reads, by sentence-transformers' names; models of region features read texts alone."""
         return ["text"] if getattr(self.model.config, "vision_config", {}) is None else ["text", "image"]
 
     @property
@@ -114,20 +99,17 @@ class SentenceModule(nn.Module):
             inputs: texts, images, or pairs of them. A text is a string or `{"text": …, "language": …}`; an image is
                 a Pillow image, an array, a path, or `{"image": …}`.
             prompt: the text of a prompt, which is the tag of a language.
-            language: the tag of the language of all texts, in the place of a prompt.
-            kwargs: further arguments of sentence-transformers.
-
-        Raises:
-            InputError: for inputs that the model does not read, or a prompt beside a language.
-            LanguageTagError: if a tag, or a prompt, names no language.
-            MissingLanguageError: for texts without a language, if it matters and the model has none for them
-                (`default_language`).
-            UnknownLanguageError: if the model has not learned a language.
+            language: the tag of the language of all texts, instead of a prompt.
         """
         if kwargs.get("processing_kwargs"):
             raise InputError("processing_kwargs are not read by this model; texts are cut at model.max_seq_length")
+        if prompt and language is not None:
+            raise InputError(f"language={language!r} and the prompt {prompt!r} both name a language; give one")
+        given = prompt or language
+        if given is not None and not isinstance(given, str):
+            raise InputError(f"language={shown_briefly(given)} must be one tag; {_PER_TEXT}")
         try:
-            return self.make_inputs(inputs, self._language_of_all(prompt or None, language))
+            return self.make_inputs(inputs, None if given is None else normalize_language(given))
         except TypeError as error:  # after which sentence-transformers would put the prompt before the texts
             raise InputError(str(error)) from error
 
@@ -135,30 +117,20 @@ class SentenceModule(nn.Module):
         """Returns the model's inputs, for texts in this language if they have none of their own."""
         raise NotImplementedError
 
-    def _language_of_all(self, prompt: str | None, language: Any) -> str | None:
-        if prompt is not None and language is not None:
-            raise InputError(f"language={language!r} beside the prompt {prompt!r}: each names a language; give one")
-        given = language if prompt is None else prompt
-        if given is not None:
-            if not isinstance(given, str):
-                raise InputError(f"language={shown_briefly(given)} must be one tag; {_PER_TEXT}")
-            return normalize_language(given)
-        listed = listed_languages(self.model.config)
-        return listed[0] if len(listed) == 1 else None
-
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
         """Returns the arguments of the processor for texts, each with a language or without one."""
+        config = self.model.config
+        listed = list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
+        language = language or (listed[0] if len(listed) == 1 else None)
         languages = [own or language for _, own in given]
         if None in languages:
             try:
                 default = default_language(self.processor)
             except MissingLanguageError as error:
                 text = given[languages.index(None)][0]
-                listed = listed_languages(self.model.config)
-                known = f"; this model has {', '.join(listed)}" if listed else ""
                 raise MissingLanguageError(
-                    f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; "
-                    f"{_PER_TEXT}{known}"
+                    f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; {_PER_TEXT}; "
+                    f"this model has {', '.join(listed)}"
                 ) from error
             languages = [default if each is None else each for each in languages]
         return {"text": [text for text, _ in given], "language": languages}
@@ -171,7 +143,7 @@ class SentenceModule(nn.Module):
         }
 
     def check_finite(self, values: Tensor, what: str) -> None:
-        """Raises a NonFiniteError if the model computed NaN or infinity; in training, the loss tells."""
+        """Raises an error if the model computed NaN or infinity; in training, the loss tells."""
         if not self.training and not bool(values.isfinite().all()):
             raise NonFiniteError(f"{type(self.model).__name__} computes {what} with values that are NaN or infinite")
 
@@ -201,8 +173,7 @@ class DualEncoderModule(SentenceModule):
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
     ) -> dict[str, Any]:
-        """Adds `sentence_embedding`, of unit length in float32 [N, d], to the model's inputs; `language` was read
-        before."""
+        """Adds `sentence_embedding`, of unit length in float32 [N, d]; `language` was read before."""
         inputs = self.on_device(features)
         if "pixel_values" in inputs:
             output = self.model.get_image_features(**inputs)
@@ -225,20 +196,20 @@ class CrossEncoderModule(SentenceModule):
             read = [_read_input(item, f"inputs[{index}]") for item in pair]
             found = [image for image, _, _ in read if image is not None]
             if len(read) != 2 or len(found) != 1:
-                raise InputError(f"inputs[{index}] is {shown_briefly(pair)}, which is no pair of a text and an image")
+                raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {shown_briefly(pair)}")
             images += found
             texts += [(text, own) for image, text, own in read if image is None]
         return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
 
     def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
-        """Adds `scores`, in float32 [N, 1], to the model's inputs; `language` was read before."""
+        """Adds `scores`, in float32 [N, 1]; `language` was read before."""
         scores = self.model(**self.on_device(features)).scores.float()
         self.check_finite(scores, "scores")
         return features | {"scores": scores.unsqueeze(1)}
 
 
 def _read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
-    """Returns an image, or None with a text and the language that stands beside it."""
+    """Returns an image, or None with a text and its language."""
     language = None
     if isinstance(item, dict):
         if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:

@@ -1,6 +1,6 @@
 """The files by which sentence-transformers loads a model's folder.
 
-`modules.json` names a class of `sentence_modules`, in the file of code beside it. In
+`modules.json` names a class of `sentence_modules`, in the folder's `pipelines.py`. In
 `config_sentence_transformers.json` each prompt is named by a language, and its text is the language's tag:
 `encode(texts, prompt_name="sw")` gives the tag to the module, which takes it as the language of the texts and puts
 nothing before them.
@@ -8,12 +8,9 @@ nothing before them.
 
 import json
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from .hub_code import named_file_of
+from typing import Any
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -31,23 +28,9 @@ _TWO_LETTERS = (
 )
 
 
-class SentenceKind(NamedTuple):
-    """One of the two ways in which sentence-transformers loads a model.
-
-    Args:
-        model_type: its class there.
-        module: the class of `sentence_modules` that it runs.
-        settings: what `config_sentence_transformers.json` holds beside the prompts.
-    """
-
-    model_type: str
-    module: str
-    settings: dict[str, Any]
-
-
-DUAL_ENCODER = SentenceKind("SentenceTransformer", "DualEncoderModule", {"similarity_fn_name": "cosine"})
+_DUAL_ENCODER: dict[str, Any] = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
 # Without an activation of its own, a CrossEncoder would squeeze scores into 0 to 1.
-CROSS_ENCODER = SentenceKind("CrossEncoder", "CrossEncoderModule", {"activation_fn": "torch.nn.Identity"})
+_CROSS_ENCODER: dict[str, Any] = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.Identity"}
 
 
 def listed_languages(config: Any) -> list[str]:
@@ -68,25 +51,20 @@ def prompt_languages(config: Any) -> list[str]:
     return listed_languages(config) or _TWO_LETTERS.split()
 
 
-def write_sentence_files(folder: str | os.PathLike, model: Any, kind: SentenceKind) -> None:
-    """Writes both files into a model's folder, which is created if needed.
-
-    The prompts are named by the languages that the configuration lists, or else by all languages of ISO 639-1. The
-    folder of a model of another package holds no modules of this one, which is then imported from where it is
-    installed.
-    """
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    package = __name__.partition(".")[0]
-    is_own = type(model).__module__.partition(".")[0] == package
-    module = named_file_of(sys.modules[__name__]) if is_own else f"{package}.processing.sentence_modules"
-    _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": f"{module}.{kind.module}"}])
+def write_sentence_files(folder: str | os.PathLike, model: Any, module: str) -> None:
+    """Writes the files into a model's folder; `module` names the class of `sentence_modules` that runs it."""
+    _write(Path(folder, MODULES_FILE), [{"idx": 0, "name": "0", "path": "", "type": module}])
+    is_dual_encoder = module.endswith("DualEncoderModule")
     prompts = {tag: tag for tag in prompt_languages(model.config)}
-    settings = {"model_type": kind.model_type, "prompts": prompts, "default_prompt_name": None, **kind.settings}
+    settings = (_DUAL_ENCODER if is_dual_encoder else _CROSS_ENCODER) | {
+        "prompts": prompts,
+        "default_prompt_name": None,
+    }
     if getattr(model.config, "truncate_dim", None) is not None:
         settings["truncate_dim"] = model.config.truncate_dim
     _write(Path(folder, SETTINGS_FILE), settings)
-    if kind is DUAL_ENCODER:
-        # Models that read features in the place of images have no tower for images.
+    if is_dual_encoder:
+        # Models that read features instead of images have no tower for images.
         write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
 
 

@@ -78,7 +78,7 @@ def test_the_folder_is_a_model(trained):
     model, processor = AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)
     inputs = processor(text=["forme rouge"], language="fr", return_tensors="pt")
     assert model.get_text_features(**inputs).pooler_output.shape == (1, 32)
-    assert (trained / "babelens_code.py").is_file()
+    assert (trained / "dual_encoder.py").is_file()
 
 
 def test_the_folder_is_fit_to_be_published(trained):

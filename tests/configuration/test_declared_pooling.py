@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from babelens.configuration.configuration_two_tower import declared_pooling
-from babelens.modeling.tower_loading import chosen_pooling
+from babelens.modeling.tower_loading import chosen_pooling, declared_pooling
 from babelens.utils.errors import ModelFolderError, ModelKindError
 from tests.support.tiny_native import saved, tiny_bert
 

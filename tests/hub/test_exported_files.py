@@ -1,85 +1,70 @@
-"""Which modules the code of each method's saved folder holds: those that it needs, and none of another method."""
+"""What the code of each method's saved folder holds: few files, which need nothing but each other and libraries."""
+
+import ast
+import subprocess
+import sys
 
 import pytest
 
 import babelens
-from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.utils.hub_code import _SECTIONS, export_code
+from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.processing.processing_ridge import RidgeProcessor
+from babelens.utils.hub_code import FILES, export_code, exported
 
-EVERY_MODEL = {"errors", "hub_code", "languages", "modeling_common", "strict_config"}
-PROCESSOR = {
-    "image_processing_mural",
-    "images",
-    "pretrained",  # errors that name a damaged file
-    "processing_text_image",
-    "sentence_files",
-    "sentence_modules",
-    "text_inputs",
-    "tokenizer_files",
-}
-METHOD = EVERY_MODEL | PROCESSOR
-DUAL_ENCODER = METHOD | {"configuration_two_tower", "modeling_dual_encoder", "towers"}
-DUAL_ENCODER |= {"feature_extraction_pipeline", "pipeline_inputs", "zero_shot_pipeline"}
-TWO_TOWER = DUAL_ENCODER | {
-    "contrastive",
-    "modeling_two_tower",
-    "tower_loading",
-}
-# The native model may be a MURAL or an ETCL, or have the image tower of OpenAI's ResNet CLIPs.
-MLA = TWO_TOWER | {
-    "acquirer",
-    "configuration_etcl",
-    "configuration_mla_base",
-    "configuration_mural",
-    "modeling_etcl",
-    "modeling_mla_base",
-    "modeling_mural",
-    "native_tower",
-    "text_towers",
-}
-MLA |= {"processing_mla", "processing_per_language"}
-# A processor with one vocabulary for all languages.
-VOCABULARY = {"processing_dual_encoder"}
-WORDS = DUAL_ENCODER | {"triplet", "modeling_word_dual_encoder", "processing_per_language", "word_tokenizers"}
-
-MODULES = {
-    "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
-    "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_etcl"} | VOCABULARY,
-    "mla": MLA | {"configuration_mla", "modeling_mla"},
-    "ridge": MLA
-    | {"configuration_ridge", "modeling_ridge", "processing_ridge"}
-    | {"processing_dual_encoder", "processing_mla_student"},
-    "mla_student": MLA
-    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"}
-    | {"text_normalization"},
-    "smalr": WORDS
-    | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
-    | {"smalr"},
-    "liwe": WORDS | {"configuration_liwe", "modeling_liwe", "processing_liwe"},
-    "rc3": METHOD
-    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
-    | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
-    | {"interpolated", "processing_per_language", "region_arrays"}
-    | {"pipeline_inputs", "rc3_pipelines"},
-}
+SHARED = {"dual_encoder", "losses", "pipelines"}
+PARTS = {name: [*method.models, method.processor, method.config] for name, method in babelens.METHODS.items()}
+PARTS["ridge"] = [RidgeModel, RidgeProcessor]
+PARTS["consistency"] = [babelens.CrossLingualConsistency]
+LIBRARIES = {"torch", "transformers", "tokenizers", "numpy", "PIL", "huggingface_hub", "regex"}
 
 
-def modules_in(folder):
-    """The modules in the file of code that a folder has, beside the short one that its JSON files name."""
-    named, file = sorted(folder.iterdir())
-    assert (named.name, file.name) == ("babelens_code.py", "babelens_modules.py")
-    return {name.rpartition(".")[2] for name in _SECTIONS.findall(file.read_text(encoding="utf-8"))}
+@pytest.fixture(scope="module", params=PARTS)
+def folder(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / request.param
+    for cls in PARTS[request.param]:
+        export_code(cls, folder)
+    return folder
 
 
-@pytest.mark.parametrize("name", babelens.METHODS)
-def test_a_folder_holds_the_code_of_its_method_alone(name, tmp_path):
-    method = babelens.METHODS[name]
-    for model in method.models:
-        for cls in (model, method.processor, MuralImageProcessor):
-            export_code(cls, tmp_path / model.__name__)
-        assert modules_in(tmp_path / model.__name__) == MODULES[name]
+def test_mural_has_five_files_and_the_pipelines(tmp_path):
+    for cls in PARTS["mural"]:
+        export_code(cls, tmp_path)
+    own = {"configuration_mural", "modeling_mural", "processing_mural"}
+    assert {path.stem for path in tmp_path.iterdir()} == own | SHARED
 
 
-def test_consistency_needs_neither_towers_nor_a_processor(tmp_path):
-    export_code(babelens.CrossLingualConsistency, tmp_path)
-    assert modules_in(tmp_path) == EVERY_MODEL | {"configuration_consistency", "triplet", "modeling_consistency"}
+def test_files_import_each_other_and_libraries(folder):
+    """What a function imports may be missing, such as a segmenter of words."""
+    files = {path.stem for path in folder.iterdir()}
+    for path in folder.iterdir():
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        relative = {(node.level, node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+        assert {level for level, _ in relative} <= {1} and {module for _, module in relative} <= files, path
+        top = ast.parse(path.read_text(encoding="utf-8")).body
+        named = {node.module for node in top if isinstance(node, ast.ImportFrom) and not node.level}
+        named |= {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
+        assert {name.partition(".")[0] for name in named} - sys.stdlib_module_names <= LIBRARIES, path
+
+
+def test_every_file_is_imported_alone(tmp_path):
+    for name, parts in PARTS.items():
+        for cls in parts:
+            export_code(cls, tmp_path / name)
+    names = [".".join(path.relative_to(tmp_path).with_suffix("").parts) for path in sorted(tmp_path.glob("*/*.py"))]
+    lines = [f"import sys; sys.path.insert(0, {str(tmp_path)!r})", *(f"import {name}" for name in names)]
+    script = "\n".join([*lines, "print('babelens' in sys.modules)"])
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_modules_of_one_file_give_no_name_two_meanings(file):
+    source = exported("babelens.modeling.modeling_mural")[0][file]
+    tree = ast.parse(source)
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    for node in assigned:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        defined += [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    repeated = {name for name in defined if defined.count(name) > 1} - {"logger", "__all__", "SHIPS_WITH"}
+    assert not repeated

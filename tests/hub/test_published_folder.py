@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcesso
 
 import babelens
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.utils.hub_code import HubCodeMixin, export_code
+from babelens.utils.hub_code import HubCodeMixin, _file_of, export_code
 
 TEXTS = ["ein rotes auto", "un chien gris"]
 
@@ -94,19 +94,19 @@ def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
 def test_json_files_name_the_classes(published):
     config = json.loads((published / "config.json").read_text())
     assert config["auto_map"] == {
-        "AutoConfig": "babelens_code.MuralConfig",
-        "AutoModel": "babelens_code.MuralModel",
-        "AutoModelForZeroShotImageClassification": "babelens_code.MuralModel",
+        "AutoConfig": "configuration_mural.MuralConfig",
+        "AutoModel": "modeling_mural.MuralModel",
+        "AutoModelForZeroShotImageClassification": "modeling_mural.MuralModel",
     }
     processor = json.loads((published / "processor_config.json").read_text())
-    assert processor["auto_map"] == {"AutoProcessor": "babelens_code.MuralProcessor"}
-    assert processor["image_processor"]["auto_map"] == {"AutoImageProcessor": "babelens_code.MuralImageProcessor"}
+    assert processor["auto_map"] == {"AutoProcessor": "processing_mural.MuralProcessor"}
+    assert processor["image_processor"]["auto_map"] == {"AutoImageProcessor": "dual_encoder.MuralImageProcessor"}
 
 
 def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, make_mural, tmp_path):
     config = json.loads((published / "config.json").read_text())
     assert config["custom_pipelines"] == {
-        task: {"impl": f"babelens_code.{name}", "pt": [auto_class], "type": "multimodal"}
+        task: {"impl": f"pipelines.{name}", "pt": [auto_class], "type": "multimodal"}
         for task, name, auto_class in (
             ("feature-extraction", "MultilingualFeatureExtractionPipeline", "AutoModel"),
             ("image-feature-extraction", "ImageEmbeddingPipeline", "AutoModel"),
@@ -149,8 +149,7 @@ def test_a_processor_is_the_same_after_it_was_saved(published, tmp_path):
 
 def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
     make_mural()[0].config.save_pretrained(tmp_path)
-    code = (tmp_path / "babelens_modules.py").read_text()
-    assert "class MuralConfig(" in code and "class MuralModel(" not in code
+    assert {path.stem for path in tmp_path.glob("*_mural.py")} == {"configuration_mural"}
     assert set(json.loads((tmp_path / "config.json").read_text())["auto_map"]) == {"AutoConfig"}
 
 
@@ -161,7 +160,6 @@ def test_only_the_main_process_writes(make_mural, tmp_path):
 
 @pytest.mark.parametrize("way", ["push_to_hub", "save_pretrained"])
 def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, way):
-    """The code of both, whichever is pushed last."""
     repository = tmp_path / "repository"
     repository.mkdir()
 
@@ -169,15 +167,10 @@ def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, wa
         for operation in operations:
             shutil.copy(operation.path_or_fileobj, repository / operation.path_in_repo)
 
-    def cached_file(source, name, **kwargs):
-        assert source == "owner/mural-tiny"
-        return str(repository / name) if (repository / name).is_file() else None
-
     monkeypatch.setattr(
         HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
     )
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    monkeypatch.setattr("babelens.utils.hub_code.cached_file", cached_file)
     for module in ("modeling_utils", "utils.hub"):
         monkeypatch.setattr(
             f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
@@ -188,7 +181,6 @@ def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, wa
         else:
             part.save_pretrained(str(tmp_path / "saved"), push_to_hub=True, repo_id="owner/mural-tiny")
     assert {path.name for path in published.iterdir()} <= {path.name for path in repository.iterdir()}
-    assert filecmp.cmp(published / "babelens_modules.py", repository / "babelens_modules.py", shallow=False)
 
 
 def exportable_classes() -> list[type]:
@@ -214,7 +206,7 @@ def test_every_class_that_is_registered_can_be_exported():
 @pytest.mark.parametrize("cls", exportable_classes(), ids=lambda cls: cls.__name__)
 def test_exportable_modules_keep_the_rules(cls, tmp_path):
     auto_map = export_code(cls, tmp_path)  # refuses whatever cannot travel
-    assert {auto_map[name] for name in cls.auto_classes} == {f"babelens_code.{cls.__name__}"}
+    assert {auto_map[name] for name in cls.auto_classes} == {f"{_file_of(cls.__module__)}.{cls.__name__}"}
     for path in tmp_path.glob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             # Each Auto class loads its own copy of the configuration's class, so that isinstance would say no.

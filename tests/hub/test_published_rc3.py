@@ -107,7 +107,7 @@ def test_each_folder_offers_the_pipeline_of_its_head_alone(folders):
     for name in said:
         offered = json.loads((root / name / "config.json").read_text()).get("custom_pipelines", {})
         assert {task: entry["impl"] for task, entry in offered.items()} == {
-            task: f"babelens_code.{pipeline}" for task, pipeline in own.get(name, {}).items()
+            task: f"rc3_pipelines.{pipeline}" for task, pipeline in own.get(name, {}).items()
         }
 
 
@@ -117,9 +117,11 @@ def auto_map(folder):
 
 def test_each_folder_offers_all_models(folders):
     root, said = folders
-    offered = {"AutoConfig": "babelens_code.Rc3Config", "AutoModel": "babelens_code.Rc3Model"}
+    offered = {"AutoConfig": "configuration_rc3.Rc3Config", "AutoModel": "modeling_rc3.Rc3Model"}
     for model_class in HEADS:
-        offered |= dict.fromkeys(model_class.auto_classes, f"babelens_code.{model_class.__name__}")
+        offered |= dict.fromkeys(
+            model_class.auto_classes, f"{model_class.__module__.rpartition('.')[2]}.{model_class.__name__}"
+        )
     assert len(offered) == 2 + sum(len(model_class.auto_classes) for model_class in HEADS)  # none twice
     for name in said:
         assert auto_map(root / name) == offered

@@ -71,7 +71,7 @@ def test_everything_but_the_traces_of_training_is_uploaded(folder):
     assert {
         "config.json",
         "model.safetensors",
-        "babelens_code.py",
+        "modeling_mural.py",
         "handler.py",
         "requirements.txt",
     } <= result
@@ -158,14 +158,14 @@ def change_weights(folder, change):
             lambda f: edit_json(f / "config.json", lambda c: c.pop("auto_map")),
             "config.json: auto_map has no AutoModel",
         ),
-        (lambda f: (f / "babelens_code.py").unlink(), "babelens_code.py is missing, which config.json names"),
-        (lambda f: (f / "babelens_code.py").unlink(), "babelens_code.py is missing, which modules.json names"),
+        (lambda f: (f / "modeling_mural.py").unlink(), "modeling_mural.py is missing, which config.json names"),
+        (lambda f: (f / "pipelines.py").unlink(), "pipelines.py is missing, which modules.json names"),
         (lambda f: (f / "modules.json").write_text("{}"), "modules.json is not a list of modules with their types"),
         (
-            lambda f: (f / "babelens_code.py").write_text("from .losses import x\nclass MuralModel:\n    pass\n"),
-            "losses.py is missing, which babelens_code.py needs",
+            lambda f: (f / "modeling_mural.py").write_text("from .missing import x\nclass MuralModel:\n    pass\n"),
+            "missing.py is missing, which modeling_mural.py needs",
         ),
-        (lambda f: (f / "babelens_code.py").write_text(""), "babelens_code.py does not define MuralModel"),
+        (lambda f: (f / "modeling_mural.py").write_text(""), "modeling_mural.py does not define MuralModel"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (
             lambda f: (
@@ -188,8 +188,8 @@ def change_weights(folder, change):
             lambda f: edit_json(f / "processor_config.json", lambda c: c.update(image_processor="x")),
             "image_processor holds no settings",
         ),
-        (lambda f: (f / "babelens_code.py").write_text("class ("), "babelens_code.py is no Python"),
-        (lambda f: (f / "babelens_code.py").write_bytes(b"\xff"), "babelens_code.py is no Python"),
+        (lambda f: (f / "modeling_mural.py").write_text("class ("), "modeling_mural.py is no Python"),
+        (lambda f: (f / "modeling_mural.py").write_bytes(b"\xff"), "modeling_mural.py is no Python"),
         (lambda f: (f / "README.md").write_text("---\na: [\n---\n"), "README.md: "),
         (lambda f: (f / "README.md").write_bytes(b"\xff"), "README.md: "),
         (lambda f: edit_card(f, widget=["x"]), "an example of the widget is not a mapping"),

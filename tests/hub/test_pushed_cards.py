@@ -20,7 +20,6 @@ class Uploads:
         monkeypatch.setattr(HfApi, "create_repo", lambda *args, **kwargs: RepoUrl(address))
         monkeypatch.setattr(HfApi, "create_commit", self.create_commit)
         monkeypatch.setattr("transformers.utils.hub.ModelCard", NoCard)
-        monkeypatch.setattr("babelens.utils.hub_code._keep_code_of", lambda *args: None)
 
     def create_commit(self, repo_id, operations, **kwargs) -> None:
         for operation in operations:

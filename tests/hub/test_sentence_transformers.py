@@ -257,8 +257,8 @@ def test_the_code_of_a_folder_needs_to_be_trusted(folders):
 
 def test_a_folder_of_an_earlier_version_gets_the_files(folders, tmp_path):
     folder = shutil.copytree(folders("mla"), tmp_path / "old")
-    for name in ("modules.json", "config_sentence_transformers.json", "babelens_code.py", "babelens_modules.py"):
-        (folder / name).unlink()
+    for path in [folder / "modules.json", folder / "config_sentence_transformers.json", *folder.glob("*.py")]:
+        path.unlink()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     AutoModel.from_pretrained(folder).export_code(folder)
     AutoProcessor.from_pretrained(folder).export_code(folder)
@@ -386,4 +386,4 @@ def test_a_card_shows_how_to_load_it_and_names_its_languages(folders, tmp_path):
     assert "sentence-transformers" in card.data.tags
     assert 'SentenceTransformer("your-name/mural-tiny", trust_remote_code=True)' in card.text
     close(loaded(folder).encode(TEXTS, prompt_name="sr-Latn"), expected_texts(folder))
-    assert {"modules.json", "config_sentence_transformers.json", "babelens_code.py"} <= set(files_to_publish(folder))
+    assert {"modules.json", "config_sentence_transformers.json", "pipelines.py"} <= set(files_to_publish(folder))

@@ -101,7 +101,7 @@ def test_loaded_without_the_package_to_the_same_bits(run_without_babelens, tmp_p
     run_without_babelens(WITHOUT_PACKAGE, *paths)
     assert torch.equal(load_file(tmp_path / "joint")["joint"], model(scores))
     files = [{path.name for path in folder.iterdir() if path.is_file()} for folder in paths[:2]]
-    assert files[0] == files[1] and "babelens_code.py" in files[0]
+    assert files[0] == files[1] and "modeling_consistency.py" in files[0]
 
 
 def test_the_public_names_are_imported_when_asked_for():

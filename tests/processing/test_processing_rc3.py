@@ -328,7 +328,9 @@ def test_without_the_package_it_does_the_same(kind, processor, mbart, run_withou
     folder, again = tmp_path / "folder", tmp_path / "again"
     processor.save_pretrained(folder)
     settings = json.loads((folder / "processor_config.json").read_text())
-    assert settings["languages"] == LANGUAGES and settings["auto_map"]["AutoProcessor"] == "babelens_code.Rc3Processor"
+    assert (
+        settings["languages"] == LANGUAGES and settings["auto_map"]["AutoProcessor"] == "processing_rc3.Rc3Processor"
+    )
     printed = run_without_babelens(_WITHOUT_PACKAGE, folder, again, json.dumps(TEXTS), json.dumps(LANGUAGES))
     found = {name: torch.tensor(value) for name, value in json.loads(printed.splitlines()[-1]).items()}
     inputs = {"text": TEXTS, "language": LANGUAGES, "text_target": TEXTS, "target_language": LANGUAGES}

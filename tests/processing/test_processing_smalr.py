@@ -125,12 +125,11 @@ def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
         HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
     )
     monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    monkeypatch.setattr("babelens.utils.hub_code._keep_code_of", lambda *args: None)
     monkeypatch.setattr(
         "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
     )
     processor.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/words")
-    assert {"vocabularies.json", "babelens_code.py"} <= uploaded
+    assert {"vocabularies.json", "processing_smalr.py"} <= uploaded
 
 
 _WITHOUT_PACKAGE = """

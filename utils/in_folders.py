@@ -1,0 +1,102 @@
+"""What saved folders have instead of the modules of `utils`: plain ValueErrors, language tags compared by their form,
+and classes that transformers saves again by itself.
+
+The exporter (`hub_code`) puts this module at the beginning of a folder's `dual_encoder.py`. Modules that a folder
+holds import nothing else from `utils`, except inside functions that only the package calls.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+ArgumentError = ImageError = InputError = LanguageTagError = MissingExtraError = MissingLanguageError = ValueError
+ModelFolderError = ModelKindError = ModelMismatchError = NonFiniteError = RegionError = UnknownImageError = ValueError
+UnknownLanguageError = VocabularyError = ValueError
+
+
+class HubCodeMixin:
+    """Marks a class that Auto classes load."""
+
+    auto_classes: ClassVar[tuple[str, ...]]
+
+
+def did_you_mean(given: object, known: Any, prefix: str = "") -> str:
+    """Returns what exists, as the end of an error message."""
+    return f"; there are: {', '.join(map(str, known))}"
+
+
+did_you_mean_language = did_you_mean
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message."""
+    return str(error).strip().partition("\n")[0]
+
+
+_TAG = re.compile(
+    r"(?P<language>[a-z]{2,3})(?P<extlang>-[a-z]{3})?(?P<script>-[a-z]{4})?(?P<region>-(?:[a-z]{2}|[0-9]{3}))?"
+    r"(?P<variants>(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)",
+    re.IGNORECASE,
+)
+_DEPRECATED = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro", "tl": "fil"}
+_SEVERAL_SCRIPTS = "az bs kk ks ku ky mn ms pa sd sr tg tt ug uz zh".split()  # noqa: SIM905
+
+
+def normalize_language(tag: str) -> str:
+    """Returns the canonical spelling of a BCP-47 tag: `zh_cn` -> `zh-CN`."""
+    match = _TAG.fullmatch(tag.replace("_", "-")) if isinstance(tag, str) else None
+    if match is None:
+        raise ValueError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
+    language, script = (match["language"] + (match["extlang"] or "")).lower(), match["script"] or ""
+    if language == "sh":
+        language, script = "sr", script or "-Latn"
+    region, variants = (match["region"] or "").upper(), match["variants"].lower()
+    return _DEPRECATED.get(language, language) + script.title() + region + variants
+
+
+def normalize_languages(tags: str | Sequence[str]) -> list[str]:
+    """Returns canonical tags in the given order, each once."""
+    return list(dict.fromkeys(map(normalize_language, [tags] if isinstance(tags, str) else tags)))
+
+
+def language_for_each(language: Any, count: int) -> list[str]:
+    """Returns one canonical tag for each of `count` texts."""
+    tags = [language] * count if isinstance(language, str) else list(language)
+    if len(tags) != count:
+        raise ValueError(f"{count} texts came with {len(tags)} language tags: give one for all, or one for each text")
+    return [normalize_language(tag) for tag in tags]
+
+
+def language_and_script(tag: str) -> tuple[str, str]:
+    """Returns the language and the script that a tag states; Taiwan, Hong Kong and Macao write Chinese in `Hant`."""
+    primary, *others = tag.split("-")
+    if primary == "zh" and not {"TW", "HK", "MO"}.isdisjoint(others):
+        return primary, "Hant"
+    return primary, next((each for each in others if len(each) == 4 and each.isalpha()), "")
+
+
+def learned_language(language: str, known: Sequence[str]) -> str:
+    """Returns the language among those that a model has learned which a tag means: the same, or the same first subtag
+    in no other script, where a language is written in several."""
+    language = normalize_language(language)
+    primary, script = language_and_script(language)
+    alike = [tag for tag in known if tag.partition("-")[0] == primary != "und"]
+    fitting = [tag for tag in alike if language_and_script(tag)[1] == script]
+    if not fitting and not (script and primary in _SEVERAL_SCRIPTS):
+        fitting = [tag for tag in alike if not script or not language_and_script(tag)[1]]
+    if language not in known and not fitting:
+        raise ValueError(f"this model has not learned {language!r}; its languages are {', '.join(known)}")
+    return language if language in known else min(fitting, key=len)
+
+
+def language_id(language: str, known: Sequence[str]) -> int:
+    """Returns the index of a language among those that a model has learned."""
+    return list(known).index(learned_language(language, known))
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Returns whether a tag means another one, such as `en-GB` and `en`."""
+    try:
+        return learned_language(one, [other]) == other
+    except ValueError:
+        return False
