@@ -108,7 +108,6 @@ def test_a_class_from_main_is_reported_not_exported(tmp_path, caplog):
 @pytest.mark.parametrize(
     "statement",
     [
-        "from . import numbers_toy",
         "from ..configuration import configuration_toy",
         "from {package}.configuration.numbers_toy import ANSWER",
         "import {package}.configuration.numbers_toy",

@@ -65,7 +65,8 @@ def test_every_model_loads_without_the_package_to_the_same_bits(folders, run_wit
     for name, expected in said.items():
         assert_equal(load_file(root / f"{name}.answers"), expected)
         files = {path.name for path in (root / name).iterdir()}
-        assert {path.name for path in (root / f"{name}-again").iterdir()} == files
+        of_others = {"modules.json", "config_sentence_transformers.json"}  # the package alone writes them
+        assert {path.name for path in (root / f"{name}-again").iterdir()} == files - of_others
         assert json.loads((root / f"{name}-again" / "config.json").read_text())["auto_map"] == auto_map(root / name)
 
 

@@ -184,9 +184,8 @@ def test_the_command_line_trains_it(trained):
 
 
 def test_its_folder_carries_its_code_and_its_card(trained):
-    assert json.loads((trained / "config.json").read_text())["auto_map"]["AutoModel"] == "toy_method_code.ToyModel"
-    code = (trained / "toy_method_modules.py").read_text()
-    assert all(f"class Toy{name}(" in code for name in ("Config", "Model", "Processor"))
+    assert json.loads((trained / "config.json").read_text())["auto_map"]["AutoModel"] == "modeling_toy.ToyModel"
+    assert all((trained / f"{room}_toy.py").is_file() for room in ("configuration", "modeling", "processing"))
     card = (trained / "README.md").read_text()
     assert "A toy dual encoder." in card and "freeze_images" not in card
 
