@@ -94,12 +94,10 @@ def _lower_cased(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerBase:
 
 
 def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Mapping[str, Any], source: str) -> None:
-    stated.no_truncation()
-    stated.no_padding()
     own = tokenizer.backend_tokenizer
     kind = type(tokenizer).__name__
     for text in _PROBES:
-        read, meant = (each.encode(text, add_special_tokens=False).tokens for each in (own, stated))
+        read, meant = (_tokens(each, text, add_special_tokens=False) for each in (own, stated))
         if read != meant:
             differ = _read_form(own, text) != _read_form(stated, text)
             fix = "do_lower_case and strip_accents" if differ else "tokenizer_class"
@@ -108,12 +106,18 @@ def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Ma
                 f"set {fix} in tokenizer_config.json to what the model was trained with"
             )
             return
-    read, meant = (each.encode(_PROBES[0]).tokens for each in (own, stated))
+    read, meant = (_tokens(each, _PROBES[0]) for each in (own, stated))
     if read != meant and not _ENDS & settings.keys():
         _warn(
             f"{source}: {kind} reads {_PROBES[0]!r} as {read}, tokenizer.json as {meant}; "
             "set add_bos_token and add_eos_token in tokenizer_config.json to what the model was trained with"
         )
+
+
+def _tokens(backend: Tokenizer, text: str, add_special_tokens: bool = True) -> list[str]:
+    """The tokens of a text, without the padding that tokenizer.json may state, such as all-MiniLM's to 128."""
+    read = backend.encode(text, add_special_tokens=add_special_tokens)
+    return [token for token, is_real in zip(read.tokens, read.attention_mask, strict=True) if is_real]
 
 
 def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, source: str) -> None:

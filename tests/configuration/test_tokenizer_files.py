@@ -30,6 +30,15 @@ def test_nothing_is_told_of_what_is_read_as_stated(kind, tmp_path, caplog):
     assert "tokenizer_files" not in caplog.text
 
 
+def test_padding_that_tokenizer_json_states_makes_no_difference(tmp_path, caplog):
+    """all-MiniLM-L6-v2 and many models of sentence-transformers pad each text to a fixed length."""
+    tokenizer = bert_tokenizer()
+    tokenizer.backend_tokenizer.enable_padding(length=32)
+    tokenizer.save_pretrained(tmp_path)
+    load_processor(AutoTokenizer, tmp_path)
+    assert "tokenizer_files" not in caplog.text
+
+
 @pytest.mark.parametrize("auto_class", [AutoProcessor, AutoTokenizer])
 def test_siglip_2_of_a_fixed_size_reads_lower_case(auto_class, tmp_path):
     """Its folders name Gemma's tokenizer. What is saved reads so, too."""
