@@ -56,9 +56,6 @@ class LoadedBenchmark:
             figures of papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are
             metrics), `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here
             in each column.
-
-        Raises:
-            CorpusError, NonFiniteError, …: as `evaluate_retrieval`.
         """
         recorded = _Recorded(embedder)
         collected: dict[str, QueryRanks] = {}
@@ -141,12 +138,6 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
         name: the name of the benchmark, as `babelens evaluate benchmark` lists it.
         root: the folder with its files, in the layout in which they were published.
         languages: the languages to evaluate; by default all of the benchmark.
-
-    Raises:
-        BenchmarkError: for an unknown benchmark, a language that it does not have, and a folder that is not in the
-            published layout; the message names what is missing.
-        CorpusError: for what is wrong in a file; the message names the place. `BadImageError` for a missing image.
-        LanguageTagError: for an unknown language.
 
     Examples:
         >>> benchmark = load_benchmark("xtd", "data/xtd", ["de", "ko"])

@@ -64,9 +64,6 @@ class ClassifiedImages:
 
         The names of the folders are those of the classes, whose order is that of the names. Hidden folders are passed
         over; images that cannot be read are skipped, with a warning that counts and names them.
-
-        Raises:
-            CorpusError: for a folder without such folders, and a class without an image that can be read.
         """
         inside = Path(folder).glob("*") if Path(folder).is_dir() else ()
         folders = sorted(path for path in inside if path.is_dir() and not is_system_name(path.name))
@@ -97,11 +94,7 @@ class ClassifiedImages:
         return QueryRanks.of_labels([self.classes[self.targets[row]] for row in chosen], files, ranks)
 
     def targets_among(self, classes: Sequence[str]) -> np.ndarray:
-        """For each image the index of its class among other classes, found by name, [N].
-
-        Raises:
-            CorpusError: for a class that is not among them.
-        """
+        """For each image the index of its class among other classes, found by name, [N]."""
         indices = {name: index for index, name in enumerate(classes)}
         if missing := [name for name in self.classes if name not in indices]:
             raise CorpusError(
@@ -129,11 +122,6 @@ def read_labels(
     Returns:
         The label of each class that a language has, by language and index. Languages that have a label of none of the
         classes are absent.
-
-    Raises:
-        CorpusError: for a file of another form, a class that does not exist, an empty label, and a language that the
-            file lacks.
-        LanguageTagError: for a name that is no language tag.
     """
     path = Path(file)
     wanted = None if languages is None else normalize_languages(languages)
@@ -229,11 +217,6 @@ ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
 def read_prompts(file: str | Path) -> Prompts:
     """Reads a JSON file of prompts: `{"de": ["ein Foto von {}.", …], …}`, as Babel-ImageNet's translated prompts are
     published.
-
-    Raises:
-        CorpusError: for a file that cannot be read.
-        InputError: for a file of another form, and a template without `{}`.
-        LanguageTagError: for a name that is no language tag.
     """
     prompts: dict[str, list[str]] = {}
     for tag, templates in parse_file(file).items():
@@ -264,11 +247,7 @@ _CLIP_FILE = Path(__file__).with_name("clip_prompts.json")
 
 @cache
 def prompt_set(name: str) -> Prompts:
-    """One of `PROMPT_SETS`: the templates of each language.
-
-    Raises:
-        InputError: for another name.
-    """
+    """One of `PROMPT_SETS`: the templates of each language."""
     if name not in PROMPT_SETS:
         raise InputError(f"there are no prompts called {name!r}; there are {', '.join(PROMPT_SETS)}")
     if name == CLIP:

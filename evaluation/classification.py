@@ -67,12 +67,6 @@ def evaluate_classification(
         five nearest (without `top5` where there are no more than five classes); `n_classes` and `n_images`, those that
         the language has; `n_templates`, 0 for labels alone; and, if classes of the language share a label, word for
         word, `n_equal_labels`, the number of such classes, whose images are never found.
-
-    Raises:
-        InputError: for an unknown set of prompts.
-        BadImageError: for an image that cannot be read.
-        UnknownLanguageError: for a language that the model has not learned.
-        NonFiniteError: when embeddings are not finite.
     """
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
@@ -185,10 +179,6 @@ def neighbor_accuracy(
 
     Returns:
         `top1` in percent, `neighbors`, `n_train` and `n_images`.
-
-    Raises:
-        InputError: for more neighbors than images.
-        MissingExtraError: without scikit-learn.
     """
     if not 1 <= neighbors <= len(train):
         raise InputError(f"there are {len(train):,} images to be neighbors, and {neighbors:,} were asked for")
@@ -223,10 +213,6 @@ def linear_probe_accuracy(
 
     Returns:
         `top1` and, with more than five classes, `top5` in percent, `n_train` and `n_images`.
-
-    Raises:
-        InputError: when the training images are of one class.
-        MissingExtraError: without scikit-learn.
     """
     if len(np.unique(train_targets)) < 2:
         raise InputError("a linear probe needs training images of two classes or more")

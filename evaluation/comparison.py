@@ -114,10 +114,6 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
 
     Returns:
         The scores, ordered by test set, language, row and metric.
-
-    Raises:
-        ComparisonError: for rows without a common test set and language, for runs that were evaluated on different
-            queries, and for a metric that they do not have.
     """
     runs = [run for results in rows.values() for run in results]
     common = [key for key in runs[0].scores if all(key in run.scores for run in runs)]
@@ -244,10 +240,7 @@ def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str)
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
-    """
-    Raises:
-        ComparisonError: when the queries of the runs are known to be others.
-    """
+    """ """
     place = f"{key[0]}, {key[1]}"
     everything = {name: number for run in runs for name, number in run.scores[key].items()}
     metrics = _names(everything)

@@ -58,12 +58,6 @@ def evaluate_consistent_retrieval(
 
     Returns:
         The numbers of `evaluate_retrieval`, for each of `languages`.
-
-    Raises:
-        As `evaluate_retrieval`, and
-        UnknownLanguageError: for a language that `consistency` or the translator does not have.
-        CorpusError: for a caption that has no translation in the corpus.
-        InputError: for a caption whose translation is empty.
     """
     (results,) = _evaluate(
         embedder,
@@ -104,9 +98,6 @@ def compare_consistency(
         also `weights`, of which `hidden` has a row for each hidden unit with a weight for each language, and `output`
         a weight for each unit; `losses`, before each iteration and after the last one, where the first is that of
         CLC-A; and `fitted_in`, the language of the queries that it was fitted on.
-
-    Raises:
-        As `evaluate_consistent_retrieval`.
     """
     tags = normalize_languages(languages)
     kinds = {"clc_a": _consistency(tags, "mean")} | (
@@ -190,9 +181,6 @@ def consistency_scores(
 
     Returns:
         The scores [L, n_texts, n_images] and, for each text, the indices of its right images.
-
-    Raises:
-        As `evaluate_consistent_retrieval`.
     """
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
@@ -203,11 +191,7 @@ def consistency_scores(
 
 
 def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
-    """The captions in `language` that are translations of each query, at least one, as `translation_pairs` pairs them.
-
-    Raises:
-        CorpusError: when a query has none.
-    """
+    """The captions in `language` that are translations of each query, at least one, as `translation_pairs` pairs them."""
     return _parallel_captions(corpus, queries, [language])[language]
 
 
@@ -321,9 +305,6 @@ def emoji_consistency(
 
     Returns:
         What `compare_consistency` returns; `recalls` has `unseen_concepts` and `unseen_vendor`.
-
-    Raises:
-        As `load_emoji`.
     """
     tags = list(languages)
     corpora = {

@@ -61,11 +61,6 @@ class EmojiBenchmark:
         corpus: the emoji benchmark, by default `load_emoji()` with the two vendors and these languages.
         reranker: a cross-encoder that reorders the best candidates of every query.
         show_progress: as in `Embedder.encode_image`.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        CorpusError: for a language or a vendor that the benchmark does not have.
-        InputError: when a language is in two groups.
     """
 
     def __init__(

@@ -70,11 +70,6 @@ class MtebModel(AbsEncoder):
             prompt_type: whether these are queries or documents.
             show_progress_bar: whether to show a progress bar.
             unused: mteb's other options, such as `batch_size`, which `inputs` follow already.
-
-        Raises:
-            MissingLanguageError: when the task does not tell the language of the texts.
-            UnknownLanguageError: for a language that the model has not learned.
-            InputError: for inputs with neither texts nor images.
         """
         texts: list[str] = []
         images: list[np.ndarray] = []
@@ -145,12 +140,6 @@ def mteb_model(
         loading: arguments of `Embedder.from_pretrained`, such as `batch_size`, `device` and `trust_remote_code`; with
             an `Embedder`, those that it was loaded with.
 
-    Raises:
-        MissingExtraError: without mteb.
-        InputError: for a prompt of an unknown name.
-        LanguageTagError: for an unknown language.
-        ModelFolderError, ModelKindError, UntrustedCodeError: as `Embedder.from_pretrained`.
-
     Examples:
         >>> tasks = mteb.get_tasks(tasks=["XM3600T2IRetrieval"], languages=["ukr", "swa"])
         >>> results = mteb.evaluate(mteb_model("runs/mural"), tasks)
@@ -174,10 +163,6 @@ def mteb_model_meta(
 
     Args:
         model, name, source, loading: as in `mteb_model`.
-
-    Raises:
-        MissingExtraError: without mteb.
-        ModelFolderError, ModelKindError, UntrustedCodeError: as `Embedder.from_pretrained`.
     """
     return _loaded(model, name, source, loading)[1]
 
@@ -207,9 +192,6 @@ _NAMED = 40  # subsets that an error names
 def short_tag(code: str) -> str:
     """The canonical tag of a language, without a script that the language is usually written in.
 
-    Raises:
-        LanguageTagError: for a code that names no language.
-
     Examples:
         >>> short_tag("ukr-Cyrl"), short_tag("zho-Hant"), short_tag("srp-Latn")
         ('uk', 'zh-Hant', 'sr-Latn')
@@ -225,9 +207,6 @@ def subset_languages(metadata: Any, subset: str) -> list[str]:
     Args:
         metadata: mteb's metadata of the task.
         subset: the subset, or the column of one language in a task whose columns are languages.
-
-    Raises:
-        LanguageTagError: for something else than a language, such as the programming languages of code.
     """
     stated = metadata.eval_langs
     codes = stated.get(subset, [subset]) if isinstance(stated, dict) else stated
@@ -237,10 +216,6 @@ def subset_languages(metadata: Any, subset: str) -> list[str]:
 def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
     """The subsets of a task that have one of these languages, perhaps by another name (`zh` for `cmn`), each with
     those that it has.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        UnknownLanguageError: when the task has none of them.
     """
     wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages))}
     found: dict[str, set[str]] = {}
@@ -264,9 +239,6 @@ def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> st
         metadata: mteb's metadata of the task.
         subset: the subset.
         side: tells, for pairs of texts in two languages, whether these are the first (0) or the second texts (1).
-
-    Raises:
-        MissingLanguageError: when the task does not tell it.
     """
     try:
         tags = subset_languages(metadata, subset)

@@ -59,11 +59,6 @@ def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> 
     Args:
         names: such as `XM3600T2IRetrieval` and `STS17`.
         languages: BCP-47 tags; by default all languages. A subset of two languages needs one of them.
-
-    Raises:
-        InputError: for a name that mteb does not have.
-        LanguageTagError: for an unknown language.
-        UnknownLanguageError: for a language that no task has, and a task that has none of them.
     """
     tasks, present = [], set()
     for name in names:
@@ -92,12 +87,6 @@ def evaluate_mteb(
         cache: a folder in which mteb keeps its results (`results/<model>/<revision>/<task>.json`). Subsets whose
             results are there are not measured again.
         show_progress: whether to show a progress bar.
-
-    Raises:
-        MissingLanguageError, UnknownLanguageError: when a task does not tell the language of its texts, or the model
-            has not learned it.
-        ModelKindError: for a task with images, when the model reads texts alone.
-        SourceUnavailableError: for data that are not public.
 
     Examples:
         >>> tasks = mteb_tasks(["XM3600T2IRetrieval"], ["uk", "sw"])

@@ -114,11 +114,7 @@ def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
 
 
 def read_ranks(file: Path) -> dict[str, QueryRanks]:
-    """The ranks that `write_ranks` wrote, by test set and language; none where there is no file.
-
-    Raises:
-        ComparisonError: for a file that is damaged.
-    """
+    """The ranks that `write_ranks` wrote, by test set and language; none where there is no file."""
     if not file.is_file():
         return {}
     try:

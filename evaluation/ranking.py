@@ -72,10 +72,6 @@ def embedding_ranks(
         text_embeddings: [n_texts, d].
         text_to_images: for each text the indices of its right images, at least one.
         protocol: `"standard"` or `"mla"`.
-
-    Raises:
-        NonFiniteError: for embeddings that are not finite.
-        ValueError: for a text without a right image, and an index out of range.
     """
     scores = _cosines(image_embeddings, text_embeddings)
     sizes = len(text_embeddings), len(image_embeddings)
@@ -112,9 +108,6 @@ def reranked_ranks(
     Args:
         image_embeddings, text_embeddings, text_to_images, protocol: as in `embedding_ranks`.
         score, top_k: as in `reranked_scores`.
-
-    Raises:
-        ValueError: as `embedding_ranks` and `reranked_scores`.
     """
     scores = reranked_scores(image_embeddings, text_embeddings, score, top_k)
     sizes = len(text_embeddings), len(image_embeddings)
@@ -150,11 +143,6 @@ def ranks_in_readings(
     Args:
         readings: the same texts and images, with different `text_to_images`.
         image_embeddings, text_embeddings, reranker, protocol: as in `retrieval_ranks`.
-
-    Raises:
-        InputError: for a corpus of features instead of images, which a cross-encoder cannot read.
-        UnknownLanguageError: for a language that the cross-encoder has not learned.
-        ValueError: as `embedding_ranks` and `reranked_scores`.
     """
     if reranker is None:
         scores = _cosines(image_embeddings, text_embeddings)
@@ -182,9 +170,6 @@ def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np
 
     Returns:
         The ranks [n]; 0 for an item without a right one.
-
-    Raises:
-        NonFiniteError: for embeddings that are not finite.
     """
     rows = unit_rows(embeddings)
 

@@ -62,14 +62,6 @@ def evaluate_retrieval(
         (image to text) and `mean_recall`, the mean of the six; `n_images` and `n_texts`. If another image has
         one of the captions too: `n_equal_texts`, the number of such captions, and the recalls in the reading in which
         these are correct for all of their images, with `_equal_texts` at the end of their names.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        UnknownLanguageError: for a language that the reranker's cross-encoder has not learned.
-        CorpusError: when the corpus has no caption in one of the languages, or is a stream.
-        BadImageError: for an image that cannot be read.
-        NonFiniteError: when embeddings or scores are not finite.
-        ValueError: for an unknown protocol.
     """
     check_protocol(protocol)
     tags = normalize_languages(languages)

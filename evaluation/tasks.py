@@ -46,10 +46,6 @@ def label_accuracy(
         regions: the regions of the images.
         batch_size: number of rows at a time.
         ranks: a dictionary to which the ranks of the rows' own labels are added, by language.
-
-    Raises:
-        CorpusError: for a label that the model does not have.
-        UnknownLanguageError: for a language that the model has not learned.
     """
     known = {model.config.id2label[number]: number for number in range(model.config.num_labels)}
     for place, label in enumerate(examples.labels):
@@ -103,10 +99,6 @@ def matching_recall(
         regions: the regions of the images.
         batch_size: number of pairs at a time.
         ranks: a dictionary to which the ranks of the single queries are added, by language.
-
-    Raises:
-        CorpusError: when the corpus has no caption in one of the languages.
-        UnknownLanguageError: for a language that the model has not learned.
     """
     judge = CrossEncoder(model, processor, batch_size=batch_size)
     images = Images(corpus) if "image" in corpus.column_names else None
@@ -145,10 +137,6 @@ def translation_quality(
         view: a view of `triplets`: `text_a` is translated, and `text_b` is the reference.
         regions: the regions of the images.
         batch_size: number of texts at a time.
-
-    Raises:
-        UnknownLanguageError: for a language that the model has not learned.
-        MissingExtraError: without sacrebleu.
     """
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)

@@ -38,12 +38,6 @@ def evaluate_bitext(
         For each direction, such as `de-en` and `en-de`, the recall `r1`, `r5` and `r10`; `n_texts`, the number of
         texts that search, and `n_candidates`, of those that are searched.
 
-    Raises:
-        CorpusError: for a corpus without such pairs.
-        LanguageTagError: for an unknown language.
-        ModelKindError: for a task that the model has no head for.
-        UnknownLanguageError: for a language that the model has not learned.
-
     Examples:
         >>> evaluate_bitext(embedder, load_translations("pairs.tsv"), [("de", "en")])["de-en"]["r1"]
     """

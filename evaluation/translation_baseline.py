@@ -55,12 +55,6 @@ def evaluate_translate_test(
         are both, `gain`, the difference of each recall. Where there are translations, `seconds_per_1000_texts`, of
         `translation` and of `encoding` the translations, and `n_empty`, the number of captions that were translated to
         nothing and search as they are.
-
-    Raises:
-        InputError: when there is nothing to translate, since all captions are in the language `to`.
-        UnknownLanguageError: for a language that the translator does not translate, and when the model has not learned
-            `to`.
-        LanguageTagError, CorpusError, BadImageError, NonFiniteError, ValueError: as in `evaluate_retrieval`.
     """
     tags, to = normalize_languages(languages), normalize_language(to)
     foreign = [tag for tag in tags if tag != to]

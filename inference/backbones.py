@@ -51,10 +51,6 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
     Args:
         folder_or_repo: a folder, or a repository on the Hub.
         loading: what `load_model` takes.
-
-    Raises:
-        ModelFolderError: as `load_model`.
-        ModelKindError: when the model has no vision tower.
     """
     model = load_model(AutoModel, folder_or_repo, **loading)
     try:
@@ -69,9 +65,6 @@ def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImag
     Args:
         folder_or_repo: a folder, or a repository on the Hub.
         loading: what `load_processor` takes.
-
-    Raises:
-        ModelFolderError: as `load_processor`, and when there is no image processor beside the model.
     """
     folder = Path(folder_or_repo)
     if folder.is_dir() and not any((folder / name).is_file() for name in _IMAGE_PROCESSOR_FILES):
@@ -89,9 +82,6 @@ def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcesso
         backbone: the vision model, in evaluation mode.
         image_processor: what prepares its images.
         called: how errors name the backbone.
-
-    Raises:
-        ModelMismatchError: if it does not, or its features are not as wide as its configuration states.
     """
     pixels = black_image(image_processor)
     with fitting(pixels, called), torch.inference_mode():
@@ -144,10 +134,6 @@ class TenCropFeatures:
         image_processor: the backbone's, of which colours are scaled as it says; its sizes are not used.
         resize: pixels of an image's shorter side before it is cropped.
         crop: pixels of a crop's sides.
-
-    Raises:
-        ModelKindError: when the backbone does not take images of this size.
-        ValueError: for crops larger than the images.
     """
 
     def __init__(
@@ -172,23 +158,14 @@ class TenCropFeatures:
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, resize: int = RESIZE, crop: int = CROP, **loading: Any
     ) -> Self:
-        """Loads the backbone, onto the accelerator when there is one; `loading` is what `AutoModel` takes.
-
-        Raises:
-            OSError: when there is no such folder or repository, or it lacks weights or an image processor.
-            ModelKindError: as `load_backbone`.
-        """
+        """Loads the backbone, onto the accelerator when there is one; `loading` is what `AutoModel` takes."""
         backbone = load_backbone(folder_or_repo, **loading)
         if torch.accelerator.is_available():
             backbone = backbone.to(torch.accelerator.current_accelerator())
         return cls(backbone, load_image_processor(folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Upright RGB images of any size -> [N, F].
-
-        Raises:
-            ImageError: for an image that is too long and thin to be resized.
-        """
+        """Upright RGB images of any size -> [N, F]."""
         crops = [crop for image in images for crop in five_crops(self._resized(image), self.crop)]
         inputs = self.image_processor(images=crops, do_resize=False, do_center_crop=False, return_tensors="pt")
         pixels = inputs["pixel_values"]  # [5 N, 3, H, W]
@@ -243,12 +220,6 @@ def write_features(
         output: the folder, which must not exist yet.
         batch_size: number of images that are encoded at a time, each in ten crops.
         rows_per_file: number of images per file.
-
-    Raises:
-        FileExistsError: when `output` exists.
-        SaveError: when another process writes to `output`.
-        OSError: when a file cannot be written; the files before it are kept.
-        BadImageError: for an image that cannot be read.
     """
     output = Path(output)
     with locked_path(output):

@@ -77,13 +77,7 @@ class CrossEncoder:
         dtype: torch.dtype | None = None,
         **loading: Any,
     ) -> Self:
-        """Loads model and processor from a folder or from the Hub; arguments as in `Embedder.from_pretrained`.
-
-        Raises:
-            ModelFolderError: when there is no such folder or repository, or it lacks weights or a processor. A model
-                that was not trained as a cross-encoder lacks the weights of its scores.
-            ModelKindError: when the model is not a cross-encoder.
-        """
+        """Loads model and processor from a folder or from the Hub; arguments as in `Embedder.from_pretrained`."""
         try:
             model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
         except ModelKindError as error:
@@ -107,14 +101,6 @@ class CrossEncoder:
             images, regions: one for each text.
             language: the BCP-47 tag of all texts, or a list with one tag for each text.
             show_progress: as in `Embedder.encode_text`.
-
-        Raises:
-            LanguageTagError: for an unknown language.
-            UnknownLanguageError: for a language that the model has not learned.
-            ImageError: for an image that cannot be read.
-            InputError: for images or regions that the model does not read.
-            NonFiniteError: when a score is not finite.
-            InputError: when the numbers of images or languages differ from that of texts.
         """
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
         if any(len(given) != len(texts) for given in (images, regions) if given is not None):
@@ -264,10 +250,6 @@ class Reranker:
     def score_function(self, queries: RetrievalSet) -> Callable[[np.ndarray], np.ndarray]:
         """The function that scores pairs of `queries`: from pairs [M, 2], indices of a text and of an image, to scores
         [M], higher meaning more alike.
-
-        Raises:
-            InputError: for a corpus of features instead of images, which need `regions`.
-            UnknownLanguageError: when it is called, for a language that the cross-encoder has not learned.
         """
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
         if isinstance(images, ImageFeatures):
@@ -305,10 +287,6 @@ def reranked_scores(
 
     Returns:
         The scores of texts with all images, and of images with all texts; ties are within `COSINE_TIE`.
-
-    Raises:
-        NonFiniteError: for embeddings or scores that are not finite.
-        ValueError: for a `top_k` below 1.
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: at least one item is reranked")

@@ -134,16 +134,6 @@ class Embedder:
                 Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. Of a
                 text encoder without images, such as E5, `text_pooling` (`mean`, `cls` or `eos`) and
                 `text_prompt` (`"query: "`) may be given; by default they are those that its folder states.
-
-        Raises:
-            ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
-                is damaged; an `OSError`.
-            UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
-            ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
-            ArgumentError: for another backend; for a device or a type with `onnx`, which has neither; for a
-                `truncate_dim` below 1.
-            MissingExtraError: for `onnx` without onnxruntime, for a text encoder without
-                sentence-transformers.
         """
         if backend not in ("torch", "onnx"):
             raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
@@ -185,14 +175,6 @@ class Embedder:
                 compares texts with texts. By default, texts are in the space of the images.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
             normalize: return vectors of unit length; otherwise the features that the model computes.
-
-        Raises:
-            LanguageTagError: for an unknown language.
-            MissingLanguageError: without a language, for a model that reads several, each in its own way.
-            InputError: when a list of languages is not as long as `texts`.
-            NonFiniteError: for a text whose embedding is not finite.
-            InputError: for a value that is not a text, or a text that is not valid Unicode.
-            ModelKindError: for a task, when the model has one head for all of them, or none for this one.
         """
         head = head_of_task(self.model, task)
         texts = as_texts(texts, "texts", none_is_fine=True)
@@ -254,12 +236,6 @@ class Embedder:
                 held at a time, which threads prepare while the model encodes others. Or the features that a corpus
                 has in the place of images, for a model that reads features.
             show_progress, normalize: as in `encode_text`.
-
-        Raises:
-            ImageError: for a value that is not an image, and an image that is missing, broken or too large, or whose
-                sides differ too much.
-            NonFiniteError: for an image whose embedding is not finite.
-            ModelKindError: for features, when the model reads images only, and for a text encoder, which reads none.
         """
         self.check_takes_images()
         is_one = isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
@@ -309,9 +285,6 @@ class Embedder:
         Args:
             inputs: the inputs of N images.
             names: what errors call each image.
-
-        Raises:
-            NonFiniteError: for an image whose embedding is not finite.
         """
 
         def encode(positions: list[int]) -> Tensor:
@@ -321,11 +294,7 @@ class Embedder:
         return self._encode(list(range(len(names))), encode, "images", False, True, names.__getitem__)
 
     def check_takes_images(self) -> None:
-        """Checks that the model encodes images.
-
-        Raises:
-            ModelKindError: for an encoder of texts alone.
-        """
+        """Checks that the model encodes images."""
         if not self.takes_images:
             raise ModelKindError(
                 f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"

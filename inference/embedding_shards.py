@@ -56,11 +56,7 @@ def write_info(folder: Path, info: EmbeddingsInfo) -> None:
 
 
 def read_info(folder: Path) -> EmbeddingsInfo:
-    """Reads `embeddings.json`.
-
-    Raises:
-        CorpusError: when the folder has none, or a damaged one.
-    """
+    """Reads `embeddings.json`."""
     try:
         return EmbeddingsInfo(**json.loads((folder / INFO).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -108,11 +104,7 @@ def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d].
-
-    Raises:
-        CorpusError: for a damaged file, and one whose embeddings are not all there.
-    """
+    """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d]."""
     with errors_of_rows(path):
         file = parquet_file(path)
         width = embedding_width(file.schema_arrow)

@@ -58,13 +58,6 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
 
         Returns:
             [1, d] for a text as nested lists or as a tensor, and a list of them for several.
-
-        Raises:
-            InputError: when there are not as many languages as texts.
-            LanguageTagError: for a tag that names no language.
-            MissingLanguageError: without a language, for a model that reads several, each in its own way.
-            ModelKindError: for a task, when the model has one head for all of them, or none for this one.
-            UnknownLanguageError: for a language that the model has not learned.
         """
         if language is None or isinstance(language, str):
             return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))
@@ -116,11 +109,7 @@ class ImageEmbeddingPipeline(ImageFeatureExtractionPipeline):
     _load_processor = None  # where the model has one
 
     def preprocess(self, image: Any, timeout: float | None = None, **image_processor_kwargs: Any) -> Any:
-        """The model's inputs.
-
-        Raises:
-            ImageError: for an image that cannot be read.
-        """
+        """The model's inputs."""
         if not takes_language(self.processor):
             return super().preprocess(image, timeout=timeout, **image_processor_kwargs)
         images = [fetched(image, timeout)]

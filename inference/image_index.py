@@ -87,11 +87,7 @@ class ImageStore:
             yield
 
     def save(self, embeddings: Mapping[str, np.ndarray]) -> None:
-        """Writes the embeddings.
-
-        Raises:
-            SaveError: if the file cannot be written.
-        """
+        """Writes the embeddings."""
         with atomic_file(self.file) as path:
             np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
 
@@ -162,10 +158,6 @@ class ImageIndex:
                 process encodes the same images for it, this one waits for them.
             utf8_names: as in `walk_images`.
             show_progress: as in `Embedder.encode_image`.
-
-        Raises:
-            CorpusError: when the folder holds no image; a BadImageError when it holds none that can be read.
-            ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
         skipped: dict[str, str] = {}

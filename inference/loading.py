@@ -54,12 +54,6 @@ def load_encoder(
         folder_or_repo: as in `load_dual_encoder`.
         loading: as in `load_dual_encoder`; for an encoder of texts alone `text_pooling` and `text_prompt` too, as in
             `load_sentence_encoder`.
-
-    Raises:
-        ModelFolderError: as `load_dual_encoder` and `load_sentence_encoder`.
-        ModelKindError: as these, and for options of text encoders with another model.
-        MissingExtraError: for an encoder of texts alone, and for an embedder of sentence-transformers, without that
-            library.
     """
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
@@ -90,10 +84,6 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     Args:
         folder_or_repo: a folder, or a repository on the Hub, of a model or of an adapter.
         loading: what `from_pretrained` takes, such as `trust_remote_code`.
-
-    Raises:
-        ModelFolderError: when there is no such folder or repository, or it lacks a file.
-        ModelKindError: for an adapter of another kind.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     adapter = find_adapter_config_file(source, **_of_adapters(loading))
@@ -146,10 +136,6 @@ def _load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
     Args:
         source: the adapter's folder, or its repository on the Hub.
         loading: what `from_pretrained` takes.
-
-    Raises:
-        ModelFolderError: when the adapter names no base model, or a file is missing or damaged.
-        ModelMismatchError: when the adapter was made for another model.
     """
     with explained(source, loading):
         folder = _fetched_adapter(source, loading)
@@ -190,10 +176,6 @@ def _load_lora_adapter(source: str, **loading: Any) -> DualEncoder:
         source: the adapter's folder, or its repository on the Hub: `adapter_config.json` and
             `adapter_model.safetensors`, as PEFT's `save_pretrained` writes them for any dual encoder.
         loading: what `from_pretrained` takes.
-
-    Raises:
-        ModelFolderError: if the adapter names no base model, or a file is missing or damaged.
-        ModelMismatchError: if the adapter was made for another model, or cannot be merged.
     """
     with explained(source, loading):
         folder = _fetched_adapter(source, loading)
@@ -233,12 +215,7 @@ def _fetched_adapter(source: str, loading: dict[str, Any]) -> str:
 
 
 def _adapter_settings(folder: str | Path) -> dict[str, Any]:
-    """Returns what `adapter_config.json` states.
-
-    Raises:
-        OSError: if there is none.
-        ValueError: if it is no JSON object.
-    """
+    """Returns what `adapter_config.json` states."""
     held = json.loads(Path(folder, "adapter_config.json").read_text("utf-8"))
     if not isinstance(held, dict):
         raise ValueError("adapter_config.json is no object")

@@ -36,9 +36,6 @@ def results_ahead(jobs: Iterator[Callable[[], Result]], workers: int) -> Generat
     Args:
         jobs: functions without arguments.
         workers: number of threads that do the jobs; with 0, each is done when its result is asked for.
-
-    Raises:
-        Exception: what a job or the iterator raises, in its turn.
     """
     if not workers:
         yield from (job() for job in jobs)

@@ -24,9 +24,6 @@ Rows = dict[str, Any]
 def fetched(image: Any, timeout: float | None = None) -> Any:
     """An image of the web, loaded; a tensor as an array, since tensors of a batch would be joined; anything else as it
     is, since the processor opens it.
-
-    Raises:
-        ImageError: if the image cannot be fetched.
     """
     if isinstance(image, torch.Tensor):
         return image.cpu().numpy()

@@ -66,10 +66,6 @@ class ImageTextRetrievalPipeline(Pipeline):
             images, texts: the candidates, either images or texts.
             top_k: number of candidates to return; by default all.
             kwargs: what every pipeline takes.
-
-        Raises:
-            InputError: when there are no candidates, or candidates of both kinds.
-            UnknownLanguageError: for a language that the model has not learned.
         """
         if (images is None) == (texts is None) or not (images or texts):
             raise InputError("give images= to find images by a text, or texts= to find texts by an image")
@@ -143,12 +139,6 @@ class QuestionAnsweringPipeline(Pipeline):
 
         Returns:
             The answers to a question, `[{"score", "answer"}, …]`, or a list of them for several.
-
-        Raises:
-            ImageError: for an image that cannot be read.
-            InputError: when there are not as many images as questions, or an item has no question.
-            MissingLanguageError: when the model reads a language and there is none.
-            UnknownLanguageError: for a language that the model has not learned.
         """
         if question is None:
             asked = image
@@ -235,12 +225,6 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         Returns:
             For each text `[{"input_text", "generated_text"}]`, with as many entries as `num_return_sequences`; several
             texts given as a list have a list of these.
-
-        Raises:
-            ImageError: for an image that cannot be read.
-            InputError: when there are not as many images as texts, or an item has no text.
-            MissingLanguageError: when one of the languages is missing.
-            UnknownLanguageError: for a language that the model has not learned.
         """
         if not takes_language(self.processor):
             return super().__call__(images, text, **kwargs)

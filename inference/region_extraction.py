@@ -118,12 +118,6 @@ class RegionExtractor:
             folder_or_repo, loading: what `from_pretrained` takes of the model and its image processor.
             grid: as in `from_encoder`, whose model may also be that of a dual encoder.
             max_regions: as in `from_detector`.
-
-        Raises:
-            OSError: when there is no such folder or repository.
-            ModelKindError: when the model is not an image encoder.
-            ModelMismatchError: when the image encoder does not take the images that its image processor prepares.
-            RegionError: without `grid`, when the model is not a detector; with it, when its features are no map.
         """
         if grid is not None:
             backbone = load_backbone(folder_or_repo, **loading)
@@ -165,10 +159,6 @@ class RegionExtractor:
 
         Returns:
             float32 [N, R, d].
-
-        Raises:
-            RegionError: for no images, or a model whose outputs hold no regions.
-            RegionError: for a detector with an `augmentation`.
         """
         if not len(images):
             raise RegionError("no images")
@@ -217,9 +207,6 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
         num_labels: the number of the detector's labels. With one more logit, which stands for no object, the logits
             are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid.
         max_regions: the largest R.
-
-    Raises:
-        RegionError: for outputs without logits and states of queries.
     """
     logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
     if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
@@ -240,9 +227,6 @@ def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -
         config: the encoder's configuration, whose `patch_size` gives the number of patches on each side; with
             `depths`, two by two of them are merged before every stage but the first.
         grid: number of cells on each side.
-
-    Raises:
-        RegionError: for states that cannot be laid out as a map.
     """
     if states.ndim == 3:
         height, width = _patches(image, config)

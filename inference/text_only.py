@@ -128,9 +128,6 @@ class SentenceInputs:
 def needs_sentence_transformers(source: str, **loading: Any) -> bool:
     """Whether a folder or a repository is one of sentence-transformers that is neither a dual encoder nor one of
     babelens: it states modules, and its model has no features of texts and of images.
-
-    Raises:
-        OSError: if there is no such folder or repository.
     """
     file = optional_file(source, MODULES_FILE, loading)
     if file is None:
@@ -156,10 +153,6 @@ def load_sentence_transformer(source: str, **loading: Any) -> Any:
     Args:
         source: a folder, or a repository on the Hub.
         loading: what `from_pretrained` takes, such as `trust_remote_code`.
-
-    Raises:
-        MissingExtraError: if it is not installed.
-        ModelKindError: for a folder or a repository that it cannot load.
     """
     try:
         from sentence_transformers import SentenceTransformer
@@ -183,10 +176,6 @@ def load_sentence_encoder(
         text_pooling: how texts are pooled, `mean`, `cls` or `eos`, in the place of what the folder states.
         text_prompt: what is put before every text, in the place of the prompt that the folder states.
         loading: what `from_pretrained` takes, such as `trust_remote_code`.
-
-    Raises:
-        MissingExtraError, ModelKindError: as `load_sentence_transformer`; and for another pooling.
-        ModelFolderError: if a file is damaged.
     """
     weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
     with explained(source, loading, weights=True):

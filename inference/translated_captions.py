@@ -52,11 +52,6 @@ def translated_captions(
 
     Returns:
         The corpus with more captions, and the same rows and other columns.
-
-    Raises:
-        CorpusError: when the corpus has no caption in `source` (not checked for a stream), or `source` is among the
-            targets.
-        UnknownLanguageError, InputError: as the translator.
     """
     source, wanted = normalize_language(source), normalize_languages(targets)
     if source in wanted:
@@ -162,11 +157,7 @@ class TranslatingEmbedder:
         return self.embedder.encode_image(images, **options)
 
     def encode_text(self, texts: str | Sequence[str], *, language: str | Sequence[str], **options: Any) -> np.ndarray:
-        """As `Embedder.encode_text`, of the translations.
-
-        Raises:
-            UnknownLanguageError: for a language that the translator does not translate.
-        """
+        """As `Embedder.encode_text`, of the translations."""
         given = [texts] if isinstance(texts, str) else list(texts)
         languages = language_for_each(language, len(given))
         for tag in dict.fromkeys(languages):

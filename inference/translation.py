@@ -74,10 +74,6 @@ class LanguageCodes:
         tokenizer: its tokenizer.
         pair: source and target language of a model that translates one pair and does not say which.
         prefix: what is put before every text, beside what the family puts there.
-
-    Raises:
-        InputError: when neither the model nor the caller says which languages the model translates.
-        LanguageTagError: for an unknown language in `pair`.
     """
 
     def __init__(
@@ -120,11 +116,7 @@ class LanguageCodes:
             )
 
     def request(self, source: str, target: str) -> Request:
-        """What asks for a translation from `source` to `target`, two canonical tags.
-
-        Raises:
-            UnknownLanguageError: for languages that the model does not translate.
-        """
+        """What asks for a translation from `source` to `target`, two canonical tags."""
         pair = language_and_script(source), language_and_script(target)
         only = self.pair or ((self._source, target) if self._source else None)
         if only and pair != (language_and_script(only[0]), language_and_script(only[1])):
@@ -210,9 +202,6 @@ class Seq2SeqTranslator:
         prefix: what is put before every text, for a model that was fine-tuned with it, such as a T5 with
             `"translate English to Swahili: "`; what models of a known family read is put there without it.
         batch_size: number of texts that are translated at a time.
-
-    Raises:
-        InputError: when neither the tokenizer nor `pair` says which languages the model translates.
     """
 
     def __init__(
@@ -248,11 +237,6 @@ class Seq2SeqTranslator:
             pair, prefix, batch_size: as in `Seq2SeqTranslator`.
             device: where to run; by default the accelerator when there is one, else the CPU.
             loading: passed to the Auto classes: `revision`, `token`, `dtype`, ….
-
-        Raises:
-            ModelFolderError: when there is no such model, or it cannot be loaded.
-            MissingExtraError: without a library that its tokenizer needs.
-            InputError: as the class.
         """
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
         try:
@@ -270,13 +254,7 @@ class Seq2SeqTranslator:
         return cls(moved, tokenizer, pair=pair, prefix=prefix, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts, in their order. A warning counts translations that ended at the greatest length.
-
-        Raises:
-            LanguageTagError: for a string that names no language.
-            UnknownLanguageError: for a language that the model does not translate.
-            InputError: for a text that is longer than the model reads.
-        """
+        """Translates texts, in their order. A warning counts translations that ended at the greatest length."""
         request = self.codes.request(normalize_language(source), normalize_language(target))
         translations = [""] * len(texts)
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))  # little of a batch is padding
@@ -351,20 +329,12 @@ class TranslatorsByPair:
         }
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts by the translator of the pair.
-
-        Raises:
-            UnknownLanguageError: when there is no translator of the pair.
-        """
+        """Translates texts by the translator of the pair."""
         pair = normalize_language(source), normalize_language(target)
         return self.of(*pair).translate(texts, *pair)
 
     def of(self, source: str, target: str) -> Translator:
-        """The translator of a pair.
-
-        Raises:
-            UnknownLanguageError: when there is no translator of the pair.
-        """
+        """The translator of a pair."""
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)

@@ -46,9 +46,6 @@ class CachedTranslator:
         folder: the folder of the files; by default `translations` in the cache of `datasets`.
         show_progress: as in `Embedder.encode_text`.
 
-    Raises:
-        ValueError: without a key, for a translator that has no fingerprint.
-
     Examples:
         >>> translator = CachedTranslator(Seq2SeqTranslator.from_pretrained("facebook/nllb-200-distilled-600M"))
         >>> translator.translate(["a red car"], "en", "sw")
@@ -69,12 +66,7 @@ class CachedTranslator:
         self.file = Path(folder or DEFAULT_CACHE) / f"{name}.sqlite"
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts, in their order; each text that is not on disk is translated once.
-
-        Raises:
-            LanguageTagError, UnknownLanguageError, InputError: as the translator.
-            SaveError: when the file cannot be written, or is damaged.
-        """
+        """Translates texts, in their order; each text that is not on disk is translated once."""
         pair = normalize_language(source), normalize_language(target)
         distinct = list(dict.fromkeys(texts))
         with self._open() as database:
@@ -164,9 +156,6 @@ class TranslationTable:
 
     Args:
         file: a table that `load_translations` reads: `.tsv` with a header of language tags, or `.jsonl`.
-
-    Raises:
-        CorpusError, LanguageTagError: for a file that cannot be read.
     """
 
     def __init__(self, file: str | Path) -> None:
@@ -179,12 +168,7 @@ class TranslationTable:
                         self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Looks texts up, in their order.
-
-        Raises:
-            UnknownLanguageError: for a pair of languages of which the table has no row.
-            InputError: for texts that it does not have; the message counts them and names one.
-        """
+        """Looks texts up, in their order."""
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._found:
             known = ", ".join(f"{a} to {b}" for a, b in sorted(self._found))

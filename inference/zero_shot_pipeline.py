@@ -55,16 +55,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
         tokenizer_kwargs: dict[str, Any] | None = None,
         language: str | list[str] | None = None,
     ) -> Any:
-        """The model's inputs.
-
-        Raises:
-            ImageError: for an image that cannot be read.
-            InputError: for labels that are no list, for a template without `{}`, and for a list of languages that is
-                not as long as the labels.
-            LanguageTagError: for a tag that names no language.
-            MissingLanguageError: without a language, for a model that reads several, each in its own way.
-            UnknownLanguageError: for a language that the model has not learned.
-        """
+        """The model's inputs."""
         options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
         if language is None and takes_language(self.processor):
             language = default_language(self.processor)
@@ -113,10 +104,7 @@ LABEL_ALONE = "{}"
 
 
 def check_templates(templates: Iterable[str], place: str) -> None:
-    """
-    Raises:
-        InputError: for a template without `{}`, whose text would be the same for all classes.
-    """
+    """ """
     for template in templates:
         if LABEL_ALONE not in template:
             raise InputError(f"{place}: the template {template!r} has no {{}}, where the label of a class stands")

@@ -64,12 +64,6 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
         source: the vectors.
         approximate: search the nearest cells of an IVF-PQ, and score candidates by their whole vectors, instead of
             scanning all vectors.
-
-    Raises:
-        SaveError: if there is something already, or the disk is full.
-        SearchIndexError: for a source without vectors.
-        InputError: as `VectorSource`.
-        MissingExtraError: without LanceDB.
     """
     check_free(address)
     if _is_remote(address):
@@ -88,12 +82,7 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
 
 
 def check_free(address: str | Path) -> None:
-    """Checks that an index can be built at an address.
-
-    Raises:
-        SaveError: for a folder that has files.
-        MissingExtraError: without LanceDB.
-    """
+    """Checks that an index can be built at an address."""
     _library()
     if not _is_remote(address) and Path(address).exists() and (Path(address).is_file() or any(os.scandir(address))):
         raise SaveError(f"{address} exists already: choose another folder")
@@ -135,12 +124,7 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
 
 
 def open_index(address: str | Path) -> "VectorIndex":
-    """Opens the index in a folder, or at an address that LanceDB takes.
-
-    Raises:
-        SearchIndexError: when there is none, or a damaged one.
-        MissingExtraError: without LanceDB.
-    """
+    """Opens the index in a folder, or at an address that LanceDB takes."""
     if not _is_remote(address) and not (Path(address) / f"{_TABLE}.lance").is_dir():
         raise SearchIndexError(f"{address} is not an index: `babelens index build` makes one")
     try:
@@ -178,11 +162,6 @@ class VectorIndex:
             top: how many vectors to find for a query.
             where: only vectors whose metadata fit this filter, in LanceDB's SQL.
             exact: scan all vectors of an approximate index.
-
-        Raises:
-            InputError: for queries that are not finite.
-            ModelMismatchError: for queries of another width.
-            FilterError: for a filter that LanceDB does not take.
         """
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
@@ -222,11 +201,7 @@ class VectorIndex:
             ) from error
 
     def check_model(self, fingerprint: str, called: str) -> None:
-        """Checks that embeddings are of the model of this index.
-
-        Raises:
-            ModelMismatchError: for another model.
-        """
+        """Checks that embeddings are of the model of this index."""
         if not is_same_model(self.info.fingerprint, fingerprint, f"the index of {self.info.model}"):
             raise ModelMismatchError(
                 f"the index has embeddings of {self.info.model} ({self.info.fingerprint}), and {called} is another "
@@ -256,12 +231,6 @@ def search_index(
         images: images to find similar ones of.
         merge: the score of a vector: the mean of its cosines with all texts and images, or the highest of them.
         top, where, exact: as in `VectorIndex.search`.
-
-    Raises:
-        InputError: without a text and an image.
-        ModelKindError: for an encoder of texts alone.
-        ModelMismatchError: when the embedder has another model than the index.
-        FilterError: as `VectorIndex.search`.
     """
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")

@@ -55,12 +55,7 @@ class VectorSource:
     called: str
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rows in batches, checked.
-
-        Raises:
-            InputError: for an id that is missing or occurs twice, and for vectors of another width or length than 1.
-            NonFiniteError: for a vector that is not finite.
-        """
+        """The rows in batches, checked."""
         hashes: list[np.ndarray] = []
         for rows, vectors in self.read():
             ids = rows[ID].to_pylist()
@@ -110,9 +105,6 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
             `embedding`.
         info: the model that computed the embeddings of a file, which does not state it; its dimension is read from
             the file.
-
-    Raises:
-        CorpusError: when there are no embeddings of images, or a file comes without `info`.
     """
     if path.is_dir():
         return _shards_source(path)
@@ -151,10 +143,6 @@ def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSourc
         embedder: the model.
         model: its folder or repository, which the index states.
         folder: the folder.
-
-    Raises:
-        CorpusError: as in `ImageIndex.of_folder`.
-        ModelKindError: for an encoder of texts alone.
     """
     from ..inference.image_index import ImageIndex, image_cache
     from ..utils.identity import index_identity

@@ -39,11 +39,7 @@ _EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
 
 
 def _figure_file(file: Path) -> Path:
-    """Checks the name of a figure, whose numbers must not replace other results.
-
-    Raises:
-        SaveError: when the file of the numbers holds something else than the numbers of an analysis.
-    """
+    """Checks the name of a figure, whose numbers must not replace other results."""
     if file.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
     numbers = file.with_suffix(".json")

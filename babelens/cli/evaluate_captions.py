@@ -183,11 +183,7 @@ def captions(
 def _check_consistency(
     consistency: bool, data: str, split: str | None, fit_data: str | None, fit_split: str | None, rerank: str | None
 ) -> None:
-    """Checks the options of cross-lingual consistency.
-
-    Raises:
-        typer.BadParameter: for options that do not go together.
-    """
+    """Checks the options of cross-lingual consistency."""
     if not consistency:
         if fit_data or fit_split:
             hint = "--fit-data" if fit_data else "--fit-split"

@@ -55,10 +55,6 @@ def distance_ratios(
         baseline: the same by the model that was trained without the term in question, [N, e].
         ids: the `image_id` of each index, [N].
         anchor: the language of the anchor.
-
-    Raises:
-        InputError: when the anchor or another language is missing, for different numbers of captions, and when all
-            distances of a language are 0 by the baseline.
     """
     languages = [language for language in representations if language != anchor]
     for name, given in (("the model", representations), ("the baseline", baseline)):
@@ -111,11 +107,6 @@ def joint_representations(
         find_regions: computes the regions of images for a model that reads regions, such as a `RegionExtractor`.
         batch_size: texts that are read at a time.
         show_progress: as in `Embedder.encode_text`.
-
-    Raises:
-        InputError: when there are not as many texts as images, and for images that the model does not read.
-        UnknownLanguageError: for a language that the model has not learned.
-        NonFiniteError: for a representation that is not finite.
     """
     if {len(each) for each in texts.values()} != {len(images)}:
         raise InputError(f"there are {len(images)} images: every language needs as many texts")

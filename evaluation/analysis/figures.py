@@ -77,12 +77,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_figure(figure: Any, file: str | Path) -> None:
-    """Writes a figure as SVG or PNG, by the ending of the file.
-
-    Raises:
-        InputError: for another ending.
-        SaveError: when the file cannot be written.
-    """
+    """Writes a figure as SVG or PNG, by the ending of the file."""
     ending = Path(file).suffix.lower()
     if ending not in FIGURES:
         raise InputError(f"{file}: a figure is written as {' or '.join(FIGURES)}")
@@ -209,10 +204,6 @@ def draw_distance_ratios(ratios: DistanceRatios) -> Any:
 def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
     """Draws each query with a line for each model: the images, or beside the image the texts, that it finds; right
     ones are green.
-
-    Raises:
-        ModelKindError: for a corpus of features instead of images.
-        BadImageError: for an image that cannot be read.
     """
     images = images_of(corpus)
     if not isinstance(images, Images):

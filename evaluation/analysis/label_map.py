@@ -53,10 +53,6 @@ def label_map(
         labels: language -> index of a class -> the embedding of its label, [d], of unit length.
         classes: the names of the classes, [C].
         seed: the seed of t-SNE.
-
-    Raises:
-        MissingExtraError: without scikit-learn.
-        InputError: for fewer than five images and labels, or no label.
     """
     places = [(language, index) for language, named in labels.items() for index in named]
     if not places or len(images) + len(places) < 5:

@@ -12,11 +12,7 @@ from ...utils.errors import MissingExtraError
 
 @contextmanager
 def analysis_extra() -> Iterator[None]:
-    """Around the imports of scikit-learn, scipy and matplotlib.
-
-    Raises:
-        MissingExtraError: for a library that is not installed.
-    """
+    """Around the imports of scikit-learn, scipy and matplotlib."""
     try:
         yield
     except ImportError as error:

@@ -47,10 +47,6 @@ def parallel_texts(
         corpus: a caption corpus or a translation corpus. Of rows that share an `image_id`, the first is taken.
         languages: BCP-47 tags.
         limit: at most this many rows, at even distances.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        CorpusError: when the corpus is a stream, lacks one of the languages, or has no row with all of them.
     """
     tags = list(dict.fromkeys(normalize_languages(languages)))
     if isinstance(corpus, datasets.IterableDataset):
@@ -94,9 +90,6 @@ def encode_parallel(
         embedder: the model.
         parallel: the texts.
         task, show_progress: as in `Embedder.encode_text`.
-
-    Raises:
-        As `Embedder.encode_text`.
     """
     return {
         language: embedder.encode_text(texts, language=language, task=task, show_progress=show_progress)
@@ -155,10 +148,6 @@ def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = VARIANCE) -> float:
     Args:
         x, y: one row for each text, [N, d] and [N, e].
         variance: the part of each one's variance that is kept.
-
-    Raises:
-        InputError: for representations of different numbers of texts, for texts that all have the same representation,
-            and for so few texts that some correlations would be 1 whatever the texts are.
     """
     if len(x) != len(y):
         raise InputError(f"SVCCA compares representations of the same texts, and there are {len(x)} and {len(y)}")
@@ -174,10 +163,6 @@ def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARI
         embeddings: language -> the embeddings of the same texts, [N, d], as `encode_parallel` returns them.
         variance: as in `svcca`.
         seed: the seed of the eigenmap's solver, and of the shuffling for `chance`.
-
-    Raises:
-        MissingExtraError: without scikit-learn.
-        InputError: as `svcca`, and for fewer than four languages.
     """
     with analysis_extra():
         from scipy.cluster import hierarchy
@@ -228,10 +213,7 @@ def _mean_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _check_count(axes: Mapping[str, np.ndarray], variance: float) -> None:
-    """
-    Raises:
-        InputError: when two of the subspaces cannot but intersect, as centred columns have N - 1 dimensions.
-    """
+    """ """
     (first, k), (second, m) = sorted(
         ((name, each.shape[1]) for name, each in axes.items()), key=lambda item: -item[1]
     )[:2]

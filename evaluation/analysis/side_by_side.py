@@ -91,10 +91,6 @@ def side_by_side(
         top: how many candidates of each query.
         differing: whether to take only queries for which some models have a right candidate first, and others do not.
         show_progress: as in `Embedder.encode_image`.
-
-    Raises:
-        InputError: for no models, and when no query is left to show.
-        LanguageTagError, CorpusError, BadImageError, UnknownLanguageError: as `evaluate_retrieval`.
     """
     if not embedders:
         raise InputError("there are no models to compare")

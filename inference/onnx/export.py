@@ -68,14 +68,6 @@ def export_onnx(
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
             compute the first dimensions of the embeddings alone.
 
-    Raises:
-        ArgumentError: for an unknown precision, or more dimensions than the embeddings have.
-        MissingExtraError: without onnx, onnxscript or onnxruntime.
-        ModelFolderError: if there is no such model, or a file of it is missing or damaged.
-        ModelKindError: if it is no dual encoder, or its graph would depend on values in its inputs.
-        ModelMismatchError: if a graph in float32 computes other embeddings than the model.
-        SaveError: if the folder exists, or cannot be written.
-
     Examples:
         >>> export_onnx("runs/mural", "mural-onnx", precisions=["fp32", "int8"]).settings.precisions
         {'fp32': {'text': 2.4e-07, 'image': 3.6e-07}, 'int8': {'text': 0.011, 'image': 0.008}}
@@ -111,11 +103,7 @@ def _identity(source: str | Path, loading: dict[str, Any]) -> str | None:
 
 
 def load_exportable(source: str | Path, **loading: Any) -> Embedder:
-    """Loads a dual encoder in the form in which it is exported: on the processor, in float32.
-
-    Raises:
-        ModelKindError: for an encoder of texts alone, and an embedder that sentence-transformers loads.
-    """
+    """Loads a dual encoder in the form in which it is exported: on the processor, in float32."""
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, SentenceEncoder):
         raise ModelKindError(
@@ -190,12 +178,7 @@ def _write_tower(
 
 
 def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> None:
-    """Writes both towers as one graph at all precisions.
-
-    Raises:
-        ModelKindError: for a model whose texts or images need more than a pipeline gives.
-        ModelMismatchError: if the graph in float32 computes other logits than the model.
-    """
+    """Writes both towers as one graph at all precisions."""
     if set(settings.inputs["text"]) - set(_OF_TOKENIZERS) or "pixel_values" not in settings.inputs["image"]:
         raise ModelKindError(
             f"pipelines of transformers.js give a model tokens and pixels, and this {type(embedder.model).__name__} "
@@ -343,9 +326,6 @@ def largest_difference(
         session: the graph, opened by onnxruntime.
         batches: inputs of the tower.
         called: name of the graph in errors.
-
-    Raises:
-        NonFiniteError: if the graph computes NaN or infinity where the model does not.
     """
     largest = 0.0
     module = Tower(model, tower)

@@ -76,10 +76,6 @@ def write_graph(
 
     Returns:
         The shapes of its inputs.
-
-    Raises:
-        MissingExtraError: without onnx and onnxscript.
-        ModelKindError: if there is no graph of this model.
     """
     try:
         import onnx  # noqa: F401

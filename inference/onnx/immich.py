@@ -82,13 +82,6 @@ def export_immich(
         precision: `fp32`, `fp16` or `int8`.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
 
-    Raises:
-        ArgumentError: for an unknown precision, and an output that exists.
-        MissingLanguageError: without a language, for a model that needs it.
-        MissingExtraError: without onnx, onnxscript or onnxruntime.
-        ModelKindError: for a model whose texts or images the server cannot prepare.
-        ModelMismatchError: if the folder, read as the server reads it, gives other embeddings than the model.
-
     Examples:
         >>> export_immich("runs/mural", "immich/ViT-B-32__openai").takes_the_place_of
         'ViT-B-32__openai'
@@ -207,11 +200,7 @@ class _Texts:
             return dict(self._embedder.process_texts([text], [self._language]))
 
     def save(self, folder: Path) -> None:
-        """Writes what the server reads, after comparing it with the processor on texts in many scripts.
-
-        Raises:
-            ModelKindError: if the server would read a text otherwise.
-        """
+        """Writes what the server reads, after comparing it with the processor on texts in many scripts."""
         backend = self.tokenizer.backend_tokenizer
         backend.no_padding()
         backend.no_truncation()

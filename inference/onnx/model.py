@@ -76,9 +76,6 @@ class GraphSettings:
         Args:
             path: `onnx/graphs.json`.
             source: the folder or repository, for messages.
-
-        Raises:
-            ModelFolderError: if the file is missing, damaged, or of a later version.
         """
         try:
             given = json.loads(path.read_text("utf-8"))
@@ -96,9 +93,6 @@ class GraphSettings:
 
         Args:
             folder: the folder that has `onnx/`.
-
-        Raises:
-            ModelMismatchError: if they are of other weights, or of another configuration.
         """
         beside = folder_identity(folder, with_processor=False)
         if beside is not None and self.model is None:
@@ -110,11 +104,7 @@ class GraphSettings:
             )
 
     def chosen_precision(self, precision: str | None, source: str) -> str:
-        """Returns a precision that the folder has: the given one, or else its most exact.
-
-        Raises:
-            ArgumentError: if it does not have the given one.
-        """
+        """Returns a precision that the folder has: the given one, or else its most exact."""
         have = [name for name in PRECISIONS if name in self.precisions]
         if precision is not None and precision not in have:
             raise ArgumentError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
@@ -140,10 +130,6 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
     Args:
         path: the graph.
         threads: number of threads; by default OMP_NUM_THREADS, or else one for each core.
-
-    Raises:
-        MissingExtraError: without onnxruntime.
-        ModelFolderError: if the graph is missing or damaged.
     """
     try:
         import onnxruntime
@@ -233,12 +219,6 @@ def load_onnx(
             in it.
         precision: `fp32`, `fp16` or `int8`; by default the most exact that is there.
         loading: what `from_pretrained` of processors takes, such as `revision`.
-
-    Raises:
-        ArgumentError: if there are no graphs of this precision.
-        MissingExtraError: without onnxruntime.
-        ModelFolderError: if there are no graphs, or a file is missing or damaged.
-        ModelMismatchError: if they are of other weights than those in the same folder.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     path = _file(source, SETTINGS_FILE, loading)

@@ -101,10 +101,6 @@ def embed_on_ray(
             cluster. In a process that is connected to Ray, its connection is used.
         show_progress: as in `embed_source`.
         loading: arguments of `Embedder.from_pretrained`, such as `batch_size`.
-
-    Raises:
-        MissingExtraError: without Ray.
-        BabelensError: as `embed_source`.
     """
     ray = _ray()
     job = dataclasses.replace(job, source=_absolute(job.source), output=job.output.resolve())

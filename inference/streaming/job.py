@@ -53,11 +53,7 @@ class EmbeddingJob:
         return input_shards(self.source, self.what, self.shard_size, skipped)
 
     def metadata_schema(self) -> pa.Schema:
-        """The columns of metadata with their types.
-
-        Raises:
-            CorpusError: for a source without shards, or without one of the columns.
-        """
+        """The columns of metadata with their types."""
         skipped: dict[str, str] = {}
         first = next(self.shards(skipped), None)
         if first is None:
@@ -83,9 +79,6 @@ def info_of(job: EmbeddingJob, embedder: Embedder, model: str, metadata: pa.Sche
         embedder: the model.
         model: the folder or repository that it came from.
         metadata: the columns of metadata.
-
-    Raises:
-        ModelKindError: for images, with an encoder of texts alone; and for a task that the model does not have.
     """
     settings: dict[str, Any] = {
         "what": job.what,
@@ -125,11 +118,7 @@ _FITS: dict[pa.DataType, Callable[[Any], bool]] = {
 
 
 def parse_columns(columns: Sequence[str]) -> dict[str, str | None]:
-    """The names and types of columns such as `["url", "width:int"]`; a column without a type has None.
-
-    Raises:
-        InputError: for an unknown type, a name that is given twice, or one that the embeddings have themselves.
-    """
+    """The names and types of columns such as `["url", "width:int"]`; a column without a type has None."""
     parsed: dict[str, str | None] = {}
     for column in columns:
         name, _, kind = column.partition(":")
@@ -147,9 +136,6 @@ def schema_of(columns: Mapping[str, str | None], stored: pa.Schema | None = None
     Args:
         columns: as `parse_columns` returns them.
         stored: the columns of a parquet source.
-
-    Raises:
-        CorpusError: for a column that the parquet source does not have.
     """
     if stored is not None and (missing := [name for name in columns if name not in stored.names]):
         raise CorpusError(f"no column {', '.join(missing)}; there are {', '.join(stored.names)}")
@@ -158,11 +144,7 @@ def schema_of(columns: Mapping[str, str | None], stored: pa.Schema | None = None
 
 
 def as_type(value: Any, field: pa.Field) -> Any:
-    """A value as its column holds it. A column of text holds other values as JSON.
-
-    Raises:
-        CorpusError: for a value of another type.
-    """
+    """A value as its column holds it. A column of text holds other values as JSON."""
     if value is None:
         return None
     if field.type == pa.string() and isinstance(value, str):

@@ -57,11 +57,7 @@ class Counts:
     shards: int = 1
 
     def check(self, place: object) -> None:
-        """Checks that nothing was lost or counted twice.
-
-        Raises:
-            CorpusError: if the sum is wrong; the file was then changed after it was written.
-        """
+        """Checks that nothing was lost or counted twice."""
         if self.embedded + self.skipped.total() != self.read:
             raise CorpusError(
                 f"{place}: {self.embedded:,} embedded and {self.skipped.total():,} skipped are not the "
@@ -75,11 +71,7 @@ def as_metadata(counts: Counts, identity: str) -> dict[bytes, bytes]:
 
 
 def counts_in(file: Path) -> tuple[Counts, str]:
-    """The counts in the file of a shard, and what it is made of.
-
-    Raises:
-        CorpusError: for a file that is damaged, or has no counts.
-    """
+    """The counts in the file of a shard, and what it is made of."""
     try:
         with pq.ParquetFile(file) as shard:
             stored = json.loads((shard.metadata.metadata or {})[_KEY])
@@ -138,12 +130,7 @@ def skipped_file(shard: Path) -> Path:
 
 
 def begin(folder: Path, info: EmbeddingsInfo) -> None:
-    """Prepares an output folder: a new one, or one that a run with the same model and settings has begun.
-
-    Raises:
-        ChangedRunError: for embeddings of another model, or with other settings.
-        SaveError: if the folder cannot be written.
-    """
+    """Prepares an output folder: a new one, or one that a run with the same model and settings has begun."""
     remove_unfinished(folder)
     if shard_files(folder):
         check_info(folder, info)
@@ -152,12 +139,7 @@ def begin(folder: Path, info: EmbeddingsInfo) -> None:
 
 
 def check_info(folder: Path, info: EmbeddingsInfo) -> None:
-    """Checks that the embeddings in a folder are of this model and these settings.
-
-    Raises:
-        ChangedRunError: if they are not.
-        CorpusError: for a folder of other embeddings, or a damaged one.
-    """
+    """Checks that the embeddings in a folder are of this model and these settings."""
     stored = read_info(folder)
     if "-" not in stored.fingerprint and info.fingerprint.startswith(f"{stored.fingerprint}-"):
         raise ChangedRunError(
@@ -182,10 +164,6 @@ def check_info(folder: Path, info: EmbeddingsInfo) -> None:
 def missing_shards(job: EmbeddingJob) -> list[int]:
     """The indices of the input shards that have no output shard. An output shard whose files or lines have changed
     since, under the same names, is deleted with a warning, and missing.
-
-    Raises:
-        ChangedRunError: if an output shard was made of other files or lines than its input shard has, or has none.
-        CorpusError: for a damaged output shard.
     """
     done = counts_of(job.output)
     present = next(done, None)
@@ -224,10 +202,6 @@ def finish(job: EmbeddingJob, failed: list[str]) -> Counts:
     Args:
         job: the settings.
         failed: the errors of shards that could not be read.
-
-    Raises:
-        CorpusError: if there are any; the other shards are complete.
-        BadImageError: if no image can be read.
     """
     remove_unfinished(job.output)
     sums = write_counts(job.output)

@@ -139,9 +139,6 @@ def input_shards(
         what: whether images or texts are embedded.
         shard_size: number of lines, or of files of a folder of images, in a shard.
         skipped: where the files of a folder that cannot be read are entered, as in `walk_images`.
-
-    Raises:
-        CorpusError: for a source that is missing, or of another kind.
     """
     for kind in _KINDS[what]:
         try:
@@ -218,9 +215,6 @@ def records_of(shard: InputShard, names: list[str], what: str) -> Iterator[Recor
         shard: the shard.
         names: the metadata to read.
         what: `images` or `texts`.
-
-    Raises:
-        CorpusError: for a shard that is missing or damaged, or a record without an id.
     """
     readers: dict[str, Callable[[InputShard, list[str], str], Iterator[Record]]] = {
         "tar": _of_tar,
@@ -238,11 +232,7 @@ def records_of(shard: InputShard, names: list[str], what: str) -> Iterator[Recor
 
 
 def parquet_schema(address: str) -> pa.Schema:
-    """The columns of a parquet file.
-
-    Raises:
-        CorpusError: for a file that is missing or damaged.
-    """
+    """The columns of a parquet file."""
     with _parquet(address) as file:
         return file.schema_arrow
 

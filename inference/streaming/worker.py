@@ -217,11 +217,6 @@ class ShardWorker:
 
         Yields:
             Each shard once its file is written; or with the error, when it cannot be read.
-
-        Raises:
-            CorpusError: for an unusable text.
-            NonFiniteError: for an embedding that is not finite.
-            SaveError: if a file cannot be written.
         """
         begun: deque[tuple[InputShard, str]] = deque()  # shards whose records are read, and which are not yet written
 
@@ -343,12 +338,6 @@ def embed_source(
 
     Returns:
         The counts of all shards in the folder, those of earlier runs included; None in all processes but the first.
-
-    Raises:
-        ChangedRunError: for a folder of another model, or of another source or settings.
-        SaveError: if another process writes to the folder, or it cannot be written.
-        BadImageError: if no image can be read.
-        CorpusError: for a source that cannot be used; for shards that cannot be read, when the others are complete.
     """
     state = distributed_state()
     is_first = state is None or state.is_main_process
