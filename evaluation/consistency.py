@@ -191,7 +191,7 @@ def consistency_scores(
 
 
 def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
-    """The captions in `language` that are translations of each query, at least one, as `translation_pairs` pairs them."""
+    """The captions in `language` that are translations of each query, at least one, as in `translation_pairs`."""
     return _parallel_captions(corpus, queries, [language])[language]
 
 

@@ -1,9 +1,7 @@
 from .cross_encoder import CrossEncoder as CrossEncoder, Reranker as Reranker
+from .embed import EmbeddingJob as EmbeddingJob, embed_on_ray as embed_on_ray, embed_source as embed_source
 from .embedder import Embedder as Embedder
 from .image_index import ImageIndex as ImageIndex
-from .streaming.cluster import embed_on_ray as embed_on_ray
-from .streaming.job import EmbeddingJob as EmbeddingJob
-from .streaming.worker import embed_source as embed_source
 from .translated_captions import TranslatingEmbedder as TranslatingEmbedder, translated_captions as translated_captions
 from .translation import (
     Seq2SeqTranslator as Seq2SeqTranslator,

@@ -8,11 +8,14 @@ images, and embedders made of vision-language models.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -29,7 +32,6 @@ from ..processing.text_inputs import as_texts, counting_cut_texts, default_langu
 from ..utils.errors import ArgumentError, BabelensError, ImageError, ModelKindError, NonFiniteError, first_line
 from ..utils.languages import language_for_each
 from .loading import load_encoder, stated_truncation
-from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
 from .text_only import SentenceEncoder, SentenceInputs
 from .texts import TextPreparation, languages_of, says_multilingual, warn_of_scripts
@@ -38,7 +40,8 @@ ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
 # constant, and not measured at run time, so that an image has the same embedding in every run.
 _CONVOLVED_AT_ONCE = 16
-_MOST_THREADS = 4  # that prepare images beside the model: each holds a batch
+MAX_THREADS = 4  # that prepare images while the model encodes others: each holds a batch
+Result = TypeVar("Result")
 
 
 class Embedder:
@@ -250,9 +253,8 @@ class Embedder:
             item = None if isinstance(items, ImageFeatures) else items[position]
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
-        busy = torch.get_num_threads() if self.model.device.type == "cpu" else 1
-        threads = 0 if len(items) <= self.batch_size else spare_threads(_MOST_THREADS, beside=busy)
-        with closing(results_ahead(self._preparations(items), threads)) as prepared:
+        threads = 0 if len(items) <= self.batch_size else min(MAX_THREADS, os.cpu_count() or 1)
+        with closing(prefetch(self._preparations(items), threads)) as prepared:
             return self._encode(
                 list(range(len(items))),
                 lambda _: self._image_features(next(prepared)),
@@ -366,3 +368,21 @@ def _side_of_drafts(processor: Any) -> int | None:
 def default_device() -> torch.device | None:
     """The accelerator, when there is one."""
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
+def prefetch(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
+    """The results of jobs, in their order; a few are computed ahead in threads, so that memory stays bounded."""
+    if not threads:
+        yield from (job() for job in jobs)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="prepare") as pool:
+        begun: deque[Future[Result]] = deque()
+        try:
+            for job in jobs:
+                begun.append(pool.submit(job))
+                if len(begun) > threads:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)

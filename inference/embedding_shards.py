@@ -1,7 +1,7 @@
 """Embeddings on disk: a folder of parquet files, as `babelens embed` writes it and `babelens index` reads it.
 
     photos-embedded/
-        embeddings.json      which model computed them, and their width and number format
+        embeddings.json      the model that computed them, their width and number format
         shard-000000.parquet the columns `id` (text, unique), `embedding` (a list of `dimension` numbers) and metadata
         shard-000001.parquet
 
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..data.corpus.parquet_files import parquet_file
 from ..utils.errors import BabelensError, CorpusError
@@ -31,15 +30,15 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True)
 class EmbeddingsInfo:
-    """What `embeddings.json` states.
+    """The content of `embeddings.json`.
 
     Args:
         model: the folder or repository of the model.
-        fingerprint: the identity of the model (of embeddings of images `index_identity`, of others `model_identity`);
+        fingerprint: the identity of the model (`index_identity` for images, `model_identity` for texts);
             only embeddings of one model are comparable.
         dimension: the width of the embeddings.
         dtype: `float16` or `float32`.
-        settings: further settings on which the content of the shards depends.
+        settings: further settings that the content of the shards depends on.
     """
 
     model: str
@@ -79,28 +78,9 @@ def shard_files(folder: Path) -> list[Path]:
 def shard_table(ids: list[str], embeddings: np.ndarray, metadata: pa.Table | None = None) -> pa.Table:
     """The rows of a shard: `ids`, embeddings [n, d] in their own number format, and columns of metadata."""
     flat = pa.array(np.ascontiguousarray(embeddings).reshape(-1))
-    table = pa.table(
-        {ID: pa.array(ids, pa.string()), EMBEDDING: pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])}
-    )
-    if metadata is not None:
-        for name in metadata.column_names:
-            table = table.append_column(name, metadata[name])
-    return table
-
-
-@contextmanager
-def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """A writer of a shard that is larger than memory. The file appears when the block ends without an error.
-
-    Args:
-        path: the file.
-        schema: that of the tables (`shard_table`) to write.
-    """
-    with atomic_file(path) as unfinished:
-        # Hardly two values of embeddings are equal: a dictionary of them would be larger than they are.
-        names = [name for name in schema.names if name != EMBEDDING]
-        with pq.ParquetWriter(unfinished, schema, use_dictionary=names) as writer:
-            yield writer
+    vectors = pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+    columns = {} if metadata is None else dict(zip(metadata.column_names, metadata.columns, strict=True))
+    return pa.table({ID: pa.array(ids, pa.string()), EMBEDDING: vectors} | columns)
 
 
 def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -127,7 +107,7 @@ def embedding_width(schema: pa.Schema) -> int | None:
 
 @contextmanager
 def errors_of_rows(path: Path) -> Iterator[None]:
-    """Turns errors about what is in a parquet file into a CorpusError that names it."""
+    """Turns errors about the content of a parquet file into a CorpusError that names it."""
     try:
         yield
     except BabelensError:

@@ -1,7 +1,6 @@
 """Indexes of embeddings in LanceDB: exact or approximate, in folders or object stores, with filters by metadata.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used. None of them needs torch, except
-queries and images that a model encodes.
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
 import lazy_loader

@@ -7,53 +7,178 @@ build the index again, or use LanceDB on the table `vectors`.
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL.Image
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
+from ..inference.embedding_shards import (
+    EMBEDDING,
+    ID,
+    EmbeddingsInfo,
+    embedding_width,
+    errors_of_rows,
+    read_embeddings,
+    read_info,
+    shard_files,
+)
 from ..inference.similarity import best_first, first_dimensions
+from ..processing.images import readable_formats
 from ..utils.errors import (
     BabelensError,
+    CorpusError,
     FilterError,
     InputError,
     MissingExtraError,
     ModelMismatchError,
+    NonFiniteError,
     SaveError,
     SearchIndexError,
 )
 from ..utils.files import errors_naming
 from ..utils.identity import index_identity, is_same_model
 from ..utils.redaction import redact
-from .sources import VectorSource
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder, ImageLike
 
 _TABLE, _FACTS = "vectors", b"babelens"
-_SPARE = 16  # candidates beside those that are wanted: LanceDB orders them by scores of float16
+_FILE = "file"  # the column of names in a .parquet file of `babelens embed`
+_ROWS_AT_ONCE = 16_384
+_LENGTH_TOLERANCE = 0.01  # float16 vectors of 1000 dimensions differ from length 1 by some ten-thousandths
+_SPARE = 16  # further candidates: LanceDB orders them by scores of float16
 _CELLED = 10_000  # fewer vectors are scanned as fast as cells of them
 _PROBES, _REFINE = 64, 10
 
 
 @dataclass(frozen=True)
 class Hit:
-    """What a search found.
-
-    Args:
-        id: the id of the vector, such as the path of an image.
-        score: the cosine of the vector and the query.
-        metadata: the values of the other columns.
-    """
+    """A search result: the `id` of a vector, its cosine with the query, and the values of the other columns."""
 
     id: str
     score: float
     metadata: dict[str, Any]
+
+
+# ---- Sources: embeddings with their ids and metadata ----
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """Embeddings with their ids and metadata.
+
+    Args:
+        info: the model that computed them, and their width.
+        schema: the columns of their rows: `id` and metadata.
+        read: yields the rows and their vectors [n, d], some thousand at a time.
+        called: the name of the source in error messages.
+    """
+
+    info: EmbeddingsInfo
+    schema: pa.Schema
+    read: Callable[[], Iterator[tuple[pa.Table, np.ndarray]]]
+    called: str
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """The rows in batches; ids must be unique, and vectors of the stated width and of length 1."""
+        hashes = np.empty(0, np.int64)
+        for rows, vectors in self.read():
+            ids = rows[ID].to_pylist()
+            if None in ids or "" in ids:
+                raise InputError(f"{self.called}: a row has no id")
+            if vectors.shape[1] != self.info.dimension:
+                raise InputError(
+                    f"{self.called}: {ids[0]} has {vectors.shape[1]} dimensions, not {self.info.dimension}"
+                )
+            lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
+            if not np.isfinite(lengths).all():
+                raise NonFiniteError(
+                    f"{self.called}: the vector of {ids[np.isfinite(lengths).argmin()]} is not finite"
+                )
+            if (wrong := abs(lengths - 1) > _LENGTH_TOLERANCE).any():
+                first = int(wrong.argmax())
+                raise InputError(f"{self.called}: the vector of {ids[first]} has length {lengths[first]:.3f}, not 1")
+            hashes = np.concatenate([hashes, np.fromiter(map(hash, ids), np.int64, len(ids))])
+            yield rows.cast(self.schema), np.ascontiguousarray(vectors, dtype=np.float16)
+        if len(np.unique(hashes)) < len(hashes):
+            raise InputError(f"{self.called}: an id occurs twice")
+
+
+def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorSource:
+    """The embeddings in a folder of shards, or in a .parquet file, of `babelens embed`.
+
+    Args:
+        path: the folder or the file. A file has the embeddings of images, in the columns `file` (or `id`) and
+            `embedding`.
+        info: the model that computed the embeddings of a file, which does not state it.
+    """
+    files = shard_files(path) if path.is_dir() else [path]
+    info = read_info(path) if path.is_dir() else info
+    if info is None:
+        raise CorpusError(f"{path} does not state which model computed its embeddings: name the model")
+    if not files:
+        raise CorpusError(f"{path} has no shards of embeddings")
+    with errors_of_rows(files[0]):
+        schema = pq.read_schema(files[0])
+        name = next((each for each in (ID, _FILE) if each in schema.names), None)
+        width = embedding_width(schema)
+        if name is None or width is None:
+            raise CorpusError(
+                f"{files[0]} has the columns {', '.join(schema.names)}; embeddings of images have `{_FILE}` or `{ID}`,"
+                f" and `{EMBEDDING}`, a list of fixed length"
+            )
+        columns = _rows(schema.empty_table(), name).schema
+
+    def read() -> Iterator[tuple[pa.Table, np.ndarray]]:
+        for file in files:
+            with errors_of_rows(file):
+                for batch, vectors in read_embeddings(file):
+                    yield _rows(pa.Table.from_batches([batch]), name).select(columns.names).cast(columns), vectors
+
+    return VectorSource(replace(info, dimension=width), columns, read, str(path))
+
+
+def _rows(table: pa.Table, name: str) -> pa.Table:
+    """The columns of an index: `id`, which the table calls `name`, and metadata."""
+    rest = [each for each in table.column_names if each not in (EMBEDDING, name)]
+    dictionaries = {each: table[each].type.value_type for each in rest if pa.types.is_dictionary(table[each].type)}
+    metadata = {each: table[each].cast(dictionaries.get(each, table[each].type)) for each in rest}
+    return pa.table({ID: table[name].cast(pa.string())} | metadata)
+
+
+def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSource:
+    """The images of a folder and its subfolders, encoded; their ids are their paths below the folder, and the columns
+    `width` and `height` have their upright sizes in pixels. Embeddings are cached as those of `babelens search`."""
+    from ..inference.image_index import ImageIndex, image_cache
+
+    index = ImageIndex.of_folder(embedder, folder, cache=image_cache(), utf8_names=True)
+    schema = pa.schema([(ID, pa.string()), ("width", pa.int32()), ("height", pa.int32())])
+
+    def read() -> Iterator[tuple[pa.Table, np.ndarray]]:
+        for start in range(0, len(index.paths), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            names = [path.relative_to(folder).as_posix() for path in index.paths[part]]
+            widths, heights = zip(*map(_upright_size, index.paths[part]), strict=True)
+            yield pa.table([names, widths, heights], schema=schema), index.embeddings[part]
+
+    info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
+    return VectorSource(info, schema, read, str(folder))
+
+
+def _upright_size(path: Path) -> tuple[int, int]:
+    with PIL.Image.open(path, formats=readable_formats()) as image:
+        width, height = image.size
+        is_turned = image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) >= 5
+    return (height, width) if is_turned else (width, height)
+
+
+# ---- Indexes ----
 
 
 def build_index(address: str | Path, source: VectorSource, *, approximate: bool = False) -> "VectorIndex":
@@ -71,7 +196,7 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
     folder = Path(address)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     with errors_naming(address):
-        unfinished.mkdir(parents=True)  # with the permissions that the umask says, unlike those of `tempfile`
+        unfinished.mkdir(parents=True)  # with the permissions of the umask, unlike folders of `tempfile`
         try:
             _build(address, unfinished, source, approximate)
             os.replace(unfinished, folder)
@@ -82,7 +207,7 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
 
 
 def check_free(address: str | Path) -> None:
-    """Checks that an index can be built at an address."""
+    """Checks that an index can be built at an address: LanceDB is installed, and a folder is new or empty."""
     _library()
     if not _is_remote(address) and Path(address).exists() and (Path(address).is_file() or any(os.scandir(address))):
         raise SaveError(f"{address} exists already: choose another folder")
@@ -91,8 +216,7 @@ def check_free(address: str | Path) -> None:
 def _build(address: str | Path, place: str | Path, source: VectorSource, approximate: bool) -> "VectorIndex":
     info = replace(source.info, dtype="float16")
     vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
-    facts = json.dumps({"info": redact(asdict(info))})
-    schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
+    schema = source.schema.append(vectors).with_metadata({_FACTS: json.dumps({"info": redact(asdict(info))})})
     failed: list[BabelensError] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -116,8 +240,7 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
         if approximate and count >= _CELLED:
             from lancedb.index import IvfPq
 
-            cells = round(2 * count**0.5)
-            pieces = width // 2 if width % 2 == 0 else width
+            cells, pieces = round(2 * count**0.5), width // 2 if width % 2 == 0 else width
             config = IvfPq(distance_type="dot", num_partitions=cells, num_sub_vectors=pieces, num_bits=4)
             table.create_index(EMBEDDING, config=config)
     return VectorIndex(address, table)
@@ -126,7 +249,7 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
 def open_index(address: str | Path) -> "VectorIndex":
     """Opens the index in a folder, or at an address that LanceDB takes."""
     if not _is_remote(address) and not (Path(address) / f"{_TABLE}.lance").is_dir():
-        raise SearchIndexError(f"{address} is not an index: `babelens index build` makes one")
+        raise SearchIndexError(f"{address} is not an index: `babelens index` makes one")
     try:
         with _lance_errors(address):
             return VectorIndex(address, _library().connect(str(address)).open_table(_TABLE))
@@ -166,12 +289,16 @@ class VectorIndex:
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
             raise ModelMismatchError(
-                f"queries are [n, {self.info.dimension}] in this index, not {list(queries.shape)}"
+                f"queries of this index are [n, {self.info.dimension}], not {list(queries.shape)}"
             )
         if not np.isfinite(queries).all():
             raise InputError("a query has a value that is not finite")
         if where is not None:
-            self._check_filter(where)
+            try:
+                self.table.search().where(f"({where})").limit(1).to_arrow()
+            except (RuntimeError, ValueError) as error:
+                reason = str(error).partition(", /")[0]  # without places in LanceDB's source
+                raise FilterError(f"{where!r} is not a filter in SQL, such as `width > 500`: {reason}") from error
         with _lance_errors(self.address):
             return [self._nearest(query, top, where, self.is_approximate and not exact) for query in queries]
 
@@ -184,29 +311,12 @@ class VectorIndex:
         search = search.nprobes(_PROBES).refine_factor(_REFINE) if approximate else search.bypass_vector_index()
         found = search.select([*self.schema.names, EMBEDDING, "_distance"]).to_arrow()
         if approximate and len(found) < min(top, rows):
-            return self._nearest(query, top, where, False)  # what a filter keeps may lie in other cells
+            return self._nearest(query, top, where, False)  # the filter may keep vectors of other cells
         vectors = found[EMBEDDING].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         scores = vectors.reshape(-1, self.info.dimension).astype(np.float32) @ query
         best = best_first(scores, top)
         values = found.select(self.schema.names).take(best).to_pylist()
         return [Hit(row.pop(ID), float(score), row) for row, score in zip(values, scores[best], strict=True)]
-
-    def _check_filter(self, where: str) -> None:
-        try:
-            self.table.search().where(f"({where})").limit(1).to_arrow()
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).partition(", /")[0]  # without places in LanceDB's source
-            raise FilterError(
-                f"{where!r} is not a filter in LanceDB's SQL, such as `width > 500`: {reason}"
-            ) from error
-
-    def check_model(self, fingerprint: str, called: str) -> None:
-        """Checks that embeddings are of the model of this index."""
-        if not is_same_model(self.info.fingerprint, fingerprint, f"the index of {self.info.model}"):
-            raise ModelMismatchError(
-                f"the index has embeddings of {self.info.model} ({self.info.fingerprint}), and {called} is another "
-                f"model or another version of it ({fingerprint}): their embeddings are not comparable"
-            )
 
 
 def search_index(
@@ -216,12 +326,11 @@ def search_index(
     *,
     language: str | Sequence[str] = (),
     images: "Sequence[ImageLike]" = (),
-    merge: Literal["mean", "max"] = "mean",
     top: int = 10,
     where: str | None = None,
     exact: bool = False,
 ) -> list[Hit]:
-    """The vectors nearest to one thing that is searched for, described by texts and images; best first.
+    """The vectors with the highest mean cosine with texts and images that describe one thing; best first.
 
     Args:
         index: the index.
@@ -229,26 +338,23 @@ def search_index(
         texts: descriptions, such as one in German and its French translation.
         language: the BCP-47 tag of all texts, or one for each.
         images: images to find similar ones of.
-        merge: the score of a vector: the mean of its cosines with all texts and images, or the highest of them.
         top, where, exact: as in `VectorIndex.search`.
     """
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # others have no space in which texts and images meet
-    called = getattr(embedder.model, "name_or_path", "") or type(embedder.model).__name__
-    index.check_model(index_identity(embedder.model, embedder.processor), called)
-    parts = [embedder.encode_text(texts, language=language)] if texts else []
-    parts += [embedder.encode_image(images)] if len(images) else []
-    queries = np.concatenate(parts)
-    if queries.shape[1] > index.info.dimension:  # the embeddings of the index were cut (`truncate_dim`)
-        queries = first_dimensions(queries, index.info.dimension)
-    if merge == "mean":  # a dot product is linear: one search with the mean of the queries
-        return index.search(queries.mean(axis=0, keepdims=True), top, where=where, exact=exact)[0]
-    best: dict[str, Hit] = {}
-    for hit in (hit for hits in index.search(queries, top, where=where, exact=exact) for hit in hits):
-        if hit.id not in best or best[hit.id].score < hit.score:
-            best[hit.id] = hit
-    return sorted(best.values(), key=lambda hit: -hit.score)[:top]
+    fingerprint, stored = index_identity(embedder.model, embedder.processor), index.info
+    if not is_same_model(stored.fingerprint, fingerprint, f"the index of {stored.model}"):
+        raise ModelMismatchError(
+            f"the index has embeddings of {stored.model}, and {type(embedder.model).__name__} "
+            f"{getattr(embedder.model, 'name_or_path', '')} is another model or version: they are not comparable"
+        )
+    queries = [embedder.encode_text(texts, language=language)] if texts else []
+    queries += [embedder.encode_image(images)] if len(images) else []
+    vectors = np.concatenate(queries)
+    if vectors.shape[1] > stored.dimension:  # the embeddings of the index were cut (`truncate_dim`)
+        vectors = first_dimensions(vectors, stored.dimension)
+    return index.search(vectors.mean(axis=0, keepdims=True), top, where=where, exact=exact)[0]
 
 
 def _is_remote(address: str | Path) -> bool:
@@ -266,7 +372,7 @@ def _library() -> Any:
 
 @contextmanager
 def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> Iterator[None]:
-    """Raises LanceDB's errors as a SearchIndexError, those of a full disk as a SaveError, and those of the source that
+    """Raises LanceDB's errors as a SearchIndexError, or as a SaveError for a full disk; and those of the source that
     it read, `failed`, as they are."""
     try:
         yield

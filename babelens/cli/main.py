@@ -138,7 +138,7 @@ def _options(
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
-    "Search and measure": [search, serve, embed, features, compare],
+    "Search and measure": [search, serve, embed, index, features, compare],
     "Inspect and publish": [data, info, export, push],
 }
 for panel, commands in _COMMANDS.items():
@@ -146,7 +146,6 @@ for panel, commands in _COMMANDS.items():
         app.command(rich_help_panel=panel)(command)
 app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
 app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
-app.add_typer(index, name="index", rich_help_panel="Search and measure")
 app.add_typer(convert, name="convert", rich_help_panel="Inspect and publish")
 
 

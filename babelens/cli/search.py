@@ -1,38 +1,29 @@
-"""`babelens search`: images found by a description, in any language that the model reads."""
+"""`babelens search`: images of a folder or an index, found by a description in any language that the model reads."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..utils.languages import normalize_language
 from .console import plain_console, print_json
-from .options import (
-    AsJson,
-    Grid,
-    Model,
-    Regions,
-    Rerank,
-    TopK,
-    TrustRemoteCode,
-    check_reranking,
-)
+from .options import AsJson, Model, TrustRemoteCode
 from .starting import begin_work
-
-if TYPE_CHECKING:
-    from ..inference.image_index import FoundImage, ImageIndex
 
 
 def search(
     model: Model,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A description of the images to find, such as `ein rotes Auto`.")
-    ],
+        str | None,
+        typer.Argument(metavar="QUERY", help="A description of the images to find, such as `ein rotes Auto`."),
+    ] = None,
     images: Annotated[
-        Path,
+        Path | None,
         typer.Option(help="The folder of images, searched with its subfolders.", exists=True, file_okay=False),
-    ],
+    ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Instead of --images, an index that `babelens index` built with MODEL.")
+    ] = None,
     language: Annotated[
         str | None,
         typer.Option(
@@ -40,79 +31,80 @@ def search(
             "matter (MURAL, ETCL, LIWE); otherwise QUERY is in the model's native language, if it has one."
         ),
     ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="Find images similar to this one; may be repeated.", exists=True, dir_okay=False),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="With --index: a filter in SQL, such as `width > 500 AND license = 'cc0'`."),
+    ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
-    rerank: Rerank = None,
-    top_k: TopK = 50,
-    regions: Regions = None,
-    grid: Grid = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the images of a folder that fit a description best.
+    """Find the images of a folder, or of an index, that fit a description best.
 
     `babelens search runs/mural "ein rotes Auto" --images photos --language de`
 
-    Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
-    --rerank, the score of the cross-encoder. Files with the same content are one image, shown with their number. The
-    first search of a folder encodes its images; later searches with the same model encode only images that are new
-    or have changed. Hidden folders, thumbnails and trash are passed over; images that cannot be read are skipped, and
-    counted and named.
+    Each image is shown with its score: the cosine of its embedding and that of the description, at most 1. Files with
+    the same content are one image, shown with their number. The first search of a folder encodes its images; later
+    searches encode only images that are new or have changed. Hidden folders, thumbnails and trash are passed over;
+    images that cannot be read are skipped, counted and named.
     """
-    if not query.strip():
-        raise typer.BadParameter("the description must not be empty", param_hint="QUERY")
-    if rerank and top_k < top:
-        raise typer.BadParameter(
-            f"--top {top} needs at least as many candidates for the cross-encoder", param_hint="--top-k"
-        )
-    check_reranking(rerank, regions, grid)
-    if rerank and language is None:
-        raise typer.BadParameter("the cross-encoder reads the language of QUERY", param_hint="--language")
+    if (query is None or not query.strip()) and (query is not None or not image):
+        raise typer.BadParameter("give a description, or --image", param_hint="QUERY")
+    if (images is None) == (index is None):
+        raise typer.BadParameter("give either --images or --index", param_hint="--images")
+    if where is not None and index is None:
+        raise typer.BadParameter("only an index has metadata to filter by", param_hint="--where")
     language = None if language is None else normalize_language(language)
     begin_work()
-    import numpy as np
-
-    from ..inference.image_index import ImageIndex, image_cache
     from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
-    from .inputs import load_cross_encoder, load_embedder
+    from ..search.lance import open_index, search_index
+    from .inputs import load_embedder
 
-    cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
+    opened = open_index(index) if index else None
     embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
-    tag = language or default_language(embedder.processor)
-    warn_of_language(tag, *languages_of(embedder.processor, model), model)
-    index = ImageIndex.of_folder(embedder, images, cache=image_cache())
-    found = index.search_distinct(embedder.encode_text(query, language=tag)[0], top_k if cross_encoder else top)
-    if cross_encoder:
-        scores = cross_encoder.score([query] * len(found), [image.path for image in found], language=tag)
-        best = np.argsort(-scores, kind="stable")[:top]
-        found = [replace(found[position], score=float(scores[position])) for position in best]
-    read_as = None if language is None and tag == UNDETERMINED else tag
-    _show(index, found, query, read_as, folder=images, as_json=as_json)
+    texts = [query] if query is not None else []
+    tag = language or (default_language(embedder.processor) if texts else UNDETERMINED)
+    if texts:
+        warn_of_language(tag, *languages_of(embedder.processor, model), model)
+    facts: dict[str, Any] = {"query": query, "language": None if language is None and tag == UNDETERMINED else tag}
+    if opened is not None:
+        hits = search_index(opened, embedder, texts, language=tag, images=image or [], top=top, where=where)
+        facts["results"] = [{"id": hit.id, "score": hit.score, "metadata": hit.metadata} for hit in hits]
+        columns = [name for name in opened.schema.names if name != "id"]
+        rows = [(f"{hit.score:.3f}", hit.id, *(str(hit.metadata[name]) for name in columns)) for hit in hits]
+        number = len(opened)
+    else:
+        import numpy as np
 
+        from ..inference.image_index import ImageIndex, image_cache
 
-def _show(
-    index: "ImageIndex",
-    found: "list[FoundImage]",
-    query: str,
-    language: str | None,
-    *,
-    folder: Path,
-    as_json: bool,
-) -> None:
-    """Prints what was found as a table or as JSON; `language` is None where it
-    does not matter."""
-    from rich.table import Table
-
+        folder = ImageIndex.of_folder(embedder, images or Path(), cache=image_cache())
+        queries = [embedder.encode_text(texts, language=tag)] if texts else []
+        queries += [embedder.encode_image(image)] if image else []
+        found = folder.search_distinct(np.concatenate(queries).mean(axis=0), top)
+        facts["results"] = [
+            {"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found
+        ]
+        facts["skipped"] = {str(path): reason for path, reason in folder.skipped.items()}
+        copies = [f" ({len(each.copies) + 1} files)" if each.copies else "" for each in found]
+        names = [str(each.path.relative_to(images or Path())) for each in found]
+        rows = [(f"{each.score:.3f}", f"{name}{more}") for each, name, more in zip(found, names, copies, strict=True)]
+        columns, number = [], len(folder.paths)
     if as_json:
-        results = [{"file": str(each.path), "score": each.score, "copies": [*map(str, each.copies)]} for each in found]
-        left_out = {str(path): reason for path, reason in index.skipped.items()}
-        facts = {"query": query, "language": language, "results": results, "skipped": left_out}
         print_json(facts)
         return
-    table = Table(title=f"{query} [{language}]" if language else query, caption=f"{len(index.paths)} images searched")
+    from rich.table import Table
+
+    title = " + ".join([*texts, *map(str, image or [])]) + (f" [{facts['language']}]" if facts["language"] else "")
+    table = Table(title=title, caption=f"{number} images searched")
     table.add_column("score", justify="right")
-    table.add_column("image", overflow="fold")
-    for each in found:
-        copies = f" ({len(each.copies) + 1} files)" if each.copies else ""
-        table.add_row(f"{each.score:.3f}", f"{each.path.relative_to(folder)}{copies}")
+    for name in ("image", *columns):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     plain_console().print(table)

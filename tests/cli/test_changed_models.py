@@ -10,11 +10,10 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from babelens.inference import ImageIndex
+from babelens.inference.embed import EmbeddingJob, embed_source
 from babelens.inference.embedder import Embedder
 from babelens.inference.onnx.export import export_onnx
 from babelens.inference.onnx.model import GraphSettings
-from babelens.inference.streaming.job import EmbeddingJob
-from babelens.inference.streaming.worker import embed_source
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index

@@ -83,7 +83,7 @@ def test_the_version(run):
 
 @pytest.mark.parametrize("query", ["", "  "])
 def test_an_empty_description_is_refused(run, model, images, query):
-    assert "not be empty" in run("search", model, query, "--images", images, "--language", "en", code=2).output
+    assert "give a description" in run("search", model, query, "--images", images, "--language", "en", code=2).output
 
 
 @pytest.mark.parametrize("languages", [",", "", " , "])

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
-NAMES = ["train", "acquire", "embed", "embed a file", "features", "data", "trim", "index build"]
+NAMES = ["train", "acquire", "embed", "embed a file", "features", "data", "trim", "index"]
 NAMES += ["export", "export in place", "export stock"]
 
 

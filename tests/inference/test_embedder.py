@@ -89,7 +89,7 @@ def test_images_are_asked_for_a_few_batches_at_a_time(clip_parts, monkeypatch, t
     model, processor = clip_parts
     images, asked_before_forward = LazyImages(40), []
     forward = model.get_image_features
-    monkeypatch.setattr(embedder_module, "spare_threads", lambda *_, **__: threads)
+    monkeypatch.setattr(embedder_module, "MAX_THREADS", threads)
     monkeypatch.setattr(
         model, "get_image_features", lambda **x: asked_before_forward.append(len(images.asked)) or forward(**x)
     )
@@ -105,7 +105,7 @@ def test_threads_compute_the_same_and_errors_come_in_order(clip_parts, monkeypat
     images = [image(seed) for seed in range(9)]
     found = []
     for threads in (0, 2):
-        monkeypatch.setattr(embedder_module, "spare_threads", lambda *_, threads=threads, **__: threads)
+        monkeypatch.setattr(embedder_module, "MAX_THREADS", threads)
         embedder = Embedder(*clip_parts, batch_size=2)
         found.append(embedder.encode_image(images))
         with pytest.raises(ImageError, match=r"5\.png"):

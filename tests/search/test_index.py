@@ -3,10 +3,14 @@
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from babelens.search import build_index, open_index
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
+from babelens.search import build_index, embeddings_source, open_index
 from babelens.utils.errors import (
+    CorpusError,
     FilterError,
     InputError,
     MissingExtraError,
@@ -93,8 +97,6 @@ def test_what_cannot_be_searched_is_refused(tmp_path, random):
             index.search(unit(random, 1), where=where)
     with pytest.raises(ModelMismatchError):
         index.search(unit(random, 1, 8))
-    with pytest.raises(ModelMismatchError, match="a/model"):
-        index.check_model("e" * 24, "another")
     with pytest.raises(InputError, match="finite"):
         index.search(np.full((1, 16), np.nan))
     for address in (tmp_path, tmp_path / "nothing", f"file://{tmp_path}/elsewhere"):
@@ -105,7 +107,7 @@ def test_what_cannot_be_searched_is_refused(tmp_path, random):
 @pytest.mark.parametrize(
     ("change", "error", "why"),
     [
-        (lambda v: (v, {"ids": ["a", "b", "c", "a"]}), InputError, "a occurs twice"),
+        (lambda v: (v, {"ids": ["a", "b", "c", "a"]}), InputError, "occurs twice"),
         (lambda v: (v, {"ids": ["a", "b", "", "d"]}), InputError, "no id"),
         (lambda v: (v * np.array([[1], [1], [1], [np.nan]]), {}), NonFiniteError, "000003.jpg"),
         (lambda v: (v * np.array([[1], [1], [1], [2]]), {}), InputError, "000003.jpg has length 2"),
@@ -137,3 +139,45 @@ def test_a_missing_library_is_named(tmp_path, random, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"lancedb"):
         build_index(tmp_path / "new", source_of(unit(random, 5)))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def embedded(tmp_path):
+    """Two shards with a column of numbers."""
+    folder = tmp_path / "embedded"
+    folder.mkdir()
+    write_info(folder, EmbeddingsInfo("runs/mural", "a" * 24, 16))
+    for number in range(2):
+        ids = [f"{number}-{row}.jpg" for row in range(9)]
+        vectors = unit(np.random.default_rng(number), 9)
+        pq.write_table(shard_table(ids, vectors, pa.table({"width": range(9)})), shard_file(folder, number))
+    return folder
+
+
+def missing_vector(table):
+    vectors = pa.array([None, *table["embedding"].to_pylist()[1:]], table["embedding"].type)
+    return table.set_column(1, "embedding", vectors)
+
+
+def other_metadata(table):
+    return table.set_column(2, "width", pa.array(["wide"] * 9))
+
+
+def no_vectors(table):
+    return table.drop_columns(["embedding"])
+
+
+def no_ids(table):
+    return table.drop_columns(["id"])
+
+
+@pytest.mark.parametrize("change", [missing_vector, other_metadata, no_vectors, no_ids, "cut off"])
+def test_a_shard_that_cannot_be_used(change, embedded, tmp_path):
+    file = shard_file(embedded, 1)
+    if change == "cut off":
+        file.write_bytes(file.read_bytes()[:-50])
+    else:
+        pq.write_table(change(pq.read_table(file)), file)
+    with pytest.raises(CorpusError, match=file.name):
+        build_index(tmp_path / "index", embeddings_source(embedded))
+    assert not (tmp_path / "index").exists()

@@ -34,7 +34,7 @@ from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 
-SHARDS = ("--shard-size", "2", "--workers", "1", "--batch-size", "2")
+SHARDS = ("--shard-size", "2", "--batch-size", "2")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def commands(folder: Path) -> dict[str, Command]:
         "features": Command(["features", str(folder / "resnet"), *features, *at], "features"),
         "data": Command(["data", str(folder / "shapes"), *at], "data"),
         "trim": Command(["trim", clip, "--texts", str(folder / "texts.txt"), *at], "trim", finished="config.json"),
-        "index build": Command(["index", "build", *index, *at], "index", finished="vectors.lance"),
+        "index": Command(["index", *index, *at], "index", finished="vectors.lance"),
         "export": Command(["export", clip, *at], "export"),
         "export in place": Command(["export", "{output}", *at], "copy", before="trim"),
         "export stock": Command(["export", clip, *at, "--format", "transformers"], "stock"),

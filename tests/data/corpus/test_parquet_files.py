@@ -8,8 +8,8 @@ import pytest
 from babelens.data.corpus.parquet_files import parquet_file
 from babelens.inference import embedding_shards
 from babelens.inference.embedding_shards import EmbeddingsInfo
-from babelens.inference.streaming.shards import InputShard, records_of
-from babelens.search.sources import embeddings_source
+from babelens.inference.input_shards import InputShard, records_of
+from babelens.search import embeddings_source
 
 GROUPS, ROWS, WIDTH = 16, 512, 256
 
@@ -34,7 +34,7 @@ def test_what_was_read_is_not_held(file, way, monkeypatch):
     read = {
         "file": lambda: parquet_file(file).iter_batches(256),
         "vectors": lambda: embeddings_source(file, EmbeddingsInfo("model", "print", WIDTH)).read(),
-        "images": lambda: records_of(InputShard(0, "parquet", str(file)), [], "images"),
+        "images": lambda: records_of(InputShard(0, str(file)), [], "images"),
     }[way]
     before, held = pa.total_allocated_bytes(), []
     for index, _ in enumerate(read()):

@@ -1,0 +1,465 @@
+"""Embeddings of any number of images or texts: input shards in, parquet shards out.
+
+`ShardEmbedder` turns each input shard (`input_shards`) into one file of the output folder, which appears whole or not
+at all. A run that is repeated embeds the shards that are missing, or whose input has changed. `embed_source` embeds
+them in this process; `embed_on_ray` is the same work as a Ray Data pipeline, on one machine or many.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+from transformers import BatchFeature
+
+from ..data.corpus.captions import enumeration
+from ..data.corpus.image_files import skipped_line
+from ..data.corpus.images import read_image
+from ..data.corpus.text_files import read_json_lines
+from ..modeling.encoding import autocasting, progress_bar
+from ..processing.text_inputs import default_language
+from ..utils.errors import (
+    BadImageError,
+    ChangedRunError,
+    CorpusError,
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    MissingLanguageError,
+    SaveError,
+)
+from ..utils.files import atomic_file
+from ..utils.identity import index_identity, is_same_model, model_identity
+from ..utils.languages import normalize_language
+from ..utils.redaction import redact
+from .embedder import MAX_THREADS, Embedder, prefetch
+from .embedding_shards import (
+    EMBEDDING,
+    ID,
+    INFO,
+    EmbeddingsInfo,
+    read_info,
+    shard_file,
+    shard_files,
+    shard_table,
+    write_info,
+)
+from .input_shards import LANGUAGE, InputShard, Record, What, input_shards, parquet_schema, records_of
+from .sample_texts import sample_languages
+
+logger = logging.getLogger(__name__)
+
+COUNTS = "counts.json"
+_KEY = b"babelens.counts"  # in the metadata of an output shard
+_TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+_TEXT_BATCHES = 16  # encoded together, so that texts of similar length can share a batch
+_ROWS_AT_ONCE = 8192  # rows in a row group: small ones are read slowly
+
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """What to embed, and how. Images that cannot be read, or have metadata of another type, are skipped and counted.
+
+    Args:
+        source: the images or texts, as `input_shards` takes them.
+        output: the folder to write to.
+        what: `images` or `texts`.
+        columns: the metadata to keep (`parse_columns`). Those of texts always have `text` and `language`.
+        dtype: the number format of the embeddings in the shards, `float16` or `float32`.
+        precision: the number format of the computation: `float32`, `bfloat16` or `float16`.
+        shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
+        language: the language of texts that come without one, as a BCP-47 tag.
+        task: the head for texts, as in `Embedder.encode_text`.
+    """
+
+    source: str
+    output: Path
+    what: What = "images"
+    columns: dict[str, str | None] = field(default_factory=dict)
+    dtype: Literal["float16", "float32"] = "float16"
+    precision: str = "float32"
+    shard_size: int = 10_000
+    language: str | None = None
+    task: str | None = None
+
+    def shards(self, skipped: dict[str, str] | None = None) -> Iterator[InputShard]:
+        """The input shards; `skipped` as in `input_shards`."""
+        return input_shards(self.source, self.what, self.shard_size, skipped)
+
+    def metadata_schema(self) -> pa.Schema:
+        """The columns of metadata: with the types that were named, else those of a parquet source, else text."""
+        skipped: dict[str, str] = {}
+        first = next(self.shards(skipped), None)
+        if first is None:
+            why = f" that can be read. {skipped_line(skipped, 0)}" if skipped else " in this source"
+            raise CorpusError(f"{self.source}: no {self.what}{why}")
+        columns = (dict.fromkeys(("text", LANGUAGE)) if self.what == "texts" else {}) | self.columns
+        own: dict[str, pa.DataType] = {}
+        if not first.records and not first.address.endswith(".tar"):
+            own = {each.name: each.type for each in parquet_schema(first.address)}
+            if missing := [name for name in columns if name not in own and name != LANGUAGE]:
+                raise CorpusError(f"{first.address}: no column {', '.join(missing)}; there are {', '.join(own)}")
+        return pa.schema(
+            [(name, _TYPES[kind] if kind else own.get(name, pa.string())) for name, kind in columns.items()]
+        )
+
+
+def parse_columns(columns: Iterable[str]) -> dict[str, str | None]:
+    """The names and types of columns such as `["url", "width:int"]`; a column without a type has None."""
+    parsed: dict[str, str | None] = {}
+    for column in columns:
+        name, _, kind = column.partition(":")
+        if not name or name in (ID, EMBEDDING) or name in parsed:
+            raise InputError(f"{column!r}: give every column once, and not {ID} or {EMBEDDING}, which are always kept")
+        if kind and kind not in _TYPES:
+            raise InputError(f"{column!r}: unknown type {kind!r}; there are {', '.join(_TYPES)}")
+        parsed[name] = kind or None
+    return parsed
+
+
+@dataclass
+class Counts:
+    """The records of one input shard, or of several: each was embedded, or skipped for a reason.
+
+    Attributes:
+        read, embedded: numbers of records.
+        skipped: reason -> number of records that were left out.
+        missing: column -> number of embedded records without a value in it.
+        shards: number of shards.
+    """
+
+    read: int = 0
+    embedded: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+    shards: int = 1
+
+
+class ShardEmbedder:
+    """Embeds input shards into the output folder of a job; a callable class for Ray's `Dataset.map_batches`.
+
+    Args:
+        embedder: the model; or, in an actor of Ray, the folder or repository that it is loaded from.
+        job: the settings.
+        metadata: the columns of metadata.
+        loading: arguments of `Embedder.from_pretrained`, for a model that is loaded.
+    """
+
+    def __init__(self, embedder: Embedder | str, job: EmbeddingJob, metadata: pa.Schema, **loading: Any) -> None:
+        self.embedder = Embedder.from_pretrained(embedder, **loading) if isinstance(embedder, str) else embedder
+        self.job, self.metadata = job, metadata
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        """Embeds pickled shards, which are a batch of Ray Data; returns why some cannot be read."""
+        if not (self.job.output / INFO).is_file():
+            raise SaveError(f"{self.job.output} is missing on this machine: all machines need the same file system")
+        return {"error": [self.embed(pickle.loads(shard)) for shard in batch["shard"]]}
+
+    def embed(self, shard: InputShard) -> str:
+        """Writes the output of a shard; returns why the shard cannot be read, or an empty text."""
+        file, state = shard_file(self.job.output, shard.index), shard.state  # before it is read, and may change
+        counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
+        width = self._probe.shape[1]
+        empty = shard_table([], np.empty((0, width), self.job.dtype), self.metadata.empty_table())
+        # Few embeddings have equal values: a dictionary of them would be larger than they are.
+        names = [name for name in empty.schema.names if name != EMBEDDING]
+        try:
+            with (
+                atomic_file(file) as unfinished,
+                pq.ParquetWriter(unfinished, empty.schema, use_dictionary=names) as writer,
+                closing(prefetch(self._jobs(shard), self._threads)) as batches,
+            ):
+                for records, rows, left_out, inputs in batches:
+                    counts.read += len(records) + len(left_out)
+                    counts.embedded += len(records)
+                    skipped += left_out
+                    for name in self.metadata.names:
+                        counts.missing[name] += sum(row[name] is None for row in rows)
+                    if records:
+                        waiting.append(self._table(records, rows, inputs))
+                    if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
+                        writer.write_table(pa.concat_tables(waiting))
+                        waiting = []
+                writer.write_table(pa.concat_tables([empty, *waiting]))
+                counts.skipped.update(each["kind"] for each in skipped)
+                counts.missing = +counts.missing
+                facts = json.dumps({"counts": vars(counts), "state": state}, sort_keys=True)
+                writer.add_key_value_metadata({_KEY: facts.encode()})
+        except CorpusError as error:
+            return str(error)
+        _write_skipped(skipped_file(file), skipped)
+        return ""
+
+    @cached_property
+    def _probe(self) -> np.ndarray:
+        """An embedding, which has the width of all."""
+        if self.job.what == "images":
+            return self.embedder.encode_image(Image.new("RGB", (32, 32)))
+        [language] = [self.job.language] if self.job.language else sample_languages(self.embedder.processor, 1)
+        return self.embedder.encode_text("a", language=language, task=self.job.task)
+
+    @property
+    def _threads(self) -> int:
+        return min(MAX_THREADS, os.cpu_count() or 1) if self.job.what == "images" else 0
+
+    @property
+    def info(self) -> EmbeddingsInfo:
+        """The content of `embeddings.json`, but for the name of the model."""
+        job = self.job
+        columns = {each.name: str(each.type) for each in self.metadata}
+        settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
+        settings |= {"columns": columns, "precision": job.precision}
+        of_images = job.what == "images"
+        settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language, "task": job.task}
+        identity = (index_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
+        return EmbeddingsInfo("", identity, self._probe.shape[1], job.dtype, settings)
+
+    def _jobs(self, shard: InputShard) -> Iterator[Callable[[], Any]]:
+        """Functions that prepare the batches of a shard for the model."""
+        prepare, size = self._prepared_images, self.embedder.batch_size
+        if self.job.what == "texts":
+            prepare, size = self._prepared_texts, size * _TEXT_BATCHES
+        records = records_of(shard, self.metadata.names, self.job.what)
+        while some := list(islice(records, size)):
+            yield partial(prepare, some)
+
+    def _prepared_images(self, records: list[Record]) -> Any:
+        good, rows, skipped, images = [], [], [], []
+        for record in records:
+            kind = "no image" if record.image is None else "unusable metadata"
+            try:
+                if record.defect is not None or record.image is None:
+                    raise CorpusError(record.defect or f"{record.place}: no image")
+                row, kind = self._row(record), "unreadable image"
+                image = read_image(record.image, record.place, draft=self.embedder.draft)
+            except (CorpusError, BadImageError) as error:
+                skipped.append({"id": record.id, "kind": kind, "reason": str(error)})
+                continue
+            good.append(record)
+            rows.append(row)
+            # One at a time: decoded photographs take a hundred times the memory of what the model reads of them.
+            images.append(self.embedder.prepared_images([image]))
+        return good, rows, skipped, _stacked(images)
+
+    def _prepared_texts(self, records: list[Record]) -> Any:
+        for record in records:
+            text = record.metadata.get("text")
+            if not isinstance(text, str) or not text or text.isspace():
+                raise CorpusError(f"{record.place}: no text")
+            language = record.metadata.get(LANGUAGE) or self.job.language
+            try:
+                record.metadata[LANGUAGE] = normalize_language(language or default_language(self.embedder.processor))
+            except (MissingLanguageError, LanguageTagError) as error:
+                raise CorpusError(f"{record.place}: {error}") from error
+        return records, list(map(self._row, records)), [], None
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        """The metadata of a record; a column of text holds other values as JSON."""
+        row = {}
+        for column in self.metadata:
+            value = record.metadata.get(column.name)
+            try:
+                if column.type == pa.string() and value is not None and not isinstance(value, str):
+                    value = json.dumps(value, ensure_ascii=False)
+                pa.scalar(value, column.type)
+            except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+                raise CorpusError(f"{record.place}: {column.name} is not of type {column.type}: {error}") from error
+            row[column.name] = value
+        return row
+
+    def _table(self, records: list[Record], rows: list[dict[str, Any]], inputs: BatchFeature | None) -> pa.Table:
+        with autocasting(self.embedder.model.device, self.job.precision):
+            if inputs is not None:
+                embeddings = self.embedder.encode_prepared(inputs, [record.place for record in records])
+            else:
+                embeddings = self.embedder.encode_text(
+                    [row["text"] for row in rows],
+                    language=[row[LANGUAGE] for row in rows],
+                    task=self.job.task,
+                    show_progress=False,
+                )
+        metadata = pa.Table.from_pylist(rows, self.metadata) if len(self.metadata) else None
+        return shard_table([record.id for record in records], embeddings.astype(self.job.dtype), metadata)
+
+
+def _stacked(images: list[BatchFeature]) -> BatchFeature | None:
+    import torch
+
+    if not images:
+        return None
+    return BatchFeature({name: torch.cat([image[name] for image in images]) for name in images[0]})
+
+
+def skipped_file(shard: Path) -> Path:
+    """The file that names the skipped records of a shard, with reasons: a JSON object in each line."""
+    return shard.with_name(f"skipped-{shard.stem.removeprefix('shard-')}.jsonl")
+
+
+def _write_skipped(file: Path, skipped: list[dict[str, str]]) -> None:
+    file.unlink(missing_ok=True)  # of an earlier attempt
+    if skipped:
+        with atomic_file(file) as path:
+            lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in skipped)
+            path.write_text("".join(lines), encoding="utf-8")
+
+
+# ---- Runs ----
+
+
+def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_progress: bool | None = None) -> Counts:
+    """Embeds all shards of a source that the output folder lacks, in this process.
+
+    Args:
+        embedder: the model.
+        job: what to embed, and where to.
+        model: the folder or repository of the model, for `embeddings.json`.
+        show_progress: whether to show a progress bar; by default on a terminal, for long jobs.
+
+    Returns:
+        The counts of all shards in the folder, including those of earlier runs.
+    """
+    worker = ShardEmbedder(embedder, job, job.metadata_schema())
+    _begin(worker, model)
+    with progress_bar(0, "Embedding shards", show_progress) as bar:
+        failed = []
+        for shard in _missing(job):
+            failed.append(worker.embed(shard))
+            bar.update(1)
+    return _finish(job, failed)
+
+
+def embed_on_ray(
+    model: str, job: EmbeddingJob, *, address: str | None = None, show_progress: bool | None = None, **loading: Any
+) -> Counts:
+    """As `embed_source`, with an actor for each GPU of a Ray cluster, or for each processor core without GPUs.
+
+    Args:
+        model: a folder or repository, which every machine must be able to load.
+        job: what to embed, and where to. Source and output must be the same on all machines.
+        address: the address of the cluster, such as `auto` or `ray://head:10001`; by default, this machine.
+        show_progress: as in `embed_source`.
+        loading: arguments of `Embedder.from_pretrained`, such as `batch_size`.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        ray: Any = import_module("ray")
+        import_module("ray.data")
+    except ImportError as error:
+        raise MissingExtraError("several processes or machines need Ray: pip install 'ray[data]'") from error
+    source = job.source if "://" in job.source else str(Path(job.source).absolute())
+    job = dataclasses.replace(job, source=source, output=job.output.resolve())
+    metadata = job.metadata_schema()
+    _begin(ShardEmbedder(model, job, metadata, **loading | {"device": "cpu"}), model)
+    items = [{"shard": pickle.dumps(shard)} for shard in _missing(job)]
+    connected = ray.is_initialized()
+    if not connected:
+        try:
+            ray.init(address=address or "local", logging_level="warning", log_to_driver=False)
+        except ConnectionError as error:
+            raise CorpusError(f"no Ray cluster at {address}: {error}") from error
+    try:
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars, context.raise_original_map_exception = False, True
+        resources = ray.cluster_resources()
+        has_gpus = resources.get("GPU", 0) >= 1
+        actors = max(1, min(int(resources["GPU" if has_gpus else "CPU"]), len(items)))
+        failed = []
+        with progress_bar(len(items), "Embedding shards", show_progress) as bar:
+            if items:
+                results = ray.data.from_items(items, override_num_blocks=min(len(items), 10_000)).map_batches(
+                    ShardEmbedder,
+                    fn_constructor_args=(model, job, metadata),
+                    fn_constructor_kwargs=loading,
+                    batch_size=1,
+                    compute=ray.data.ActorPoolStrategy(size=actors),
+                    num_cpus=1,
+                    num_gpus=int(has_gpus),
+                )
+                for row in results.iter_rows():
+                    failed.append(row["error"])
+                    bar.update(1)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    finally:
+        if not connected:
+            ray.shutdown()
+    return _finish(job, failed)
+
+
+def _begin(worker: ShardEmbedder, model: str) -> None:
+    """Writes `embeddings.json`, or checks that the folder was begun with this model and these settings."""
+    folder, info = worker.job.output, dataclasses.replace(worker.info, model=model)
+    if not shard_files(folder):
+        write_info(folder, info)
+        return
+    stored = read_info(folder)
+    if not is_same_model(stored.fingerprint, info.fingerprint, str(folder)):
+        raise ChangedRunError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
+    there, here = ({"dtype": each.dtype} | redact(each.settings) for each in (stored, info))
+    if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
+        told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
+        raise ChangedRunError(f"{folder} was begun with other settings ({told}): choose another folder")
+
+
+def _missing(job: EmbeddingJob) -> Iterator[InputShard]:
+    """The input shards that have no output, or that changed after it was written."""
+    for shard in job.shards():
+        file = shard_file(job.output, shard.index)
+        if not file.exists():
+            yield shard
+        elif _facts_of(file)[1] != shard.state:
+            logger.warning("%s has another input than before: embedding it again", file)
+            file.unlink()
+            yield shard
+
+
+def _facts_of(file: Path) -> tuple[Counts, str]:
+    """The counts in an output shard, and the state of its input."""
+    try:
+        stored = json.loads((pq.read_metadata(file).metadata or {})[_KEY])
+        counts = stored["counts"]
+        counts = Counts(**counts | {name: Counter(counts[name]) for name in ("skipped", "missing")})
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error
+    return counts, stored["state"]
+
+
+def _finish(job: EmbeddingJob, errors: list[str]) -> Counts:
+    """Writes the counts of all shards, and reports the shards that could not be read."""
+    sums = Counts(shards=0)
+    for counts, _ in map(_facts_of, shard_files(job.output)):
+        for each in dataclasses.fields(Counts):
+            setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
+    with atomic_file(job.output / COUNTS) as path:
+        path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
+    if failed := [error for error in errors if error]:
+        raise CorpusError(
+            f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
+            f"run again when they can. {enumeration(failed, shown=3)}"
+        )
+    if sums.skipped and not sums.embedded:
+        files = filter(Path.exists, map(skipped_file, shard_files(job.output)))
+        reasons = (record["reason"] for file in files for _, record in read_json_lines(file))
+        raise BadImageError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
+    skipped: dict[str, str] = {}
+    number = sum(1 for _ in job.shards(skipped))
+    if shard_files(job.output)[number:]:
+        raise ChangedRunError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
+    if skipped:
+        logger.warning("%s", skipped_line(skipped, sums.read))
+    return sums
