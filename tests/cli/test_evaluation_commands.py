@@ -236,7 +236,7 @@ def test_evaluate_refuses_a_language_in_two_groups(run, clip_folder):
     assert isinstance(result.exception, InputError) and "de is in two" in str(result.exception)
 
 
-@pytest.mark.live
+@pytest.mark.slow
 def test_the_real_command_line(clip_folder, images, tmp_path):
     def babelens(*arguments):
         command = [sys.executable, "-m", "babelens.cli.main", *map(str, arguments)]

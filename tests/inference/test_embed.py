@@ -308,7 +308,7 @@ def test_results_ahead_come_in_order_and_few_are_begun():
         next(results)
 
 
-@pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_ray_writes_what_one_process_writes(embedder, tmp_path):
     pytest.importorskip("ray")
