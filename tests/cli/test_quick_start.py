@@ -7,7 +7,6 @@ import pytest
 
 from babelens.cli.analyze import analyze
 from babelens.cli.evaluate import JOBS
-from babelens.cli.index import index
 from babelens.cli.main import app
 from tests.support.forked_programs import forked_programs
 
@@ -58,7 +57,7 @@ def answer(tmp_path_factory):
 
 def test_all_commands_are_here():
     groups = [group.name for group in app.registered_groups]
-    assert len(COMMANDS) == 13 and groups == ["evaluate", "analyze", "index", "convert"]
+    assert len(COMMANDS) == 14 and groups == ["evaluate", "analyze", "convert"]
     assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "benchmark", "mteb", "task"]
 
 
@@ -73,8 +72,6 @@ def test_all_commands_are_here():
         *(["analyze", command.callback.__name__] for command in analyze.registered_commands),
         ["convert", "mla"],
         ["convert", "clip"],
-        ["index"],
-        *(["index", command.callback.__name__] for command in index.registered_commands),
         ["evaluate", "MODEL"],
         ["evaluate", "MODEL", "--data", "photos"],
     ],
