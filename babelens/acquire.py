@@ -45,7 +45,7 @@ from .processing.processing_ridge import RidgeProcessor
 from .processing.text_inputs import UNDETERMINED
 from .text_bases import TextBase, text_base
 from .trainers.checkpoints import atomic_directory, prepare_saving
-from .trainers.precision import AUTO, fastest_precision
+from .trainers.precision import fastest_precision
 from .trainers.ridge import learn, learn_unstated
 from .trainers.ridge_results import LanguageResult
 from .utils.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
@@ -119,7 +119,7 @@ class Acquisition:
     names: bool = True
     license: str = "other"
     batch_size: int = 64
-    precision: str = AUTO
+    precision: str = "auto"
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
@@ -367,7 +367,7 @@ class Acquisition:
 
     def learn(self) -> None:
         """Solves for the languages; `results` say how well each is learned."""
-        precision = fastest_precision(self.model.device.type).name if self.precision == AUTO else self.precision
+        precision = fastest_precision(self.model.device.type) if self.precision == "auto" else self.precision
         how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
         how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
         self.results: dict[str, LanguageResult]

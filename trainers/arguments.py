@@ -1,5 +1,7 @@
 """Training arguments of the methods: those of transformers, and the options that babelens adds."""
 
+# ruff: noqa: RUF009 -- `option` returns a field of a dataclass
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -8,9 +10,13 @@ from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from ..utils.errors import TrainingSetupError
-from .optimizers import ADAMAX as ADAMAX, LAMB as LAMB, check_task_settings
+from .optimizers import ADAMAX, LAMB, check_task_settings
 from .precision import PrecisionTrainingArguments
-from .whole_checkpoints import check_numbers
+
+
+def option(default: Any, help_text: str) -> Any:
+    """A field with a default and the help that command lines show."""
+    return field(default=default, metadata={"help": help_text})
 
 
 @dataclass
@@ -18,152 +24,102 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     """Training arguments of contrastive training: those of transformers, whose `optim` may also be `"lamb"` or
     `"adamax"`, and the fields below."""
 
-    methods: ClassVar[tuple[str, ...]] = ("MURAL", "ETCL")
     best_metric: ClassVar[str] = "mean_recall"
 
-    optim: OptimizerNames | str = field(
-        default=OptimizerNames.ADAMW_TORCH_FUSED,
-        metadata={
-            "help": "The optimizer: any of transformers, whose default is kept; 'lamb' (You et al. 2020), with which "
-            "MURAL, ALIGN and ETCL were published; or 'adamax' (Kingma & Ba 2015; LIWE)."
-        },
+    optim: OptimizerNames | str = option(
+        OptimizerNames.ADAMW_TORCH_FUSED,
+        "The optimizer: any of transformers, whose default is kept; 'lamb' (You et al. 2020), with which MURAL, "
+        "ALIGN and ETCL were published; or 'adamax' (Kingma & Ba 2015; LIWE).",
     )
-    embed_chunk_size: int | None = field(
-        default=None,
-        metadata={
-            "help": "Gradient caching: number of examples that are embedded at a time. Memory then depends on the "
-            "chunk and not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021)."
-        },
+    embed_chunk_size: int | None = option(
+        None,
+        "Gradient caching: number of examples that are embedded at a time. Memory then depends on the chunk and "
+        "not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021).",
     )
-    embed_chunks_kept: int = field(
-        default=1,
-        metadata={
-            "help": "Gradient caching: number of chunks that are embedded once, and not a second time, because their "
-            "activations stay in memory. One chunk takes no more memory than the second embedding of the others "
-            "does; each further one takes as much again."
-        },
+    gather_negatives: bool = option(
+        True,
+        "Whether to use the examples of the other processes as negatives, with gradient, like one large batch.",
     )
-    gather_negatives: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to use the examples of the other processes as negatives, with gradient, like one large "
-            "batch."
-        },
+    loss_tile_size: int | None = option(
+        None,
+        "Number of rows and columns of a tile of the contrastive loss's logits; default: 1024.",
     )
-    loss_tile_size: int | None = field(
-        default=None,
-        metadata={"help": "Number of rows and columns of a tile of the contrastive loss's logits; default: 1024."},
+    equal_texts_are_positives: bool = option(
+        True,
+        "Whether pairs of a batch that have the same text, word for word, are positives of each other. Otherwise "
+        "each is a negative of the other, unless both have the same image.",
     )
-    equal_texts_are_positives: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether pairs of a batch that have the same text, word for word, are positives of each other. "
-            "Otherwise each is a negative of the other, unless both have the same image."
-        },
+    shuffle_buffer_size: int = option(
+        1000,
+        "Number of rows of a streamed corpus that each worker holds in memory, with encoded images, and shuffles "
+        "together. The order of the shards is shuffled as well.",
     )
-    shuffle_buffer_size: int = field(
-        default=1000,
-        metadata={
-            "help": "Number of rows of a streamed corpus that each worker holds in memory, with encoded images, and "
-            "shuffles together. The order of the shards is shuffled as well."
-        },
+    task_weights: dict[str, float] | None = option(
+        None,
+        "Weight of each task's loss, such as {'text_text': 0.1}; other tasks keep their default weight. With "
+        "task_learning_rates, no weight has an effect unless the optimizer is SGD.",
     )
-    task_weights: dict[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "Weight of each task's loss, such as {'text_text': 0.1}; other tasks keep their default weight. "
-            "With task_learning_rates, no weight has an effect unless the optimizer is SGD."
-        },
+    task_batch_sizes: dict[str, int] | None = option(
+        None,
+        "Number of examples of each task in a batch of one process, such as {'text_text': 128}; default: "
+        "per_device_train_batch_size. An epoch is one pass over the data of the first task.",
     )
-    task_batch_sizes: dict[str, int] | None = field(
-        default=None,
-        metadata={
-            "help": "Number of examples of each task in a batch of one process, such as {'text_text': 128}; default: "
-            "per_device_train_batch_size. An epoch is one pass over the data of the first task."
-        },
+    task_learning_rates: dict[str, float] | None = option(
+        None,
+        "Peak learning rate of each task. Every task then has its own optimizer over the shared weights, and all "
+        "optimizers take a step.",
     )
-    task_learning_rates: dict[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "Peak learning rate of each task. Every task then has its own optimizer over the shared weights, "
-            "and all optimizers take a step."
-        },
+    learning_rate_mapping: dict[str, float] | None = option(
+        None,
+        "Peak learning rates of parts of the model, such as {'text_model.*word_embeddings': 6e-3}. The keys are "
+        "regular expressions that are searched for in parameter names; the first match decides, and "
+        "`learning_rate` applies where there is none.",
     )
-    learning_rate_mapping: dict[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "Peak learning rates of parts of the model, such as {'text_model.*word_embeddings': 6e-3}. The "
-            "keys are regular expressions that are searched for in parameter names; the first match decides, and "
-            "`learning_rate` applies where there is none."
-        },
+    towers: dict[str, dict[str, Any]] | None = option(
+        None,
+        "Which weights of the towers 'image' and 'text' are trained, and at which rates: arguments of "
+        "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
     )
-    towers: dict[str, dict[str, Any]] | None = field(
-        default=None,
-        metadata={
-            "help": "Which weights of the towers 'image' and 'text' are trained, and at which rates: arguments of "
-            "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}."
-        },
+    cache_frozen_features: bool = option(
+        True,
+        "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. A step "
+        "then runs the other layers alone. Streams are embedded in every step.",
     )
-    cache_frozen_features: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. "
-            "A step then runs the other layers alone. Streams are embedded in every step."
-        },
+    languages: list[str] | None = option(
+        None,
+        "Languages of image-text pairs to train on; default: all languages of the corpus.",
     )
-    languages: list[str] | None = field(
-        default=None,
-        metadata={"help": "Languages of image-text pairs to train on; default: all languages of the corpus."},
+    eval_languages: list[str] | None = option(
+        None,
+        "Languages to evaluate during training; default: all languages of the evaluation corpus.",
     )
-    eval_languages: list[str] | None = field(
-        default=None,
-        metadata={"help": "Languages to evaluate during training; default: all languages of the evaluation corpus."},
+    image_augmentation: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ImageAugmentation; default: as in the papers, horizontal flips with probability 1/2.",
     )
-    image_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "Keyword arguments of ImageAugmentation; default: as in the papers, horizontal flips with "
-            "probability 1/2."
-        },
-    )
-    text_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4, 'share': 0.5}; default: "
-            "no augmentation."
-        },
+    text_augmentation: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4, 'share': 0.5}; default: no "
+        "augmentation.",
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self)
-        for name in ("embed_chunk_size", "loss_tile_size", "shuffle_buffer_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
-        sizes = self.task_batch_sizes or {}
-        if not isinstance(sizes, Mapping):
-            raise ValueError(f"task_batch_sizes={sizes!r} must be a dict of tasks and numbers")
-        for task, size in sizes.items():
-            if type(size) is not int or size < 1:
-                raise ValueError(f"task_batch_sizes[{task!r}]={size!r} must be a positive whole number")
-        if self.embed_chunks_kept < 0:
-            raise ValueError(f"embed_chunks_kept={self.embed_chunks_kept} must not be negative")
-        for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
-            for key, value in (getattr(self, name) or {}).items():
-                if value < 0:
-                    raise ValueError(f"{name}[{key!r}]={value} must not be negative")
+        sizes = {f"task_batch_sizes[{task!r}]": size for task, size in (self.task_batch_sizes or {}).items()}
+        sizes |= {name: getattr(self, name) for name in ("embed_chunk_size", "loss_tile_size", "shuffle_buffer_size")}
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"{name}={size} must be a positive number")
         check_task_settings(self)
         # transformers turns `optim` into a member of its enumeration, which has neither LAMB nor Adamax.
         own = self.optim if self.optim in (LAMB, ADAMAX) else None
         if own:
             self.optim = OptimizerNames.ADAMW_TORCH
         super().__post_init__()
-        if self.embed_chunks_kept > 1 and self.embed_chunk_size is None:
-            raise TrainingSetupError("embed_chunks_kept: without embed_chunk_size, there are no chunks to keep")
         if own:
             self.optim = own
         if self.task_learning_rates:
             # With accumulated gradients, DistributedDataParallel would add up the gradients of several tasks
-            # before they synchronize them.
+            # before it synchronizes them.
             accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
             self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
         # The collators read columns that are not arguments of the model's forward. A contrastive batch has no labels.
@@ -178,11 +134,9 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     For language exposure, the paper uses a learning rate of 3e-6.
     """
 
-    methods: ClassVar[tuple[str, ...]] = ("MLA",)
-    unread: ClassVar[Mapping[str, str]] = {
-        "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
-        "text_augmentation": "its texts are not word pieces of one vocabulary",
-    }
+    # Options that do not apply: MLA is trained on a Dataset, and on word pieces of two vocabularies.
+    shuffle_buffer_size: int = field(default=1000, init=False)
+    text_augmentation: dict[str, Any] | None = field(default=None, init=False)
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-4)
@@ -193,71 +147,58 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     warmup_steps: float = field(default=0.1)
     per_device_train_batch_size: int = field(default=128)
     max_grad_norm: float = field(default=1.0)
-    trainable: Literal["acquirers", "native", "all"] = field(
-        default="acquirers",
-        metadata={
-            "help": "Which weights are trained: 'acquirers', the acquirers of `languages` and the non-native "
-            "embedding; 'native', the native model alone (the paper's fine-tuning on English); or 'all'."
-        },
+    trainable: Literal["acquirers", "native", "all"] = option(
+        "acquirers",
+        "Which weights are trained: 'acquirers', the acquirers of `languages` and the non-native embedding; "
+        "'native', the native model alone (the paper's fine-tuning on English); or 'all'.",
     )
-    train_temperature: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether the temperature is trained with the native model. By default it is that of language "
-            "exposure, 1/100, as in the paper's fine-tuning; a new native model has to learn its own."
-        },
+    train_temperature: bool = option(
+        False,
+        "Whether the temperature is trained with the native model. By default it is that of language exposure, "
+        "1/100, as in the paper's fine-tuning; a new native model has to learn its own.",
     )
-    text_text_objective: Literal["mse", "nce"] | None = field(
-        default=None,
-        metadata={
-            "help": "Objective of native language transfer; default: that of the model's configuration. A value is "
-            "written to the configuration."
-        },
+    text_text_objective: Literal["mse", "nce"] | None = option(
+        None,
+        "Objective of native language transfer; default: that of the model's configuration. A value is written to "
+        "the configuration.",
     )
-    image_text_objective: Literal["mse", "nce", "sigmoid"] | None = field(
-        default=None,
-        metadata={
-            "help": "Objective of language exposure; default: that of the model's configuration. A value is written "
-            "to the configuration."
-        },
+    image_text_objective: Literal["mse", "nce", "sigmoid"] | None = option(
+        None,
+        "Objective of language exposure; default: that of the model's configuration. A value is written to the "
+        "configuration.",
     )
-    mix_languages: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether a batch mixes all languages. By default, all examples of a step are of one language, and "
-            "each language is chosen as often as the others."
-        },
+    mix_languages: bool = option(
+        False,
+        "Whether a batch mixes all languages. By default, all examples of a step are of one language, and each "
+        "language is chosen as often as the others.",
     )
-    cache_frozen_features: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to compute the features of images and native texts once, and to keep them on disk, while "
-            "the native model is frozen. Images are then not augmented."
-        },
+    cache_frozen_features: bool = option(
+        True,
+        "Whether to compute the features of images and native texts once, and to keep them on disk, while the "
+        "native model is frozen. Images are then not augmented.",
     )
-    image_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "Keyword arguments of ImageAugmentation, with random crops; default: images as the native model's "
-            "processor prepares them, as the authors fine-tune."
-        },
+    image_augmentation: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ImageAugmentation, with random crops; default: images as the native model's "
+        "processor prepares them, as the authors fine-tune.",
     )
 
     def __post_init__(self) -> None:
-        if self.trainable not in ("acquirers", "native", "all"):
-            raise ValueError(f"trainable={self.trainable!r} must be 'acquirers', 'native' or 'all'")
+        for name, known in {
+            "trainable": ("acquirers", "native", "all"),
+            "text_text_objective": (None, "mse", "nce"),
+            "image_text_objective": (None, "mse", "nce", "sigmoid"),
+        }.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(repr, known))}")
         if self.train_temperature and self.trainable == "acquirers":
             raise TrainingSetupError(
-                "train_temperature: with trainable='acquirers', the temperature is that of the frozen native model; "
-                "it is for 'native' and 'all'"
+                "train_temperature: with trainable='acquirers', the temperature is that of the frozen native model"
             )
-        for name, objectives in {
-            "text_text_objective": ("mse", "nce"),
-            "image_text_objective": ("mse", "nce", "sigmoid"),
-        }.items():
-            if getattr(self, name) not in (None, *objectives):
-                known = ", ".join(map(repr, objectives))
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {known}")
+        given: Any = self  # whose inherited fields the type checker does not know
+        if given.ddp_find_unused_parameters is None:
+            # In a step of one language, the acquirers of the other languages get no gradient.
+            given.ddp_find_unused_parameters = self.trainable != "native"
         super().__post_init__()
 
 
@@ -265,32 +206,29 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     """Training arguments of word-level dual encoders, which train on images with captions in several languages."""
 
-    unread: ClassVar[Mapping[str, str]] = {
-        "embed_chunk_size": "a batch has more texts than images, and is small enough",
-        "embed_chunks_kept": "a batch is not embedded in chunks",
-        "loss_tile_size": "its loss is not tiled",
-        "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
-        "text_augmentation": "its texts are words, not word pieces",
-        "equal_texts_are_positives": "it compares the captions of images, by image",
-        "towers": "it has no text tower, and `cache_frozen_features` decides whether its backbone is trained",
-    }
+    # Options that do not apply: batches consist of images from a Dataset with their captions as words.
+    embed_chunk_size: int | None = field(default=None, init=False)
+    loss_tile_size: int | None = field(default=None, init=False)
+    shuffle_buffer_size: int = field(default=1000, init=False)
+    text_augmentation: dict[str, Any] | None = field(default=None, init=False)
+    equal_texts_are_positives: bool = field(default=True, init=False)
+    towers: dict[str, dict[str, Any]] | None = field(default=None, init=False)
 
-    sentences_per_image: int = field(
-        default=2, metadata={"help": "Number of captions of each image in a batch, in each language."}
+    # A batch may lack a language, whose projection and branch then get no gradient.
+    ddp_find_unused_parameters: bool | None = field(default=True)
+    sentences_per_image: int = option(
+        2,
+        "Number of captions of each image in a batch, in each language.",
     )
-    languages_per_batch: int | None = field(
-        default=None,
-        metadata={
-            "help": "Number of languages in a batch, sampled anew for each batch; default: all. As every two "
-            "languages of a batch are compared, fewer languages leave time and memory for more images."
-        },
+    languages_per_batch: int | None = option(
+        None,
+        "Number of languages in a batch, sampled anew for each batch; default: all. As every two languages of a "
+        "batch are compared, fewer languages leave time and memory for more images.",
     )
-    cache_frozen_features: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to compute the backbone's features of images once and to keep them on disk. The backbone "
-            "is then frozen, and images are not augmented; otherwise the backbone is trained."
-        },
+    cache_frozen_features: bool = option(
+        True,
+        "Whether to compute the backbone's features of images once and to keep them on disk. The backbone is then "
+        "frozen, and images are not augmented; otherwise the backbone is trained.",
     )
 
     def __post_init__(self) -> None:
@@ -308,8 +246,6 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     SMALR's paper states the rate of HEM and LA, and refers to MULE for all else; MULE's code has a rate of 1e-4.
     """
 
-    methods: ClassVar[tuple[str, ...]] = ("SMALR",)
-
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-3)
     lr_scheduler_type: str = field(default="constant")
@@ -322,8 +258,6 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     """Training arguments of LIWE; the defaults are those of its authors' code, but for the constant learning rate: the
     code reduces the rate in steps that differ from experiment to experiment, and the paper states none."""
-
-    methods: ClassVar[tuple[str, ...]] = ("LIWE",)
 
     optim: OptimizerNames | str = field(default=ADAMAX)
     learning_rate: float = field(default=1e-3)

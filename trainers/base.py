@@ -1,5 +1,6 @@
-"""The base class of babelens' trainers: their arguments, data loaders, evaluations, and the check of the loss."""
+"""The base class of babelens' trainers: transformers' `Trainer` for batches of one or several tasks."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,44 +9,45 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from transformers.trainer_utils import PredictionOutput, TrainOutput, seed_worker
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
-from ..data.batching.mixture import TaskBatchSampler
+from ..data.batching.mixture import TaskBatchSampler, TaskMixture
 from ..data.batching.streams import StreamLoader, StreamMixture
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import NonFiniteError, TrainingSetupError
 from ..utils.hub_code import card_writers
 from .arguments import data_seed
+from .checkpoints import (
+    CheckpointMarks,
+    RunConditions,
+    compare_conditions,
+    newest_checkpoint,
+    prepare_saving,
+    trainer_state,
+)
 from .precision import PrecisionTrainingArguments
-from .whole_checkpoints import WholeCheckpointTrainer, check_finite
 
 # (model, processor, evaluation data) -> metrics by name, without the prefix `eval_`.
 Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
 
-# Arguments of transformers' `Trainer` that would have no effect here, each with the reason.
-_REFUSED = {
-    "data_collator": "the trainer makes the batches of its tasks itself (`make_collator` of a subclass)",
-    "compute_loss_func": "the loss is the model's own (`contrastive_objective`, or the objectives of RC3)",
-    "preprocess_logits_for_metrics": "an evaluation computes embeddings, answers or ranks, not logits of batches",
-}
+_ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
 
 
-class BabelensTrainer(WholeCheckpointTrainer):
+class BabelensTrainer(Trainer):
     """transformers' `Trainer` for batches of one or several tasks.
 
-    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`.
+    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`. The training data are prepared
+    when training begins, for the model that is trained then. A loss, gradient or weight that is not finite stops the
+    training. Only checkpoints of the same run are replaced or deleted (`save_total_limit`).
 
     Args:
-        model: the model to train.
-        args: training arguments of the method.
+        model: the model to train, unless `model_init` makes one.
+        args: training arguments of the method; the trainer keeps a copy.
         processing_class: the processor of the model.
         train_dataset: the training data, in the form that `prepare` takes.
         eval_dataset: a data set, or a dict name -> data set.
-        model_init: a function that returns the model, instead of `model`. Every training then begins with a new one,
-            as `hyperparameter_search` requires.
         evaluator: a function (model, processor, evaluation data) -> metrics by name, or a list of such functions,
-            instead of the trainer's own evaluation.
-        compute_metrics: as `measure` of the subclass describes it.
+            which replaces the trainer's own evaluation.
         kwargs: further arguments of `Trainer`.
 
     Raises:
@@ -54,15 +56,18 @@ class BabelensTrainer(WholeCheckpointTrainer):
 
     # The class of `args`; recipes read it.
     arguments_class: ClassVar[type[PrecisionTrainingArguments]]
-    # Whether `measure` calls `compute_metrics`.
-    computes_metrics: ClassVar[bool] = False
+    # Arguments of `Trainer` that would have no effect.
+    unused_arguments: ClassVar[tuple[str, ...]] = (
+        "data_collator",
+        "compute_loss_func",
+        "preprocess_logits_for_metrics",
+        "compute_metrics",
+    )
 
     # Set by transformers, and declared here because the type checker does not read transformers.
     model: Any
     control: Any
     optimizer: Any
-    lr_scheduler: Any
-    model_wrapped: Any
 
     def __init__(
         self,
@@ -72,46 +77,40 @@ class BabelensTrainer(WholeCheckpointTrainer):
         processing_class: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
-        model_init: Callable[..., nn.Module] | None = None,
         evaluator: Evaluator | Sequence[Evaluator] | None = None,
-        compute_metrics: Callable[..., Mapping[str, float]] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._check_arguments(model, args, processing_class, model_init, kwargs)
-        if compute_metrics is not None and (evaluator is not None or not self.computes_metrics):
-            reason = "an evaluator replaces its evaluation" if evaluator else "it measures its tasks in its own way"
-            raise TrainingSetupError(
-                f"compute_metrics: {type(self).__name__} does not call it: {reason}; use evaluator="
-            )
-        self.args, self.processing_class, self.model_init = args, processing_class, model_init
+        name = type(self).__name__
+        if not isinstance(args, self.arguments_class):
+            raise TrainingSetupError(f"args: {name} needs {self.arguments_class.__name__}, not {type(args).__name__}")
+        if processing_class is None:
+            raise TrainingSetupError(f"processing_class: {name} needs the processor of the model")
+        unused = [each for each in self.unused_arguments if kwargs.get(each) is not None]
+        if unused or (evaluator is not None and kwargs.get("compute_metrics") is not None):
+            raise TrainingSetupError(f"{', '.join(unused) or 'compute_metrics'}: {name} would not use it here")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
-        self._given_data = train_dataset
-        if model is None:
-            set_seed(args.seed)
-            model = self.call_model_init()
-        mixture, collator = self.prepare(model, train_dataset)
-        self._check_evaluation(eval_dataset)
+        self._prepared_for: Any = None
+        self._mixture: TaskMixture | StreamMixture | None = None
+        self._stream: StreamLoader | None = None
+        self._resumed: str | None = None
         super().__init__(
             model,
-            args,
+            copy.copy(args),  # streams need `ignore_data_skip`
             processing_class=processing_class,
-            train_dataset=mixture,
             eval_dataset=eval_dataset,
-            data_collator=collator,
-            compute_metrics=compute_metrics,
             **kwargs,
         )
-        self.model_init = model_init
-        if isinstance(self.train_dataset, StreamMixture):
-            self.add_callback(EpochFromSteps)
+        self.train_dataset = train_dataset
+        self._marks = CheckpointMarks()
+        for callback in (FiniteGradients(), RunConditions(), self._marks, StreamProgress(self)):
+            self.add_callback(callback)
+
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
+        """Prepares a model for training, and returns the examples of its tasks and the collator of their batches."""
+        raise NotImplementedError
 
     def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
-        """Writes our card into the output folder, in the place of transformers' own; `push_to_hub` calls it.
-
-        Args:
-            model_name: the model's name; by default that of the repository or of the folder.
-            details: arguments of transformers' own cards, such as `tags`, which have no effect.
-        """
+        """Writes babelens' card into the output folder instead of transformers'; `push_to_hub` calls it."""
         if not self.is_world_process_zero():
             return
         name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
@@ -121,112 +120,21 @@ class BabelensTrainer(WholeCheckpointTrainer):
                 return
         super().create_model_card(model_name=model_name, **details)
 
-    def _check_arguments(
-        self, model: Any, args: Any, processor: Any, model_init: Any, others: Mapping[str, Any]
-    ) -> None:
-        name = type(self).__name__
-        for argument, reason in _REFUSED.items():
-            if others.get(argument) is not None:
-                raise TrainingSetupError(f"{argument}: {name} does not call it, because {reason}")
-        if not isinstance(args, self.arguments_class):
-            given = "there are none" if args is None else f"these are {type(args).__name__}"
-            raise TrainingSetupError(f"args: {name} needs {self.arguments_class.__name__}, and {given}")
-        if (model is None) == (model_init is None):
-            raise TrainingSetupError(f"{name} needs either a model or model_init")
-        if processor is None:
-            raise TrainingSetupError(f"processing_class: {name} needs the processor of the model")
-        if model_init is not None and any(others.get("optimizers") or ()):
-            raise TrainingSetupError("optimizers: they hold the weights of one model, and model_init makes new ones")
+    # ---- Training ----
 
-    def _check_evaluation(self, data: Any) -> None:
-        """Checks evaluation data before the training.
-
-        Raises:
-            TrainingSetupError: if named data need the name of one of them in `metric_for_best_model`.
-        """
-        metric = self.args.metric_for_best_model
-        if metric is not None and data is not None and self.is_named(data):
-            beginnings = tuple(f"{name}_" for name in data)
-            if not metric.removeprefix("eval_").startswith(beginnings):
-                raise TrainingSetupError(
-                    f"metric_for_best_model={metric!r}: eval_dataset has names; write one of them first, such as "
-                    f"{next(iter(beginnings), '')}{metric.removeprefix('eval_')}"
-                )
-
-    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
-        """Prepares a model for training, and its training data for the model.
-
-        Args:
-            model: the model, new or given.
-            train_dataset: the training data; None if there are none.
-
-        Returns:
-            The `TaskMixture` or `StreamMixture` of the data, or None, and the collator of its batches.
-        """
-        raise NotImplementedError
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model as `Trainer.train` does; with `model_init`, a new one.
-
-        Args:
-            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
-            trial: the trial of `hyperparameter_search`.
-            kwargs: further arguments of `Trainer.train`.
-
-        Raises:
-            As `WholeCheckpointTrainer.train`.
-        """
-        model_init = self.model_init
-        if model_init is None:
-            return self.train_model(resume_from_checkpoint, trial=trial, **kwargs)
-        self._hp_search_setup(trial)  # the views of the data depend on the arguments, which a trial sets
-        set_seed(self.args.seed)
-        model = self.call_model_init(trial)
-        self.train_dataset, self.data_collator = self.prepare(model, self._given_data)
-        self.model = self.model_wrapped = model.to(self.args.device)
-        self.optimizer = self.lr_scheduler = None
-        self.model_init = None  # transformers would make one more
-        try:
-            return self.train_model(resume_from_checkpoint, trial=trial, **kwargs)
-        finally:
-            self.model_init = model_init
-
-    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model that the trainer has; arguments as in `train`."""
-        self._state_special_tokens()
-        output = super().train(resume_from_checkpoint, **kwargs)
-        if not (self.args.load_best_model_at_end and self.state.best_model_checkpoint):  # whose weights were saved
-            self.set_optimizer_mode(training=False)
-        return output
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, as `Trainer` does, if its weights are finite."""
-        self.set_optimizer_mode(training=False)
-        super().save_model(output_dir, _internal_call)
-
-    def _state_special_tokens(self) -> None:
-        """Writes the ids of the special tokens into a configuration without a text tower's, such as MLA's.
-
-        transformers writes them when a training begins, and warns that they are new."""
-        config, tokenizer = self.model.config, getattr(self.processing_class, "tokenizer", None)
-        if tokenizer is not None and config.get_text_config() is config:
-            for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-                if getattr(tokenizer, name, None) is not None:
-                    setattr(config, name, getattr(tokenizer, name))
-
-    def refuse_augmentation(self, task: str) -> None:
-        """Refuses `image_augmentation` for a task whose images are replaced by features that are computed once.
-
-        Raises:
-            TrainingSetupError: if it is given.
-        """
-        if self.args.image_augmentation is not None:
-            raise TrainingSetupError(
-                f"image_augmentation is not read for task {task!r}: the features of its images are computed once; "
-                "leave it out, or set cache_frozen_features to false"
-            )
-
-    # ---- Training data ----
+    @property
+    def mixture(self) -> Any:
+        """The examples of the training data, prepared once for each model."""
+        if self._prepared_for is not self.model:
+            if self.train_dataset is None:
+                raise TrainingSetupError("training needs a train_dataset")
+            self._prepared_for = self.model
+            try:
+                self._mixture, self.data_collator = self.prepare(self.model, self.train_dataset)
+            except BaseException:
+                self._prepared_for = None
+                raise
+        return self._mixture
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
@@ -235,36 +143,74 @@ class BabelensTrainer(WholeCheckpointTrainer):
         return size
 
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
-        """The batches of all tasks.
+        """The batches of all tasks."""
+        mixture = self.mixture
+        if not isinstance(mixture, StreamMixture):
+            size, seed = self.task_batch_size, data_seed(self.args)
+            sampler = TaskBatchSampler(mixture, size, seed=seed, num_processes=self.args.world_size)
+            return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
+        if self.args.max_steps <= 0:
+            raise TrainingSetupError("the length of a stream is not known: training on one needs max_steps")
+        # Not prepared by accelerate, which would distribute the batches: every process reads its own. A stream resumes
+        # from the position in the checkpoint; transformers would read all earlier batches once more.
+        self.args.ignore_data_skip = True
+        mixture.batch_size = self.task_batch_size
+        length = self.args.max_steps * self.args.gradient_accumulation_steps
+        self._stream = StreamLoader(mixture, self.data_collator, length=length, **loader_options(self.args))
+        return self._stream
 
-        Raises:
-            TrainingSetupError: if there is no `train_dataset`.
-        """
-        if self.train_dataset is None:
-            raise TrainingSetupError("training needs a train_dataset")
-        if isinstance(self.train_dataset, StreamMixture):
-            # Not prepared by accelerate, which would distribute the batches: every process reads its own.
-            self.train_dataset.batch_size = self.task_batch_size
-            length = self.args.max_steps * self.args.gradient_accumulation_steps
-            options = loader_options(self.args)
-            self._stream = StreamLoader(self.train_dataset, self.data_collator, length=length, **options)
-            return self._stream
-        sampler = TaskBatchSampler(
-            self.train_dataset, self.task_batch_size, seed=data_seed(self.args), num_processes=self.args.world_size
-        )
-        return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
-
-    def check_loss(self, loss: Tensor, name: str) -> None:
-        """Checks a loss before its gradient is computed.
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Trains the model as `Trainer.train` does.
 
         Args:
-            loss: the loss [].
-            name: its name in the error message.
+            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
+            kwargs: further arguments of `Trainer.train`.
 
         Raises:
-            NonFiniteError: if it is NaN or infinite.
+            FileNotFoundError: if there is no complete checkpoint to resume from.
+            NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
+            SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
-        check_finite(loss, name, self.state.global_step + 1)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise TrainingSetupError("FSDP and DeepSpeed are not supported: start the training with torchrun")
+        if resume_from_checkpoint is True:
+            newest = newest_checkpoint(self.args.output_dir)
+            if newest is None:
+                raise FileNotFoundError(f"there is no complete checkpoint in {self.args.output_dir} to resume from")
+            resume_from_checkpoint = str(newest)
+        self._resumed = str(resume_from_checkpoint) if resume_from_checkpoint else None
+        if self.args.eval_strategy != "no":
+            self.check_evaluation()
+        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
+            prepare_saving(self.args.output_dir)
+        if self._resumed:
+            compare_conditions(self._resumed, self.args)
+        self._marks.start(self._resumed)
+        # transformers would delete any folder that is called checkpoint-*.
+        self._marks.limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with self._marks.saving():
+                output = super().train(resume_from_checkpoint=self._resumed, **kwargs)
+        finally:
+            self.args.save_total_limit = self._marks.limit
+        if not (self.args.load_best_model_at_end and self.state.best_model_checkpoint):  # whose weights were saved
+            self.set_optimizer_mode(training=False)
+        check_weights(self.model, self.state.global_step)
+        return output
+
+    def set_initial_training_values(self, args: Any, dataloader: Any, *others: Any) -> Any:
+        """As transformers; after the last step no epoch is left, of which transformers would train one more step."""
+        epochs, *values = super().set_initial_training_values(args, dataloader, *others)
+        is_done = self._resumed and trainer_state(self._resumed).get("global_step", 0) >= values[-1]
+        return (0 if is_done else epochs, *values)
+
+    def check_loss(self, loss: Tensor, name: str) -> None:
+        """Raises a `NonFiniteError` for a loss [] of that name that is NaN or infinite."""
+        if not loss.isfinite():
+            raise NonFiniteError(
+                f"the loss of {name} is {loss.item()} in step {self.state.global_step + 1}; training stopped before "
+                f"it reached the weights. {_ADVICE}"
+            )
 
     def set_optimizer_mode(self, *, training: bool) -> None:
         """Schedule-free optimizers exchange the weights that are trained and those that are evaluated and saved."""
@@ -272,19 +218,34 @@ class BabelensTrainer(WholeCheckpointTrainer):
         if callable(change):
             change()
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model as `Trainer` does, if its weights are finite."""
+        self.set_optimizer_mode(training=False)
+        check_weights(self.model, self.state.global_step)
+        if _internal_call and output_dir is not None and self.is_in_train:  # a checkpoint
+            if self.args.should_save:
+                self._marks.begin(output_dir)
+            self.accelerator.wait_for_everyone()
+            if self._stream is not None:
+                self._stream.save(output_dir)
+        super().save_model(output_dir, _internal_call)
+
     # ---- Evaluation ----
 
     def measure(self, data: Any) -> Mapping[str, float]:
-        """Evaluates the model on one data set, without an `evaluator`.
-
-        Returns:
-            The metrics by name, without the prefix `eval_`.
-        """
+        """The metrics of the model on one data set by name, without the prefix `eval_`."""
         raise NotImplementedError
 
     def is_named(self, data: Any) -> bool:
         """Whether evaluation data are a dict name -> data set, rather than a single data set."""
         return isinstance(data, dict)
+
+    def evaluation_data(self, data: Any) -> Any:
+        """One data set of an evaluation in the form that `measure` and evaluators take."""
+        return data
+
+    def check_evaluation(self) -> None:
+        """Checks `eval_dataset` before a training that evaluates it."""
 
     def evaluate(
         self,
@@ -300,68 +261,62 @@ class BabelensTrainer(WholeCheckpointTrainer):
             metric_key_prefix: the beginning of the metrics' names.
 
         Returns:
-            The metrics of the evaluation, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data.
-
-        Raises:
-            TrainingSetupError: without data, and during a training whose `metric_for_best_model` is not measured.
+            The metrics, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data.
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
             raise TrainingSetupError("evaluate: there is no eval_dataset")
         self.set_optimizer_mode(training=False)
-        named = data if self.is_named(data) else {"": data}
-        every: dict[str, float] = {}
-        for name, part in named.items():
-            prefix = f"{metric_key_prefix}_{name}" if name else metric_key_prefix
-            metrics = {f"{prefix}_{metric}": value for metric, value in self._measured(part).items()}
-            self.log(metrics)
-            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-            every |= metrics
-        if self.is_in_train and metric_key_prefix == "eval":
-            self._check_best_metric(every)
-        return every
-
-    def _measured(self, data: Any) -> dict[str, float]:
-        if not self._evaluators:
-            return dict(self.measure(data))
-        results = [evaluator(self.model, self.processing_class, data) for evaluator in self._evaluators]
-        return {name: value for result in results for name, value in result.items()}
-
-    def _check_best_metric(self, metrics: Mapping[str, float]) -> None:
-        metric = self.args.metric_for_best_model
-        if metric is not None and f"eval_{metric.removeprefix('eval_')}" not in metrics:
-            raise TrainingSetupError(
-                f"metric_for_best_model={metric!r}: there is no such metric; there are {', '.join(metrics)}"
-            )
+        metrics: dict[str, float] = {}
+        for name, part in data.items() if self.is_named(data) else [("", data)]:
+            prefix, part = f"{metric_key_prefix}_{name}" if name else metric_key_prefix, self.evaluation_data(part)
+            measured: dict[str, float] = {}
+            for measure in self._evaluators or [lambda model, processor, data: self.measure(data)]:
+                measured |= measure(self.model, self.processing_class, part)
+            own = {f"{prefix}_{metric}": value for metric, value in measured.items()}
+            self.log(own)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, own)
+            metrics |= own
+        return metrics
 
     def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
-        """Refused, unless a subclass defines what it predicts.
-
-        Raises:
-            TrainingSetupError: always.
-        """
-        raise TrainingSetupError(
-            f"predict: {type(self).__name__} does not predict; evaluate() measures the model, and its pipeline answers"
-        )
-
-    # ---- Checkpoints ----
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Saves what the next batches depend on, for each process: random numbers, and the position of its stream."""
-        super()._save_rng_state(output_dir)
-        if isinstance(self.train_dataset, StreamMixture):
-            self._stream.save(output_dir)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        if isinstance(self.train_dataset, StreamMixture) and checkpoint is not None:
-            self._stream.load(checkpoint)
+        """Refused, unless a subclass defines what it predicts."""
+        raise TrainingSetupError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
 
 
 def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
     """A metric as its mean over the languages, `name`, and its values `name_<language>`."""
     mean = sum(values.values()) / len(values)
     return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
+
+
+# ---- Finite numbers ----
+
+
+class FiniteGradients(TrainerCallback):
+    """Stops a training before a gradient that is NaN or infinite reaches the weights.
+
+    With float16, accelerate skips such a step and scales the next loss less."""
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        if args.fp16:
+            return
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not norm.isfinite():
+            raise NonFiniteError(
+                f"the gradient's norm is {norm.item()} in step {state.global_step + 1}; training stopped before it "
+                f"reached the weights. {_ADVICE}"
+            )
+
+
+def check_weights(model: nn.Module, step: int) -> None:
+    """Raises a `NonFiniteError` for a model with a weight that is NaN or infinite, before it is saved."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise NonFiniteError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
 
 
 # ---- Data loaders as the training arguments ask for them ----
@@ -380,13 +335,7 @@ def loader_options(args: TrainingArguments) -> dict[str, Any]:
 def mixture_loader(
     sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
 ) -> DataLoader:
-    """A data loader over the batches of a sampler.
-
-    Args:
-        sampler: the batches of a `TaskMixture`.
-        collate: turns the examples of a batch into tensors.
-        args: the number of workers and how they are run.
-    """
+    """A data loader over the batches of a sampler, with the workers that the arguments ask for."""
     # Persistent workers are seeded once. Without a generator of its own, a resumed run would draw their seed again
     # from the generator that dropout uses.
     generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None
@@ -400,10 +349,20 @@ def mixture_loader(
     )
 
 
-class EpochFromSteps(TrainerCallback):
-    """Logs the share of `max_steps` that is done as the epoch, because the length of a stream is not known."""
+class StreamProgress(TrainerCallback):
+    """Resumes the streams of a trainer, whose length is not known: their epoch is the share of `max_steps`."""
+
+    def __init__(self, trainer: BabelensTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.trainer._stream is not None and self.trainer._resumed:
+            self.trainer._stream.load(self.trainer._resumed)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        state.epoch = state.global_step / state.max_steps
+        if self.trainer._stream is not None:
+            state.epoch = state.global_step / state.max_steps

@@ -5,45 +5,44 @@ lists the sizes of the others and becomes `complete.json`. It names the run, and
 A run replaces and deletes its own checkpoints, and never another folder.
 """
 
-import errno
 import json
 import logging
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
 
-from ..utils.errors import SaveError
+from ..utils.errors import ChangedRunError, SaveError
 from ..utils.files import apply_umask, made, system_error_number
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH = ".babelens-unfinished-"  # a name that nobody else gives
-
 INCOMPLETE, COMPLETE = "incomplete.json", "complete.json"
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 class CheckpointMarks(TrainerCallback):
-    """Marks the checkpoints of a run, and deletes its older ones."""
+    """Marks the checkpoints of a run as complete, and deletes all but the newest `limit` of them."""
 
-    def __init__(self) -> None:
-        self.save_total_limit: int | None = None
-        self.folder: Path | None = None
-        self.start()
+    limit: int | None = None
+    folder: Path | None = None
+    run: str = ""
 
-    def start(self, resumed: str | Path | None = None) -> None:
+    def start(self, resumed: str | None = None) -> None:
         """Begins a run, or continues the one that wrote the checkpoint `resumed`."""
-        self.run: str = (run_of(resumed) if resumed else None) or uuid.uuid4().hex
+        self.run = str((resumed and _mark(resumed).get("run")) or uuid.uuid4().hex)
 
     def begin(self, folder: str | Path) -> None:
         """Makes the folder of a checkpoint, before its first file is written."""
@@ -57,21 +56,18 @@ class CheckpointMarks(TrainerCallback):
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Deletes the checkpoint that a training in the block cannot write.
-
-        Raises:
-            SaveError: instead of the error of the disk.
-        """
+        """Deletes the checkpoint that a training in the block cannot write, and names it in a `SaveError`."""
         try:
             yield
         except Exception as error:
-            number = _system_error(error)
-            if number is None or self.folder is None or not (self.folder / INCOMPLETE).exists():
+            if (
+                self.folder is None
+                or not (self.folder / INCOMPLETE).exists()
+                or not (told := _told(error, self.folder))
+            ):
                 raise
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise SaveError(
-                number, f"could not save to {self.folder}, and nothing of it was left there: {error}"
-            ) from error
+            raise told from error
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -82,43 +78,35 @@ class CheckpointMarks(TrainerCallback):
         PartialState().wait_for_everyone()  # each process writes its random state
         if args.should_save and self.folder is not None:
             self.mark()
-            self._delete_older(self.folder.parent, {self.folder, *_best(state)})
+            self._rotate(state, self.folder)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.mark()  # a checkpoint that was saved because the machine is taken away
-        best = _best(state)
-        if args.should_save and best and self.save_total_limit == 1:  # the last one is kept no longer, as by Trainer
-            self._delete_older(best[0].parent, best)
+        if args.should_save and state.best_model_checkpoint and self.limit == 1:  # as `Trainer` does
+            self._rotate(state)
 
-    def _delete_older(self, output_dir: Path, kept: Collection[Path]) -> None:
-        if not self.save_total_limit or self.save_total_limit < 0:
-            return
-        own = [path for path in checkpoints(output_dir) if is_complete(path) and run_of(path) == self.run]
-        kept = {path.resolve() for path in kept}
-        older = [path for path in own if path.resolve() not in kept]
-        for path in older[: max(len(own) - max(self.save_total_limit, len(kept)), 0)]:
+    def _rotate(self, state: TrainerState, newest: Path | None = None) -> None:
+        best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
+        kept = {path.resolve() for path in (newest, best) if path}
+        parent = (newest or best or Path()).parent
+        own = [path for path in _checkpoints(parent) if is_complete(path) and _mark(path).get("run") == self.run]
+        excess = len(own) - max(self.limit, len(kept)) if self.limit and self.limit > 0 else 0
+        for path in [path for path in own if path.resolve() not in kept][: max(excess, 0)]:
             shutil.rmtree(path)
 
 
-def _best(state: TrainerState) -> list[Path]:
-    return [Path(state.best_model_checkpoint)] if state.best_model_checkpoint else []
-
-
 def make_checkpoint(folder: Path, run: str) -> None:
-    """Makes a folder for a checkpoint of `run`.
-
-    An incomplete checkpoint, or one of the same run, is replaced. Anything else of that name is renamed to
-    `kept-checkpoint-N`.
-    """
+    """Makes a folder for a checkpoint of `run`: an incomplete checkpoint, or one of the same run, is replaced, and
+    anything else of that name becomes `kept-checkpoint-N`."""
     if folder.exists():
-        if run_of(folder) == run or (folder / INCOMPLETE).is_file():
+        if _mark(folder).get("run") == run or (folder / INCOMPLETE).is_file():
             shutil.rmtree(folder)
         else:
-            number, kept = 1, folder.with_name(f"kept-{folder.name}")
+            kept = folder.with_name(f"kept-{folder.name}")
             while kept.exists():
-                number, kept = number + 1, folder.with_name(f"kept-{folder.name}-{number + 1}")
+                kept = kept.with_name(f"kept-{kept.name}")
             folder.rename(kept)
             logger.warning("%s was not saved by this run: it is now called %s", folder, kept.name)
     folder.mkdir(parents=True)
@@ -128,13 +116,10 @@ def make_checkpoint(folder: Path, run: str) -> None:
 def mark_complete(folder: str | Path) -> None:
     """Marks a checkpoint as complete, after all of its files were written."""
     folder = Path(folder)
-    apply_umask(*folder.rglob("*"))
-    sizes = {
-        str(file.relative_to(folder)): file.stat().st_size
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in (INCOMPLETE, COMPLETE)
-    }
-    mark = json.dumps({"run": run_of(folder), "files": sizes}, indent=1)
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in (INCOMPLETE, COMPLETE)]
+    apply_umask(*files)
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)}
+    mark = json.dumps({"run": _mark(folder).get("run"), "files": sizes}, indent=1)
     (folder / INCOMPLETE).write_text(mark, encoding="utf-8")
     os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
@@ -149,138 +134,163 @@ def is_complete(folder: str | Path) -> bool:
         return False
 
 
-def run_of(folder: str | Path) -> str | None:
-    """The run that wrote a checkpoint; None if the checkpoint has no mark."""
+def _mark(folder: str | Path) -> dict[str, Any]:
     for name in (COMPLETE, INCOMPLETE):
         try:
-            return str(json.loads(Path(folder, name).read_text(encoding="utf-8"))["run"])
-        except (OSError, ValueError, TypeError, KeyError):
+            return dict(json.loads(Path(folder, name).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             continue
-    return None
+    return {}
 
 
-def checkpoints(output_dir: str | Path) -> list[Path]:
+def _checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoint folders in `output_dir`, complete or not, oldest first."""
-    by_step = [
-        (int(match[1]), path)
-        for path in Path(output_dir).glob("checkpoint-*")
-        if (match := _CHECKPOINT.fullmatch(path.name)) and path.is_dir()
-    ]
-    return [path for _, path in sorted(by_step)]
+    found = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(filter(Path.is_dir, found), key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def has_checkpoint(output_dir: str | Path) -> bool:
     """Whether there is a complete checkpoint in `output_dir`."""
-    return any(map(is_complete, checkpoints(output_dir)))
+    return any(map(is_complete, _checkpoints(output_dir)))
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest complete checkpoint in `output_dir`, or None.
-
-    Warnings name the newer checkpoints that are incomplete, or that another program saved.
-    """
-    for path in reversed(checkpoints(output_dir)):
+    """The newest complete checkpoint in `output_dir`, or None; warnings name newer ones that are not complete."""
+    for path in reversed(_checkpoints(output_dir)):
         if is_complete(path):
             return path
         logger.warning("%s is not marked as complete; it is skipped, and left as it is", path)
     return None
 
 
+# ---- What a run is computed with: a run that is resumed with something else says so ----
+
+_OPTIMIZER = "optimizer"
+
+
+def _conditions(args: TrainingArguments) -> dict[str, Any]:
+    return {
+        "number of processes": args.world_size,
+        "device": args.device.type,
+        "precision": getattr(args, "chosen_precision", args.mixed_precision),
+        "number of examples in a step": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
+        _OPTIMIZER: str(getattr(args.optim, "value", args.optim)).removesuffix("_fused"),
+        "version of torch": torch.__version__,
+        "version of transformers": version("transformers"),
+    }
+
+
+class RunConditions(TrainerCallback, ExportableState):
+    """Saves the conditions of a run in the state of its checkpoints, and in that of its end."""
+
+    def __init__(self) -> None:
+        self.conditions: dict[str, Any] = {}
+
+    def on_train_begin(self, args: TrainingArguments, *others: Any, **kwargs: Any) -> None:
+        self.conditions = _conditions(args)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        state.stateful_callbacks[type(self).__name__] = self.state()
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"conditions": self.conditions}}
+
+
+def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
+    """Logs a warning that names what has changed since a checkpoint, or the state of a finished run, was saved.
+
+    Raises:
+        ChangedRunError: for another optimizer, which would silently reuse incompatible moments.
+    """
+    kept = (trainer_state(folder).get("stateful_callbacks") or {}).get(RunConditions.__name__) or {}
+    then, now = kept.get("attributes", {}).get("conditions") or {}, _conditions(args)
+    changed = {
+        name: f"{name}: {then[name]}, now {now[name]}" for name in now if then.get(name, now[name]) != now[name]
+    }
+    if _OPTIMIZER in changed:
+        raise ChangedRunError(
+            f"optim: {folder} was trained with {then[_OPTIMIZER]}, and {now[_OPTIMIZER]} cannot continue with its "
+            f"state; set optim={then[_OPTIMIZER]}"
+        )
+    if changed and args.should_log:
+        logger.warning(
+            "%s was trained with another %s. The weights will differ from those of an uninterrupted run",
+            folder,
+            "; ".join(changed.values()),
+        )
+
+
+def trainer_state(folder: str | Path) -> dict[str, Any]:
+    """The `trainer_state.json` of a checkpoint; empty if there is none."""
+    file = Path(folder) / TRAINER_STATE_NAME
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
 # ---- Model folders ----
 
 # Loaders read one of these first. It is removed before other files are replaced, and put back after them.
 _FIRST_READ = ("config.json", "adapter_config.json")
-# The weights that a loader may find there.
 _WEIGHTS = re.compile(r"(model|adapter_model)(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+_SCRATCH = ".babelens-unfinished-"  # a name that nobody else gives
 
 
 @contextmanager
 def atomic_directory(folder: str | Path) -> Iterator[Path]:
     """Yields a scratch folder; when the block ends without an error, its files move into `folder`.
 
-    A process that is killed before leaves `folder` as it was. One that is killed while it moves files leaves a folder
-    without a configuration, which does not load: the weights of one model are never beside the configuration of
-    another. `atomic_folder` in `utils.files` makes new folders; this one may hold other files.
-
-    Args:
-        folder: created if it is missing. Other files in it are kept, except the weights of the model that is replaced,
-            and the scratch folders of earlier saves that were killed.
+    A process that is killed leaves `folder` as it was, or without a configuration, so that it does not load: the
+    weights of one model are never beside the configuration of another. Other files in `folder` are kept, except the
+    weights of the model that is replaced. `atomic_folder` in `utils.files` makes new folders.
 
     Raises:
-        SaveError: if the block cannot write, or the files cannot be moved.
+        SaveError: if the files cannot be written.
     """
     folder = Path(folder).resolve()
-    with made(folder):
-        scratch = Path(mkdtemp(prefix=_SCRATCH, dir=folder))
-        try:
-            with save_errors(folder):
-                yield scratch
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        try:
-            _move(scratch, folder)
-        except OSError as error:
-            raise SaveError(
-                error.errno, f"could not save to {folder}: the files are complete, and stay in {scratch} ({error})"
-            ) from error
-        for left in folder.glob(f"{_SCRATCH}*"):  # also by a save that was killed
-            shutil.rmtree(left)
-
-
-def _move(scratch: Path, folder: Path) -> None:
-    apply_umask(*scratch.rglob("*"))
-    files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
-    for file in files:
-        if (folder / file).is_dir():
-            raise IsADirectoryError(errno.EISDIR, "a folder is in the place of a file", str(folder / file))
-    last = [file for file in files if str(file) in _FIRST_READ]
-    if last:  # the files are a model, which takes the place of another
-        stale = [path for path in folder.iterdir() if _WEIGHTS.fullmatch(path.name) and Path(path.name) not in files]
-        for path in [folder / name for name in _FIRST_READ] + stale:
-            path.unlink(missing_ok=True)
-    for file in [file for file in files if file not in last] + last:
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(scratch / file, folder / file)
+    with save_errors(folder), made(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
+        scratch = Path(temporary)
+        yield scratch
+        files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
+        apply_umask(*(scratch / file for file in files))
+        if blocked := [file for file in files if (folder / file).is_dir()]:
+            raise IsADirectoryError(f"{blocked[0]} is a folder")
+        if any(file.name in _FIRST_READ for file in files if not file.parent.name):  # a model replaces another
+            for path in [folder / name for name in _FIRST_READ] + [*folder.iterdir()]:
+                if path.name in _FIRST_READ or (_WEIGHTS.fullmatch(path.name) and Path(path.name) not in files):
+                    path.unlink(missing_ok=True)
+        for file in sorted(files, key=lambda file: str(file) in _FIRST_READ):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(scratch / file, folder / file)
+        for left in folder.glob(f"{_SCRATCH}*"):  # by saves that were killed
+            if left != scratch:
+                shutil.rmtree(left)
 
 
 @contextmanager
 def save_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of a disk, whichever library was writing, into one that names `path`.
-
-    Raises:
-        SaveError: if the block cannot write.
-    """
+    """Turns the errors of a disk, whichever library was writing, into a `SaveError` that names `path`."""
     try:
         yield
-    except SaveError:  # of a folder within
-        raise
     except Exception as error:
-        number = _system_error(error)
-        if number is None:
-            raise
-        raise SaveError(number, f"could not save to {path}, and nothing of it was left there: {error}") from error
+        if told := _told(error, path):
+            raise told from error
+        raise
 
 
-def _system_error(error: Exception) -> int | None:
-    """The number of the system error because of which a library could not write; None for any other exception."""
-    if isinstance(error, OSError):
-        return error.errno or errno.EIO
-    if (number := system_error_number(error)) is not None:
-        return number
+def _told(error: Exception, path: Path) -> SaveError | None:
+    """What is told of an error because of which a library could not write; None for any other exception."""
     is_torch_save = isinstance(error, RuntimeError) and "inline_container" in str(error)
-    return errno.EIO if is_torch_save or isinstance(error, SafetensorError) else None
+    number = error.errno if isinstance(error, OSError) else system_error_number(error)
+    if isinstance(error, SaveError) or (
+        number is None and not is_torch_save and not isinstance(error, OSError | SafetensorError)
+    ):
+        return None
+    return SaveError(number or 5, f"could not save to {path}, and nothing of it was left there: {error}")
 
 
 def prepare_saving(folder: str | Path) -> None:
-    """Checks, before a long training begins, that a folder can be written to.
-
-    Raises:
-        SaveError: if `folder` cannot be created or written to.
-    """
+    """Raises a `SaveError`, before a long training begins, if a folder cannot be created or written to."""
     folder = Path(folder).resolve()
-    try:
-        with made(folder), TemporaryDirectory(prefix=".unfinished-", dir=folder) as scratch:
-            Path(scratch, "tried.txt").write_text("This file tests whether the folder can be written to.\n")
-    except OSError as error:
-        raise SaveError(error.errno, f"nothing can be saved to {folder}: {error}") from error
+    with save_errors(folder), made(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
+        pass

@@ -1,40 +1,51 @@
 """The contrastive trainer, which trains every dual encoder.
 
 A step takes one batch of each task, computes the loss of each task from its embeddings (gathered from chunks and
-processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches
-(`task_trainer`); its model computes the loss from the embeddings (`contrastive_objective`).
+processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches; its
+model computes the loss from the embeddings (`contrastive_objective`).
 """
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from accelerate.utils.memory import clear_device_cache
 from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import Trainer
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
+from ..configuration.strict_config import IMAGE_TEXT
+from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
+from ..data.batching.features import has_images
+from ..data.batching.mixture import SizedView, TaskData, TaskMixture
+from ..data.batching.streams import StreamMixture
+from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
+from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from ..utils.errors import TrainingSetupError
-from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
+from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
+from .base import BabelensTrainer
 from .gradient_caching import backward_in_chunks
-from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
+from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
-from .task_trainer import TaskTrainer
+from .tower_features import FrozenTowers
+from .tower_training import TrainedTowers, checked_training
 
 logger = logging.getLogger(__name__)
 
 
-class ContrastiveTrainer(TaskTrainer):
+class ContrastiveTrainer(BabelensTrainer):
     """transformers' `Trainer` for dual encoders.
 
     Args:
@@ -46,71 +57,152 @@ class ContrastiveTrainer(TaskTrainer):
             such as one of the Hub, becomes a corpus; of texts without a language, `args.languages` names the one.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         cache_dir: the folder of the features of frozen towers; by default a folder in the Hugging Face datasets cache.
-        model_init, evaluator: as in `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
         compute_metrics: as in `RetrievalEvaluator`: of the embeddings of the evaluation set, in each language.
-        kwargs: further arguments of `Trainer`.
+        kwargs: further arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
 
     Raises:
-        TrainingSetupError: for a task that the method does not have, arguments that are missing or would have no
-            effect, settings that do not fit each other, or evaluation data in languages that the model does not read.
+        TrainingSetupError: for arguments that are missing or would have no effect; when training begins, for a task
+            that the method does not have, settings that do not fit each other, or evaluation data in languages that
+            the model does not read.
     """
 
-    computes_metrics: ClassVar[bool] = True
+    # Task -> default weight of its loss. An epoch is one pass over the data of the first task.
+    task_weights: ClassVar[dict[str, float]]
+    arguments_class: ClassVar[type[ContrastiveTrainingArguments]] = ContrastiveTrainingArguments
+    unused_arguments = tuple(name for name in BabelensTrainer.unused_arguments if name != "compute_metrics")
 
-    def __init__(
-        self,
-        model: PreTrainedModel | None = None,
-        args: ContrastiveTrainingArguments | None = None,
-        *,
-        processing_class: ProcessorMixin | None = None,
-        train_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
-        eval_dataset: Dataset | dict[str, Dataset] | None = None,
-        cache_dir: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, model: Any = None, args: Any = None, *, cache_dir: str | None = None, **kwargs: Any) -> None:
         self.cache_dir = cache_dir
-        languages = getattr(args, "eval_languages", None) or getattr(args, "languages", None)
-        if isinstance(eval_dataset, dict):
-            eval_dataset = {name: as_given_corpus(data, languages) for name, data in eval_dataset.items()}
-        else:
-            eval_dataset = as_given_corpus(eval_dataset, languages)
-        super().__init__(
-            model,
-            args,
-            processing_class=processing_class,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            **kwargs,
-        )
+        super().__init__(model, args, **kwargs)
         if self.args.towers and self.optimizer is not None:
             raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
-        self.add_callback(BoundTemperature)
-        self.loss_is_scaled_for_ga = False
+        self.add_callback(BoundTemperature())
+        self.weights = {**self.task_weights, **(self.args.task_weights or {})}
+        augmented = (self.args.text_augmentation or {}).get("tasks") or []
+        self._check_tasks(
+            [*self.weights, *(self.args.task_learning_rates or {}), *(self.args.task_batch_sizes or {}), *augmented]
+        )
+        self.towers = TrainedTowers(self.model, checked_training(self.args.towers))
+        self._views: dict[str, Any] = {}
+        self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
         self._is_in_training_mode = False
 
-    def objective_options(self) -> dict[str, Any]:
-        """Further keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
-        return {} if self.args.loss_tile_size is None else {"tile_size": self.args.loss_tile_size}
+    # ---- Data ----
+
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
+        args = self.args
+        self.towers = TrainedTowers(model, checked_training(args.towers))
+        cached, folder = args.cache_frozen_features, self.cache_dir
+        self.frozen_towers = FrozenTowers(model, self.processing_class, args, cache_dir=folder, cached=cached)
+        given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
+        self._check_tasks(given)
+        self._views = {}
+        for task in self.task_weights:  # in this order, because an epoch is one pass over the data of the first task
+            if task in given:
+                data = given[task]
+                if isinstance(data, Dataset | IterableDataset):
+                    data = TaskData(as_given_corpus(data, args.languages))
+                view = self.make_view(task, data) if isinstance(data, TaskData) else data
+                self._views[task] = self.frozen_towers.with_features(view)
+        self.frozen_towers.finish()
+        # The memory layout of the images (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times
+        # longer for the gradient of a convolution in bfloat16.
+        model.to(memory_format=torch.channels_last)
+        collator = TaskCollator({task: self.make_collator(task) for task in self._views})
+        if not any(isinstance(view, StreamView) for view in self._views.values()):
+            return TaskMixture(self._views), collator
+        stream = StreamMixture(
+            self._views,
+            self._batch_sizes(args.train_batch_size),
+            seed=data_seed(args),
+            block_size=args.shuffle_buffer_size,
+            process=args.process_index,
+            num_processes=args.world_size,
+            num_workers=args.dataloader_num_workers,
+        )
+        return stream, collator
+
+    @property
+    def tasks(self) -> dict[str, Any]:
+        """The examples of each task."""
+        if self._prepared_for is not self.model and self.train_dataset is not None:
+            self._views = self.mixture.tasks
+        return self._views
+
+    def _check_tasks(self, tasks: Iterable[str]) -> None:
+        for task in tasks:
+            if task not in self.task_weights:
+                raise TrainingSetupError(
+                    f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
+                )
+
+    @property
+    def task_batch_size(self) -> int | Mapping[str, int]:
+        return self._batch_sizes(self._train_batch_size)
+
+    def _batch_sizes(self, size: int) -> int | Mapping[str, int]:
+        own = self.args.task_batch_sizes
+        return batch_sizes_of(self.args, size, self._views, own) if own else size
+
+    def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
+        """The examples of a task of `task_weights`; a subclass may override it."""
+        if task == IMAGE_TEXT:
+            return image_text_pairs(data.corpus, data.languages or self.args.languages)
+        return translation_pairs(data.corpus, data.pairs, co_captions=True)
+
+    def make_collator(self, task: str) -> Collator:
+        """The function from the examples of a task and their seeds to the model's inputs and `positives`; a subclass
+        may override it."""
+        processor, segment = self.processing_class, None
+        augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
+        augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
+        if augmentation.subword_dropout and task in augmented:
+            if getattr(processor, "text_prompt", ""):
+                raise TrainingSetupError(
+                    "text_augmentation.subword_dropout reads texts without the processor's prompt "
+                    f"{processor.text_prompt!r}; leave it out"
+                )
+            segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
+        equal_texts = self.args.equal_texts_are_positives
+        return ContrastiveCollator(processor, self.transform_of(task), segment=segment, equal_texts=equal_texts)
+
+    def transform_of(self, task: str) -> TrainingTransform | None:
+        """The transform of the images of a task; None if it has none, or features of them."""
+        return self.training_transform() if has_images(self.tasks[task]) else None
+
+    def training_transform(self) -> TrainingTransform:
+        """The transform of images in training, with `args.image_augmentation`."""
+        augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
+        return TrainingTransform(self.processing_class.image_processor, augmentation)
+
+    def refuse_augmentation(self, task: str) -> None:
+        """Refuses `image_augmentation` for a task whose images are replaced by features that are computed once."""
+        if self.args.image_augmentation is not None:
+            raise TrainingSetupError(
+                f"image_augmentation is not read for task {task!r}: the features of its images are computed once; "
+                "leave it out, or set cache_frozen_features to false"
+            )
 
     # ---- Training ----
 
-    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model that the trainer has."""
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         self._is_in_training_mode = False
-        if self.args.should_log:
-            self._warn_of_no_negatives()
-        return super().train_model(resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint, **kwargs)
 
-    def _warn_of_no_negatives(self) -> None:
-        """Logs which batches teach nothing, which the losses alone do not show."""
-        sizes = self._batch_sizes(self._train_batch_size)
-        compares = hasattr(self.model.config, "image_text_loss")  # others may compare with frozen embeddings
-        for task in self.tasks if compares else ():
+    def get_train_dataloader(self) -> Any:
+        loader, sizes = super().get_train_dataloader(), self.task_batch_size
+        # Methods without `image_text_loss` may compare with frozen embeddings.
+        for task in self.tasks if self.args.should_log and hasattr(self.model.config, "image_text_loss") else ():
             if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
                 logger.warning("%s: an example alone in its batch has no negatives, and teaches nothing", task)
+        return loader
+
+    def objective_options(self) -> dict[str, Any]:
+        """Further keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
+        return {} if self.args.loss_tile_size is None else {"tile_size": self.args.loss_tile_size}
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Computes the gradients of all tasks, and returns the weighted sum of their losses []."""
@@ -122,14 +214,13 @@ class ContrastiveTrainer(TaskTrainer):
         if not self._logged_losses:
             self._logged_steps = self.state.global_step
         total = torch.zeros((), device=self.args.device)
-        batches = self._prepare_inputs(inputs)
-        for task, batch in batches.items():
-            weight = self.weights[task] / self.current_gradient_accumulation_steps
-            with self._gradients_of(task):
+        accumulated = self.current_gradient_accumulation_steps
+        optimizer = self._task_optimizer
+        for task, batch in send_to_device(inputs, self.args.device).items():
+            weight = self.weights[task] / accumulated
+            with optimizer.gradients_of(task) if optimizer else nullcontext():
                 loss = self._backward(model, task, batch, weight)
-            self._logged_losses[task] = (
-                self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
-            )
+            self._logged_losses[task] = self._logged_losses.get(task, 0) + loss / accumulated
             total += weight * loss
         if self.args.torch_empty_cache_steps and self.state.global_step % self.args.torch_empty_cache_steps == 0:
             clear_device_cache()
@@ -150,10 +241,9 @@ class ContrastiveTrainer(TaskTrainer):
             self.accelerator.backward(weight * loss)
 
         chunks = math.ceil(size / (self.args.embed_chunk_size or size))
-        options: dict[str, Any] = {"return_logits": False}
         if chunks == 1:
             with self.compute_loss_context_manager():
-                output = model(**batch, **options)
+                output = model(**batch, return_logits=False)
             loss = objective(output)
             backward(loss)
             return loss.detach()
@@ -163,10 +253,8 @@ class ContrastiveTrainer(TaskTrainer):
             objective,
             chunks=chunks,
             backward=backward,
-            options=options,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
-            kept=self.args.embed_chunks_kept,
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
@@ -190,6 +278,8 @@ class ContrastiveTrainer(TaskTrainer):
             logs |= {f"loss_{task}": round((loss / steps).item(), 4) for task, loss in self._logged_losses.items()}
             if hasattr(self.model, "temperature"):
                 logs["temperature"] = round(self.model.temperature.item(), 5)
+            if self._task_optimizer:  # the weights themselves have no gradient then
+                logs["grad_norm"] = self._task_optimizer.grad_norm.item()
             self._logged_losses = {}
         super().log(logs, start_time)
 
@@ -197,14 +287,14 @@ class ContrastiveTrainer(TaskTrainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None:
+            rate, rates = self.args.learning_rate, self.args.task_learning_rates
             model = self.model if model is None else model
-            base: float = self.args.learning_rate
-            rates = self.args.task_learning_rates
+            tasks = self.tasks  # prepares the model
             if rates:
-                optimizers = {task: self._make_optimizer(model, rates.get(task, base)) for task in self.tasks}
-                self.optimizer = TaskOptimizer(optimizers)
+                optimizers = {task: self._make_optimizer(model, rates.get(task, rate)) for task in tasks}
+                self.optimizer = TaskOptimizer(optimizers, self.args.max_grad_norm or math.inf)
             else:
-                self.optimizer = self._make_optimizer(model, base)
+                self.optimizer = self._make_optimizer(model, rate)
         return self.optimizer
 
     def _make_optimizer(self, model: nn.Module, learning_rate: float) -> Optimizer:
@@ -216,15 +306,16 @@ class ContrastiveTrainer(TaskTrainer):
             weight_decay=self.args.weight_decay,
             decayed=self.get_decay_parameter_names(model),
         )
-        own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}
-        if self.args.optim in own:
-            made, options = own[self.args.optim], {"betas": (self.args.adam_beta1, self.args.adam_beta2)}
-            options["eps"] = self.args.adam_epsilon
-        else:
-            made, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-        optimizer = made(groups, **{**options, "lr": learning_rate})
-        refuse_moments_of_lamb(optimizer)
-        return optimizer
+        made, options = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
+        return made(groups, **{**options, "lr": learning_rate})
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
+        """As transformers, with LAMB and Adamax."""
+        own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}.get(args.optim)
+        if own is None:
+            return Trainer.get_optimizer_cls_and_kwargs(args, model)
+        return own, {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """The parameters with weight decay: matrices and filters, but neither biases nor scales of normalization
@@ -236,35 +327,19 @@ class ContrastiveTrainer(TaskTrainer):
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
         return optimizer if isinstance(optimizer, TaskOptimizer) else None
 
-    def _gradients_of(self, task: str) -> Any:
-        return self._task_optimizer.gradients_of(task) if self._task_optimizer else nullcontext()
-
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        if self._task_optimizer:
-            return self._task_optimizer.clip_gradients(self.args.max_grad_norm)
-        return super()._clip_grad_norm(model)
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
-        if self._task_optimizer and grad_norm is None:
-            grad_norm = self._task_optimizer.clip_gradients(math.inf)
-        return super()._get_grad_norm(model, grad_norm)
-
-    def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-        if self._task_optimizer is None:
-            yield from super()._gradients(model)
-            return
-        for task, own in self._task_optimizer.gradients.items():
-            for name, weight in model.named_parameters():
-                if weight in own:
-                    yield f"{name} in task {task!r}", own[weight]
-
     # ---- Evaluation ----
 
-    def _check_evaluation(self, data: Any) -> None:
-        super()._check_evaluation(data)
-        if self.args.eval_strategy != "no" and data is not None and not self._evaluators:
-            for part in data.values() if self.is_named(data) else [data]:
-                evaluated_languages(self.processing_class, part, self.args.eval_languages)
+    def evaluation_data(self, data: Any) -> Any:
+        """A caption corpus, made once of other data."""
+        if id(data) not in self._corpora:
+            languages = self.args.eval_languages or self.args.languages
+            self._corpora[id(data)] = data, as_given_corpus(data, languages)
+        return self._corpora[id(data)][1]
+
+    def check_evaluation(self) -> None:
+        parts = self.eval_dataset.values() if self.is_named(self.eval_dataset) else [self.eval_dataset]
+        for part in parts if not self._evaluators else ():
+            evaluated_languages(self.processing_class, self.evaluation_data(part), self.args.eval_languages)
 
     @property
     def _retrieval(self) -> RetrievalEvaluator:
@@ -283,16 +358,11 @@ class ContrastiveTrainer(TaskTrainer):
     ) -> PredictionOutput:
         """Embeds a caption corpus, and measures retrieval on it.
 
-        Args:
-            test_dataset: a caption corpus.
-            ignore_keys: not used; for the signature of `Trainer.predict`.
-            metric_key_prefix: the beginning of the metrics' names.
-
         Returns:
             `predictions`: the embeddings of the captions, one language after the other [T, d], and of the images
             [N, d]; `label_ids` [T]: the index of the image of each caption; `metrics`, as in `evaluate`.
         """
-        recalls, found = self._retrieval.embed(self.model, self.processing_class, test_dataset)
+        recalls, found = self._retrieval.embed(self.model, self.processing_class, self.evaluation_data(test_dataset))
         measured = self._retrieval.metrics(self.model, recalls, found)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
         self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)

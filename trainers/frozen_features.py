@@ -31,7 +31,6 @@ from .checkpoints import save_errors
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
-_CHECKED_AT_ONCE = 2**16  # rows
 
 
 def frozen_features(
@@ -42,20 +41,15 @@ def frozen_features(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> np.ndarray:
-    """Returns `compute()`, which is announced in the log, or its cached result, float32 [N, d] (`frozen_tensor`)."""
+    """As `frozen_tensor`, of arrays float32 [N, d]."""
 
     def announced() -> Tensor:
         logger.info("computing features that are not in %s", cache_dir or DEFAULT_CACHE)
         return torch.from_numpy(np.ascontiguousarray(compute()))
 
-    found = frozen_tensor(
-        announced,
-        weights=weights,
-        settings=settings,
-        items=items,
-        cache_dir=cache_dir,
-    )
-    array: np.ndarray = found.numpy()
+    array: np.ndarray = frozen_tensor(
+        announced, weights=weights, settings=settings, items=items, cache_dir=cache_dir
+    ).numpy()
     return array
 
 
@@ -70,15 +64,14 @@ def frozen_tensor(
     """Returns `compute()`, or its cached result for the same weights, settings and items.
 
     The result is mapped from the file: processes of one machine share its memory. While another process computes the
-    same features, this one waits for them, and logs that it does.
+    same features, this one waits for them. A damaged file is computed again.
 
     Args:
         compute: computes the features of all items, [N, ...] of any floating-point type.
         weights: the weights of the frozen model.
         settings: the configuration of the model and the settings of its processor, as text.
         items: the inputs as bytes, in order.
-        cache_dir: the folder of the cache; by default a folder in the Hugging Face datasets cache. If a file in it is
-            damaged, a warning names it, and the features are computed again.
+        cache_dir: the folder of the cache; by default a folder in the Hugging Face datasets cache.
 
     Raises:
         NonFiniteError: if a feature is NaN or infinite.
@@ -90,12 +83,11 @@ def frozen_tensor(
     if kept is not None:
         return kept
     with made(folder), in_turn(file):
-        # Another process may have computed them while this one waited for it.
-        kept = _kept(file) if file.is_file() else None
+        kept = _kept(file)  # another process may have computed them while this one waited
         if kept is None:
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
-            if not _is_finite(features):
+            if not features.isfinite().all():
                 raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
             with atomic_file(file) as unfinished, save_errors(file):
                 save_file({"features": features.contiguous()}, unfinished)
@@ -109,35 +101,26 @@ def _kept(file: Path) -> Tensor | None:
         return None
     try:
         features: Tensor = load_file(file)["features"]
-        if not _is_finite(features):
-            raise ValueError("it holds numbers that are NaN or infinite")
-        return features
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        logger.warning("%s is damaged (%s): its features are computed again", file, error)
-        return None
-
-
-def _is_finite(features: Tensor) -> bool:
-    return all(bool(part.isfinite().all()) for part in features.split(_CHECKED_AT_ONCE))
+        if features.isfinite().all():
+            return features
+    except (OSError, SafetensorError, KeyError):
+        pass
+    logger.warning("%s is damaged: its features are computed again", file)
+    return None
 
 
 # ---- Text encoders ----
-# What a frozen text encoder gives for texts, read once and kept on disk.
 
 
 @dataclass
 class EncoderFeatures:
     """Reads texts with a frozen text encoder. Each group of texts has a file of its own in the cache, so that a
-    language that was read once is not read again beside others.
+    language that was read once is not read again together with others.
 
     Args:
-        encoder: the text encoder.
-        tokenizer: its tokenizer.
-        pooled: gives the pooled features [N, W] of `input_ids` [N, T] and `attention_mask` [N, T].
-        pooling: how they are pooled.
-        prompt: what stands before every text.
+        pooled: gives the features [N, W] of `input_ids` [N, T] and `attention_mask` [N, T], pooled as `pooling` says.
+        prompt: precedes every text.
         max_length: number of tokens at which texts are cut.
-        batch_size: texts that are read at a time.
         precision: `float32` or `bfloat16`.
         cache_dir: the folder of the cache; by default that of the features of frozen towers.
     """

@@ -3,17 +3,17 @@
 
 The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
 embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
-propagated to the weights. The graphs of the first chunks may be kept instead, which saves their second pass: that of
-one chunk takes no more memory than a second pass does. The gradient does not depend on how many are kept. The texts of
-a chunk have a similar length, so that there is little padding. If the output of the towers for one example does not
-depend on the other examples, the gradient is exactly that of the whole batch.
+propagated to the weights. The graph of the first chunk is kept instead, which saves its second pass and takes no more
+memory than the second pass of another. The texts of a chunk have a similar length, so that there is little padding. If
+the output of the towers for one example does not depend on the other examples, the gradient is exactly that of the
+whole batch.
 
 A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
 would on several devices, and the gradient is exactly that of a batch that is normalized in this way. Its running
 statistics are updated once for each chunk, in the order of the chunks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
@@ -24,29 +24,19 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ..modeling.modeling_common import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
-from ..utils.errors import TrainingSetupError
 
 
 class RandomState:
-    """The state of the random generators that a forward pass on a device uses.
-
-    Args:
-        device: the device; the generator of the CPU is always included.
-
-    Raises:
-        TrainingSetupError: if torch cannot restore the random generator of the device.
-    """
+    """The state of the random generators that a forward pass on a device uses, the CPU's among them."""
 
     def __init__(self, device: torch.device) -> None:
-        self.generators = None if device.type == "cpu" else _generators_of(device)
-        self.device = device
-        self.cpu = torch.get_rng_state()
+        self.device, self.cpu = device, torch.get_rng_state()
+        self.generators: Any = None if device.type == "cpu" else getattr(torch, device.type)
         self.state = None if self.generators is None else self.generators.get_rng_state(device)
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """A context in which the generators start from this state; afterwards they are in their earlier state
-        again."""
+        """A context in which the generators start from this state; afterwards they go on from their own."""
         now = RandomState(self.device)
         self._restore()
         try:
@@ -58,17 +48,6 @@ class RandomState:
         torch.set_rng_state(self.cpu)
         if self.generators is not None:
             self.generators.set_rng_state(self.state, self.device)
-
-
-def _generators_of(device: torch.device) -> Any:
-    """torch's module of a device type, such as `torch.cuda`."""
-    module = getattr(torch, device.type, None)
-    if not (hasattr(module, "get_rng_state") and hasattr(module, "set_rng_state")):
-        raise TrainingSetupError(
-            "embed_chunk_size: gradient caching embeds every chunk twice with the same random numbers, and torch "
-            f"cannot repeat those of a {device.type!r} device. Train without it, or on cuda, mps, xpu or cpu"
-        )
-    return module
 
 
 @contextmanager
@@ -90,21 +69,15 @@ def still_running_statistics(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def gradients_by_row(model: nn.Module, *, before_first: bool = False) -> Iterator[None]:
+def gradients_by_row(model: nn.Module) -> Iterator[None]:
     """A context in which word embeddings that have a gradient already get sparse gradients, added to it in place.
 
     Otherwise every chunk would allocate and add a gradient of the size of the whole vocabulary.
-
-    Args:
-        model: the model.
-        before_first: whether the first chunk's gradient, which is dense, is yet to be computed.
     """
     tables = [
         module
         for module in model.modules()
-        if isinstance(module, nn.Embedding)
-        and (module.weight.requires_grad if before_first else module.weight.grad is not None)
-        and not module.sparse
+        if isinstance(module, nn.Embedding) and module.weight.grad is not None and not module.sparse
     ]
     for table in tables:
         table.sparse = True
@@ -124,8 +97,6 @@ def backward_in_chunks(
     backward: Callable[[Tensor], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
-    options: Mapping[str, Any] | None = None,
-    kept: int = 1,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
@@ -133,47 +104,39 @@ def backward_in_chunks(
         model: a dual encoder, wrapped (such as by DistributedDataParallel) or not.
         inputs: its inputs [N, ...].
         objective: computes the loss [] from the embeddings of all examples.
-        chunks: number of chunks of equal size that the examples are cut into.
+        chunks: number of chunks of equal size that the examples are cut into, at least two.
         backward: propagates the gradient of a scalar, such as `accelerator.backward`.
         autocast: context of the forward passes.
-        without_sync: context of the second pass of every chunk but the last, such as `accelerator.no_sync`.
-        options: further keyword arguments of the model's forward; by default it computes no logits.
-        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again. The last
-            chunk is always computed again, because DistributedDataParallel exchanges its gradients.
+        without_sync: context of the passes of every chunk but the last, such as `accelerator.no_sync`.
 
     Returns:
         The loss [], detached.
     """
-    options = {"return_logits": False} | dict(options or {})
     order = _by_length(inputs)
-    parts = order.tensor_split(chunks)
-    states, outputs, graphs = [], [], []
-    with autocast():  # which casts the weights once for all graphs that are kept
-        for k, rows in enumerate(parts[:-1][:kept]):
-            with without_sync(), gradients_by_row(model, before_first=k > 0):
-                graphs.append(model(**_take(inputs, rows), **options))
-            outputs.append(_detached(graphs[-1]))
-    count = len(graphs)
+    first, *others = order.tensor_split(chunks)
+    with autocast(), without_sync(), gradients_by_row(model):
+        graph = model(**_take(inputs, first), return_logits=False)
+    states, outputs = [], [type(graph)(**{name: value.detach() for name, value in graph.items()})]
     with still_running_statistics(model), torch.no_grad():
-        for rows in parts[count:]:
+        for rows in others:
             states.append(RandomState(rows.device))
             with autocast():
-                outputs.append(model(**_take(inputs, rows), **options))
+                outputs.append(model(**_take(inputs, rows), return_logits=False))
     cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    for rows in parts[:count]:
-        with without_sync():
-            backward(_surrogate(graphs.pop(0), gradients, rows, is_last=False))
-    for k, (rows, state) in enumerate(zip(parts[count:], states, strict=True), start=count):
-        is_last = k == chunks - 1
+    with without_sync():
+        backward(_surrogate(graph, gradients, first, is_last=False))
+    del graph
+    for k, (rows, state) in enumerate(zip(others, states, strict=True), 2):
+        is_last = k == chunks
         # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
         # the last chunk, because DistributedDataParallel exchanges dense gradients.
         by_row = nullcontext() if is_last else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
             with by_row, state.replayed(), autocast():
-                output = model(**_take(inputs, rows), **options)
+                output = model(**_take(inputs, rows), return_logits=False)
             backward(_surrogate(output, gradients, rows, is_last))
     return loss.detach()
 
@@ -194,11 +157,6 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         for padded in (name, name.replace("attention_mask", "input_ids")):
             taken[padded] = taken[padded][:, :longest]
     return taken
-
-
-def _detached(output: DualEncoderOutput) -> DualEncoderOutput:
-    """The embeddings and scalars of an output without the graph."""
-    return type(output)(**{name: value.detach() for name, value in output.items()})
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:

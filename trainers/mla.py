@@ -96,8 +96,6 @@ class MlaTrainer(ContrastiveTrainer):
             device=args.device,
         )
         self._strategy = getattr(model.config, "strategy", None)
-        # In a step of one language, the acquirers of the other languages get no gradient.
-        args.ddp_find_unused_parameters = args.trainable != "native"
         return super().prepare(model, train_dataset)
 
     @property

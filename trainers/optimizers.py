@@ -1,5 +1,6 @@
 """Optimizers: LAMB (You et al. 2020), learning rates for parts of a model, and an optimizer for each task."""
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..utils.errors import TrainingSetupError
-from .precision import FLOAT16
-from .tower_training import checked_training
+from ..utils.errors import NonFiniteError, TrainingSetupError
+
+LAMB = "lamb"
+ADAMAX = "adamax"
 
 
 def parameter_groups(
@@ -38,9 +40,9 @@ def parameter_groups(
         decayed: names of the parameters with weight decay.
 
     Raises:
-        TrainingSetupError: for a pattern that is not a regular expression, or that matches no trained parameter.
+        TrainingSetupError: for a pattern that matches no trained parameter.
     """
-    patterns = {_compiled(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
+    patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
         (rate, decay): [] for rate in (learning_rate, *patterns.values()) for decay in (weight_decay, 0.0)
     }
@@ -53,18 +55,8 @@ def parameter_groups(
             members.setdefault((rate, weight_decay if name in decayed else 0.0), []).append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
-        raise TrainingSetupError(f"learning_rate_mapping: no parameter is trained whose rate {missing} would decide")
+        raise TrainingSetupError(f"learning_rate_mapping: no trained parameter matches {missing}")
     return [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in members.items()]
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise TrainingSetupError(f"learning_rate_mapping: {pattern!r} is no regular expression: {error}") from error
-
-
-_LAMB_OPTIONS = {"lr", "betas", "eps", "weight_decay"}
 
 
 class Lamb(Optimizer):
@@ -73,13 +65,6 @@ class Lamb(Optimizer):
     With the bias-corrected moments m and v, `r = m / (sqrt(v) + eps) + weight_decay * w` and
     `w -= lr * |w| / |r| * r`; if a norm is zero, the ratio `|w| / |r|` is 1. Neither the ratio nor the gradient is
     clipped.
-
-    Args:
-        params: parameters, or parameter groups.
-        lr: learning rate.
-        betas: decay rates of the two moments.
-        eps: added to the denominator.
-        weight_decay: weight decay.
     """
 
     def __init__(
@@ -137,27 +122,6 @@ class Lamb(Optimizer):
         torch._foreach_add_(weights, steps)
 
 
-def refuse_moments_of_lamb(optimizer: Optimizer) -> None:
-    """Has an optimizer refuse the state of LAMB, and LAMB that of any other one.
-
-    The names in their states are the same, but their steps are not: an optimizer would continue from the moments of
-    the other without a word. LAMB was the default of `optim` once.
-    """
-
-    def check(_optimizer: Optimizer, state: dict[str, Any]) -> None:
-        of_lamb = [group.keys() - {"params", "initial_lr"} == _LAMB_OPTIONS for group in state["param_groups"]]
-        if all(of_lamb) != isinstance(optimizer, Lamb):
-            saved, advice = (
-                ("LAMB", "set optim=lamb") if all(of_lamb) else ("another optimizer", "set optim as it was")
-            )
-            raise TrainingSetupError(
-                f"optim: the checkpoint was trained with {saved}, and {type(optimizer).__name__} cannot continue with "
-                f"its state; {advice}"
-            )
-
-    optimizer.register_load_state_dict_pre_hook(check)
-
-
 class TaskOptimizer(Optimizer):
     """One optimizer for each task over the same weights, with gradients, state and learning rate of its own.
 
@@ -169,28 +133,23 @@ class TaskOptimizer(Optimizer):
 
     Args:
         optimizers: task -> its optimizer.
+        max_norm: the gradient of each task is clipped to this norm.
     """
 
-    def __init__(self, optimizers: dict[str, Optimizer]) -> None:
-        self.optimizers = optimizers
+    def __init__(self, optimizers: dict[str, Optimizer], max_norm: float = math.inf) -> None:
+        first, *_ = optimizers.values()
+        super().__init__(first.param_groups, {})
+        self.optimizers, self.max_norm = optimizers, max_norm
         self.gradients: dict[str, dict[Tensor, Tensor]] = {task: {} for task in optimizers}
-        self.defaults: dict[str, Any] = {}
-        # The groups are the dictionaries of the optimizers, so that a scheduler sets the learning rate of each task.
-        self.param_groups = [group for optimizer in optimizers.values() for group in optimizer.param_groups]
-        self._optimizer_step_pre_hooks: dict[int, Any] = {}
-        self._optimizer_step_post_hooks: dict[int, Any] = {}
+        self.grad_norm = torch.zeros(())
+        self._share_groups()
 
-    @property
-    def state(self) -> dict[Any, Any]:
-        return {task: optimizer.state for task, optimizer in self.optimizers.items()}
+    def _share_groups(self) -> None:
+        """The groups are the dictionaries of the optimizers, so that a scheduler sets the rate of each task."""
+        self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
 
     def _weights(self) -> Iterator[Tensor]:
-        seen: set[int] = set()
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if id(weight) not in seen:
-                    seen.add(id(weight))
-                    yield weight
+        yield from {id(weight): weight for group in self.param_groups for weight in group["params"]}.values()
 
     @contextmanager
     def gradients_of(self, task: str) -> Iterator[None]:
@@ -204,16 +163,28 @@ class TaskOptimizer(Optimizer):
                 own[weight] = weight.grad
                 weight.grad = None
 
-    def clip_gradients(self, max_norm: float) -> Tensor:
-        """Clips the gradient of each task to `max_norm`, and returns the largest norm before clipping []."""
-        norms = [torch.nn.utils.get_total_norm(list(own.values())) for own in self.gradients.values() if own]
-        for norm, own in zip(norms, (own for own in self.gradients.values() if own), strict=True):
-            scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-            torch._foreach_mul_(list(own.values()), scale)
-        return torch.stack(norms).max()
+    def clip_gradients(self) -> None:
+        """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before.
+
+        Raises:
+            NonFiniteError: if the gradient of a task is NaN or infinite.
+        """
+        norms = []
+        for task, own in self.gradients.items():
+            gradients = list(own.values())
+            norms.append(torch.nn.utils.get_total_norm(gradients))
+            if not norms[-1].isfinite():
+                raise NonFiniteError(
+                    f"the gradient's norm is {norms[-1].item()} in task {task!r}; training stopped before it reached "
+                    "the weights. A lower learning rate, a longer warm-up or max_grad_norm may help."
+                )
+            if gradients:
+                torch._foreach_mul_(gradients, (self.max_norm / (norms[-1] + 1e-6)).clamp(max=1.0))
+        self.grad_norm = torch.stack(norms).max()
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
+        self.clip_gradients()
         for task, optimizer in self.optimizers.items():
             with self.gradients_of(task):
                 optimizer.step()
@@ -235,50 +206,25 @@ class TaskOptimizer(Optimizer):
             )
         for task, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state_dict[task])
-        self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
-
-
-# ---- The learned temperature ----
-#
-# Keeps the learned temperature of a dual encoder at or above its lower bound (see `modeling.modeling_dual_encoder`).
+        self._share_groups()
 
 
 class BoundTemperature(TrainerCallback):
-    """Resets a temperature that fell below its lower bound, after every step of the optimizer."""
+    """Resets a learned temperature that fell below its lower bound, after every step of the optimizer."""
 
     def on_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
-        bound = getattr(model, "bound_temperature", None)  # None, if the model has no temperature
-        if bound is not None:
+        if bound := getattr(model, "bound_temperature", None):  # None, if the model has no temperature
             bound()
 
 
-# ---- Settings of tasks ----
-# Settings of tasks and of parts of a model that contradict each other, or that would have no effect.
-
-LAMB = "lamb"
-ADAMAX = "adamax"
-
-# Their steps grow with the gradient. Every other optimizer divides the gradient by its own size.
-_SCALED_BY_GRADIENT = (OptimizerNames.SGD,)
-
-
 def check_task_settings(args: Any) -> None:
-    """Checks the weights and learning rates of tasks, beside each other and beside those of parts of the model.
+    """Raises a `TrainingSetupError` for settings of tasks that contradict each other, or would have no effect.
 
     Args:
         args: `ContrastiveTrainingArguments`.
-
-    Raises:
-        TrainingSetupError: for settings that contradict each other, and for weights that would have no effect.
     """
-    towers = checked_training(args.towers)
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
         raise TrainingSetupError(
@@ -292,34 +238,12 @@ def check_task_settings(args: Any) -> None:
             f"task_learning_rates: {optimizer!r} keeps two versions of the weights, which the optimizers of several "
             "tasks cannot share; leave one of them out"
         )
-    if args.learning_rate_mapping:
-        raise TrainingSetupError(
-            "task_learning_rates and learning_rate_mapping both set the learning rate of the same weights: give one "
-            "of them"
-        )
-    for tower, training in towers.items():
-        if training.rate is not None:
-            raise TrainingSetupError(
-                f"task_learning_rates and towers.{tower}.rate both set the same rates: give one of them"
-            )
-    asked = args.asked_precision()
-    if asked is not None and asked.name == FLOAT16:
-        raise TrainingSetupError(
-            "task_learning_rates cannot be used with float16, whose loss scaling supports one optimizer: use bfloat16"
-        )
-    _check_weights(args)
-
-
-def _check_weights(args: Any) -> None:
-    """Refuses weights of losses that an optimizer for each task divides away (section 3.1 of MURAL's paper has such
-    weights, section 3.2 two learning rates)."""
+    rated = [f"towers.{name}.rate" for name, given in (args.towers or {}).items() if dict(given).get("rate")]
+    for other in [*rated, *(["learning_rate_mapping"] if args.learning_rate_mapping else [])]:
+        raise TrainingSetupError(f"task_learning_rates and {other} both set the same rates: give one of them")
     weights = {task: weight for task, weight in (args.task_weights or {}).items() if weight != 1}
-    optimizer = str(getattr(args.optim, "value", args.optim))
-    if weights and optimizer not in _SCALED_BY_GRADIENT:
-        named = ", ".join(f"{task}: {weight:g}" for task, weight in weights.items())
+    if weights and optimizer != OptimizerNames.SGD:  # whose steps grow with the gradient
         raise TrainingSetupError(
-            f"task_weights {{{named}}} would have no effect: with task_learning_rates, every task has an optimizer of "
-            f"its own, and the steps of {optimizer!r} do not depend on the scale of the loss. Leave task_weights out, "
-            "and give a task with a lower weight a lower rate in task_learning_rates; or leave task_learning_rates "
-            "out, so that one optimizer takes the gradient of the weighted sum"
+            f"task_weights {weights} would have no effect: with task_learning_rates, every task has an optimizer of "
+            f"its own, and the steps of {optimizer!r} do not depend on the scale of the loss; lower its rate instead"
         )

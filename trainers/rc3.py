@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -88,14 +89,11 @@ class Rc3Trainer(BabelensTrainer):
         # Sums of the parts of the loss since the last log entry, and the number of batches in them.
         self._sums, self._summed = {}, 0
 
-    def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any] | None) -> tuple[Any, Any]:
-        self.model = model  # the views and collators depend on its configuration
+    def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any]) -> tuple[Any, Any]:
         self._check_known(self.args.data_set_batch_sizes or {})
-        mixture = None
-        if train_dataset is not None:
-            self._check_augmentation()
-            self._check_given(train_dataset)
-            mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
+        self._check_augmentation()
+        self._check_given(train_dataset)
+        mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
         return mixture, TaskCollator({name: self._collator(name) for name in self._needed})
 
     # ---- Data ----
@@ -284,7 +282,7 @@ class Rc3Trainer(BabelensTrainer):
         results: dict[str, list[float]] = {}
         for batch in islice(loader, self.args.eval_batches):
             with torch.no_grad(), self.compute_loss_context_manager():
-                output = self.model(**self._prepare_inputs(batch))
+                output = self.model(**send_to_device(batch, self.args.device))
             for name, value in output.items():
                 results.setdefault(name, []).append(value.item())
         return {name: round(fmean(values), 4) for name, values in results.items()}

@@ -1,10 +1,9 @@
 """Training arguments of RC3: of its pre-training and of its tasks."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from .precision import PrecisionTrainingArguments
-from .whole_checkpoints import check_numbers
 
 
 @dataclass
@@ -12,8 +11,6 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
     weight decay. The paper tells neither schedule nor clipping: those are transformers', a linear decay to 0 and
     gradients of norm 1 at most."""
-
-    methods: ClassVar[tuple[str, ...]] = ("RC3's pre-training",)
 
     learning_rate: float = field(default=5e-5)
     data_set_batch_sizes: dict[str, int] | None = field(
@@ -60,7 +57,6 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
         for name, value in (sizes | {"eval_batches": self.eval_batches}).items():
             if value is not None and value < 1:
@@ -86,8 +82,6 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
 class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
 
-    methods: ClassVar[tuple[str, ...]] = ("RC3's tasks",)
-
     max_text_length: int | None = field(
         default=None,
         metadata={
@@ -108,7 +102,6 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self)
         if self.max_text_length is not None and self.max_text_length < 3:
             raise ValueError(
                 f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word and the language"

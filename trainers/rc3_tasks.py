@@ -226,23 +226,27 @@ class Rc3TaskTrainer(BabelensTrainer):
             eval_dataset=eval_dataset,
             **kwargs,
         )
+        self.task = task_of(self.model)
+        if self.args.metric_for_best_model == "loss":  # transformers' default: tasks are measured by what they are for
+            self.args.metric_for_best_model, self.args.greater_is_better = self.task.metrics[0], True
+        if self.args.max_text_length is not None:
+            self.processing_class.max_text_length = self.args.max_text_length
+        self._configure(self.model)
+
+    def _configure(self, model: Any) -> None:
+        if self.args.generation is None:
+            return
+        if not isinstance(model, Rc3ForConditionalGeneration):
+            raise TrainingSetupError(
+                f"generation is an option of translation, and {type(model).__name__} generates no texts"
+            )
+        model.generation_config.update(**self.args.generation)
 
     # ---- Training ----
 
-    def prepare(self, model: Any, train_dataset: Dataset | TaskData | None) -> tuple[Any, Any]:
-        self.task, args, processor = task_of(model), self.args, self.processing_class
-        if args.metric_for_best_model == "loss":  # transformers' default: tasks are measured by what they are for
-            args.metric_for_best_model, args.greater_is_better = self.task.metrics[0], True
-        if args.max_text_length is not None:
-            processor.max_text_length = args.max_text_length
-        if args.generation is not None:
-            if not isinstance(model, Rc3ForConditionalGeneration):
-                raise TrainingSetupError(
-                    f"generation is an option of translation, and {type(model).__name__} generates no texts"
-                )
-            model.generation_config.update(**args.generation)
-        if train_dataset is None:
-            return None, TaskCollator({})
+    def prepare(self, model: Any, train_dataset: Dataset | TaskData) -> tuple[Any, Any]:
+        processor = self.processing_class
+        self._configure(model)
         inputs = TaskInputs(processor, model.config, self.regions, **self._augmented(processor))
         examples = self.task.examples(_task_data(train_dataset))
         collate = self.task.collator(inputs, examples)

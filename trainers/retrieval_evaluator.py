@@ -23,7 +23,7 @@ from .base import over_languages
 class RetrievalEvaluator:
     """Measures retrieval between the images of a caption corpus and their captions in each language.
 
-    A trainer of dual encoders evaluates with it by default. Beside functions of your own it is given as
+    A trainer of dual encoders evaluates with it by default; with functions of your own, give
     `evaluator=[RetrievalEvaluator(), mine]`.
 
     Args:
@@ -44,20 +44,14 @@ class RetrievalEvaluator:
         self.languages, self.batch_size, self.compute_metrics = languages, batch_size, compute_metrics
 
     def __call__(self, model: Any, processor: Any, data: Dataset) -> dict[str, float]:
-        """Evaluates a model.
-
-        Args:
-            model: a dual encoder.
-            processor: its processor.
-            data: a caption corpus.
+        """Evaluates a model on a caption corpus.
 
         Returns:
             `mean_recall` in percent, and what `compute_metrics` returns: each the mean over the languages, followed by
             the value of each language, such as `mean_recall_de`; `mean_recall_dim_64` for each width of the model's
-            `matryoshka_dims`; and `loss`, the mean over languages and batches of
-            the contrastive loss between captions and their images (MURAL, section 3.1: the sum of both directions), or
-            of SigLIP's sigmoid for a MURAL or an ETCL that is trained with it.
-            It divides the cosines by the temperature of the model, or, for one that learns none, by CLIP's, 1/100.
+            `matryoshka_dims`; and `loss`, the mean over languages and batches of the contrastive loss between captions
+            and their images (MURAL, section 3.1: the sum of both directions), or of SigLIP's sigmoid for a model that
+            is trained with it. A model that learns no temperature is compared with CLIP's, 1/100.
 
         Raises:
             TrainingSetupError: for a language that the model does not read.
@@ -67,7 +61,6 @@ class RetrievalEvaluator:
     def metrics(
         self, model: Any, recalls: Mapping[str, Mapping[str, float]], predictions: Mapping[str, EvalPrediction]
     ) -> dict[str, float]:
-        """The metrics of a call, from what `embed` returns."""
         learned = getattr(model, "temperature", None)
         temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
         by_metric: dict[str, dict[str, float]] = {}
@@ -91,8 +84,7 @@ class RetrievalEvaluator:
     def embed(
         self, model: Any, processor: Any, data: Dataset
     ) -> tuple[dict[str, dict[str, float]], dict[str, EvalPrediction]]:
-        """Returns the recalls of `evaluate_retrieval`, and the embeddings as `compute_metrics` takes them, both by
-        language; arguments and errors as in a call."""
+        """The recalls of `evaluate_retrieval`, and the embeddings as `compute_metrics` takes them, by language."""
         # Imported here, so that a trainer can be read and imported without what evaluates its model.
         from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
@@ -125,12 +117,7 @@ class RetrievalEvaluator:
 
 
 def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
-    """The languages in which a model is evaluated.
-
-    Args:
-        processor: its processor.
-        data: a caption corpus.
-        languages: BCP-47 tags; default: all languages of the corpus.
+    """The languages in which a model is evaluated: those of `languages`, or else of the caption corpus `data`.
 
     Raises:
         TrainingSetupError: for a language that the processor does not read.

@@ -37,8 +37,6 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         self._backbone: Any = getattr(model, "vision_model", None) if self.args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
-        # A batch may lack a language, whose projection and branch then get no gradient.
-        self.args.ddp_find_unused_parameters = True
         return super().prepare(model, train_dataset)
 
     # ---- Data ----
@@ -97,14 +95,14 @@ class SmalrTrainer(WordDualEncoderTrainer):
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
     arguments_class = SmalrTrainingArguments
 
-    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         embedding = getattr(self.model, "word_embedding", None)
         if embedding is None or IMAGE_TEXT in self.tasks:
-            return super().train_model(resume_from_checkpoint, **kwargs)
+            return super().train(resume_from_checkpoint, **kwargs)
         was_trained = embedding.specific.requires_grad
         embedding.specific.requires_grad_(False)
         try:
-            return super().train_model(resume_from_checkpoint, **kwargs)
+            return super().train(resume_from_checkpoint, **kwargs)
         finally:
             embedding.specific.requires_grad_(was_trained)
 

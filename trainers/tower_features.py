@@ -30,13 +30,10 @@ class FrozenTowers:
 
     Args:
         model: a model of two towers, or a student of MLA; other models have no frozen towers here.
-        processor: its processor.
-        args: training arguments: how features are computed, and the transforms of images.
-        cache_dir: the folder of the features.
         cached: whether the features are computed once.
 
     Raises:
-        TrainingSetupError: for options that have no effect on features that are computed once.
+        TrainingSetupError: for an augmentation of what is computed once.
     """
 
     def __init__(
@@ -50,24 +47,17 @@ class FrozenTowers:
     ) -> None:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
         self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
-        # Of each view: the index of its texts, and their features.
-        self._known_texts: list[tuple[dict[str, int], np.ndarray]] = []
-        if IMAGE in self.names and args.image_augmentation is not None:
-            raise TrainingSetupError(
-                "image_augmentation is not read: the image tower is frozen, and its features are computed once; leave "
-                "it out, or set cache_frozen_features=False"
-            )
-        if TEXT in self.names and args.text_augmentation is not None:
-            raise TrainingSetupError(
-                "text_augmentation is not read: the text tower is frozen, and its features are computed once; leave "
-                "it out, or set cache_frozen_features=False"
-            )
+        self._known_texts: dict[str, np.ndarray] = {}  # text -> its features
+        for tower, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
+            if tower in self.names and getattr(args, option) is not None:
+                raise TrainingSetupError(
+                    f"{option} is not read: the {tower} tower is frozen, and its features are computed once; leave it "
+                    "out, or set cache_frozen_features=False"
+                )
 
     def with_features(self, view: Any) -> SizedView:
-        """Returns the examples of a view with features of frozen towers in the place of what these towers read.
-
-        Views of streams, whose examples are never all at hand, and views of other kinds are returned as they are.
-        """
+        """The examples of a view with features of frozen towers instead of what these towers read; streams and views
+        of other kinds are returned as they are."""
         if not isinstance(view, CorpusView):
             return view
         if not self.names:
@@ -82,20 +72,15 @@ class FrozenTowers:
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)
     ) -> SizedView:
-        """Returns the examples of a view with features of a frozen text tower beside their texts.
-
-        Args:
-            view: the examples.
-            source: a view of the same examples with their texts.
-            columns: the columns of the texts that the tower reads.
-        """
+        """The examples of a view with features of a frozen text tower of the texts in `columns` of `source`, a view
+        of the same examples."""
         if TEXT not in self.names:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = self._text_features(distinct)
         index = {text: k for k, text in enumerate(distinct)}
-        self._known_texts.append((index, features))
+        self._known_texts |= zip(distinct, features, strict=True)
         for name, column in texts.items():
             view = FeatureView(view, FEATURES_OF[name], features, np.array([index[text] for text in column]))
         return view
@@ -113,20 +98,13 @@ class FrozenTowers:
         )
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
-        """The features of texts [n, W], of which those of earlier views are not encoded again: tasks share texts, such
-        as captions and what they are translations of."""
-        new = [text for text in texts if not any(text in index for index, _ in self._known_texts)]
-        if len(new) == len(texts):
-            return self._embedder().encode_text(texts, language="und", normalize=False)
-        found = np.empty((len(texts), self._known_texts[0][1].shape[1]), dtype=np.float32)
-        known = list(self._known_texts)
+        """The features of texts [n, W]. Those of earlier views are not encoded again: tasks share texts, such as
+        captions and what they are translations of."""
+        new = [text for text in texts if text not in self._known_texts]
         if new:
             encoded = self._embedder().encode_text(new, language="und", normalize=False)
-            known.append(({text: k for k, text in enumerate(new)}, encoded))
-        for index, features in known:
-            rows = [row for row, text in enumerate(texts) if text in index]
-            found[rows] = features[[index[texts[row]] for row in rows]]
-        return found
+            self._known_texts |= zip(new, encoded, strict=True)
+        return np.stack([self._known_texts[text] for text in texts])
 
     def finish(self) -> None:
         """Frees what is only needed while views are made."""
@@ -156,7 +134,7 @@ class FrozenTowers:
     @property
     def precision(self) -> str:
         """The name of that precision."""
-        return self.args.chosen_precision.name
+        return self.args.chosen_precision
 
     def _cached(
         self, compute: Callable[[], np.ndarray], tower: Any, settings: str, items: Iterator[bytes]

@@ -3,7 +3,6 @@ of its baselines, students with a multilingual text encoder.
 """
 
 import json
-import math
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProcessorMixin,
+    Trainer,
     TrainingArguments,
     set_seed,
 )
 
-from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.presets import load_preset, merged, preset_facts
 from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..model_cards.base_models import TEXT_TOWER, base_model_facts
@@ -40,12 +39,10 @@ from ..processing.processing_mla import MlaProcessor, closing_token_id
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.text_inputs import note_cut_texts, overlong
 from ..processing.text_normalization import NORMALIZATION
-from ..trainers.base import BabelensTrainer
+from ..trainers.base import BabelensTrainer, FiniteGradients
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
-from ..trainers.tower_training import check_student_tower, checked_training, named
-from ..trainers.whole_checkpoints import WholeCheckpointTrainer, check_numbers
-from ..utils.errors import RecipeError, TrainingSetupError
+from ..utils.errors import RecipeError
 from ..utils.pretrained import load_model, load_processor
 from .argument_checks import checked_arguments, overrides_checked, training_arguments
 from .building import ModelBuilder, native_with_vocabulary, pretrained_table, rows_of_pieces
@@ -296,24 +293,6 @@ class MlaStudentBuilder(MlaBuilder):
             with overrides_checked("text_model.preset"):
                 if "text_config" not in preset_facts(source.preset)["config"]:
                     raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
-        self._check_towers()
-
-    def _check_towers(self) -> None:
-        """Checks the settings of towers as far as the recipe shows them to be wrong, before a text encoder is trained
-        or a model is loaded."""
-        strategy = self.recipe.model.overrides.get("strategy", MlaStudentConfig().strategy)
-        source = self.recipe.text_model
-        layers = load_preset(source.preset).text_config.num_hidden_layers if source and source.preset else math.inf
-        for stage in self.recipe.all_stages if source is not None else ():
-            with overrides_checked(stage.training_key):
-                settings = checked_training((self.recipe.training | stage.training).get("towers"))
-                for name, setting in settings.items():
-                    with named(name):
-                        check_student_tower(name, strategy)
-                        if (setting.layers or 0) > layers:
-                            raise TrainingSetupError(
-                                f"layers={setting.layers} is more than {source and source.preset} has: {layers}"
-                            )
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer
@@ -436,15 +415,12 @@ def train_masked_language(
     Returns:
         The encoder without its prediction head.
 
-    Raises:
-        TrainingSetupError: for an argument that is NaN or infinite.
     """
-    check_numbers(args)
     set_seed(args.seed)
     model = MaskedLanguageModel(config)
     encoded = tokenizer(texts, truncation=True)
     note_cut_texts(overlong(texts, encoded), f"{tokenizer.model_max_length} tokens")
     examples = [{"input_ids": ids} for ids in encoded["input_ids"]]
     collator = DataCollatorForLanguageModeling(tokenizer, seed=args.seed)
-    WholeCheckpointTrainer(model, args, train_dataset=examples, data_collator=collator).train()
+    Trainer(model, args, collator, examples, callbacks=[FiniteGradients()]).train()
     return model.model.bert

@@ -17,8 +17,7 @@ from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
-from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
-from ..utils.errors import PublishError, RecipeError, TrainingSetupError, did_you_mean
+from ..utils.errors import PublishError, RecipeError, did_you_mean
 from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config
 from .argument_checks import check_names
@@ -88,18 +87,12 @@ def check_start(run: RunParts) -> None:
     """
     Raises:
         RecipeError: for a model to go on from that is of another type.
-        BabelensError: for towers that cannot be had, cannot meet, or are frozen and have a learning rate.
+        BabelensError: for towers that cannot be had or cannot meet.
         RecipeError: without a license, or with one that the licenses of the models to start from do not allow.
         ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
     """
     _check_start_type(run)
     run.builder.check_towers()
-    for stage in run.recipe.all_stages:
-        given = (run.recipe.training | stage.training).get("towers")
-        try:
-            check_frozen(given, frozen_by(run.recipe.model.overrides))
-        except TrainingSetupError as error:
-            raise RecipeError(f"{stage.training_key}.{error}") from error
     try:
         check_weights_license(run.recipe.license, run.reporting.base_models)
     except PublishError as error:
@@ -207,11 +200,8 @@ def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -
         where = stage.training_key
         for name in ("task_weights", "task_learning_rates", "task_batch_sizes", "data_set_batch_sizes"):
             check_names(getattr(args, name, None), tasks, f"{where}.{name}")
-        if getattr(args, "towers", None):
-            try:
-                check_has_towers(METHODS[run.recipe.method].model)
-            except TrainingSetupError as error:
-                raise RecipeError(f"{where}.{error}") from error
+        if getattr(args, "towers", None) and not hasattr(METHODS[run.recipe.method].model, "towers"):
+            raise RecipeError(f"{where}.towers: {run.recipe.method} has no two towers; leave it out")
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
         metric = args.metric_for_best_model
         by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None

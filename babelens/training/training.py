@@ -9,8 +9,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory, has_checkpoint, newest_checkpoint
-from ..trainers.precision import compare_conditions
+from ..trainers.checkpoints import atomic_directory, compare_conditions, has_checkpoint, newest_checkpoint
 from ..trainers.tower_training import check_towers, checked_training
 from ..utils.errors import RecipeError, TrainingSetupError
 from ..utils.pretrained import load_model

@@ -378,15 +378,3 @@ def test_a_method_that_is_not_made_of_towers_is_named(
         RecipeError, match=f"{content['method']} is not made of two pretrained towers; mural, etcl are"
     ):
         raise refused(content, tmp_path, monkeypatch)
-
-
-def test_a_frozen_tower_has_no_rate(wrong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = "rate"
-    content = recipe(wrong)
-    content["training"]["towers"] = {"image": {key: 0.5}}
-    message = f"wrong.yaml: training.towers.image: {key}=0.5 is for a tower that is trained, .*freeze: image, text"
-    with pytest.raises(RecipeError, match=message):
-        raise refused(content, tmp_path, monkeypatch)
-    content["training"]["towers"] = {"image": {"train": "none", key: 0.5}}
-    with pytest.raises(RecipeError, match=f"{key}=0.5 is for"):
-        raise refused(content, tmp_path, monkeypatch)

@@ -142,7 +142,6 @@ RUNS = [
     (student, "model", {"preset": "mkd-tiny"}, "model.from_pretrained"),
     (student, "text_model.preset", "rc3-tiny", "text_model.preset"),
     (student, "text_model.training.save_strategy", "steps", "text_model.training.save_strategy"),
-    (student, "training.towers", {"text": {"train": "upper", "layers": 99}}, "layers=99"),
     (smalr, "words.vectors", {"xx": "x.vec"}, "words.vectors.xx"),
     (smalr, "words.dictionary", {"files": {"de": "x"}}, "words.dictionary.threshold is missing"),
     (rc3, "report", "emoji", "report"),

@@ -30,7 +30,7 @@ from tests.contracts import (
     image_text_batch,
 )
 from tests.support.tiny_native import tiny_bert, tiny_clip, tiny_siglip
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import prepared, shapes_corpus
 
 
 class StudentContract(DualEncoderContract):
@@ -221,12 +221,14 @@ def make_trainer(tmp_path):
             "use_cpu": True,
             "precision": "float32",  # the same on every machine
         }
-        return MlaTrainer(
-            model=MlaStudentModel.from_models(native, bert, **options),
-            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
-            processing_class=MlaStudentProcessor.for_native(native.config, native_processor, tokenizer),
-            train_dataset={task: shapes_corpus()},
-            cache_dir=str(tmp_path / "cache"),
+        return prepared(
+            MlaTrainer(
+                model=MlaStudentModel.from_models(native, bert, **options),
+                args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
+                processing_class=MlaStudentProcessor.for_native(native.config, native_processor, tokenizer),
+                train_dataset={task: shapes_corpus()},
+                cache_dir=str(tmp_path / "cache"),
+            )
         )
 
     return make
@@ -281,14 +283,16 @@ def test_students_and_mla_share_the_native_models_features(make_trainer, tmp_pat
     options = {"languages": ["de", "fr"]}
     vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
     for task in ("text_text", "image_text"):
-        MlaTrainer(
-            model=MlaModel.from_native(native, embedding_size=8, **options, **vocabulary),
-            args=MlaTrainingArguments(
-                output_dir=str(tmp_path / "mla"), use_cpu=True, report_to="none", precision="float32"
-            ),
-            processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, **options),
-            train_dataset={task: shapes_corpus()},
-            cache_dir=str(tmp_path / "cache"),
+        prepared(
+            MlaTrainer(
+                model=MlaModel.from_native(native, embedding_size=8, **options, **vocabulary),
+                args=MlaTrainingArguments(
+                    output_dir=str(tmp_path / "mla"), use_cpu=True, report_to="none", precision="float32"
+                ),
+                processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, **options),
+                train_dataset={task: shapes_corpus()},
+                cache_dir=str(tmp_path / "cache"),
+            )
         )
     assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
 

@@ -23,7 +23,7 @@ from babelens.utils.errors import (
 )
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import prepared, shapes_corpus
 
 KINDS = ["bert", "xlm-roberta", "distilbert", "mpnet", "mt5", "modernbert", "deberta-v2"]
 POOLED = ["bert", "xlm-roberta", "mpnet"]
@@ -282,12 +282,14 @@ def make_trainer(tmp_path):
             "use_cpu": True,
             "precision": "float32",
         }
-        return MlaTrainer(
-            model=model,
-            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
-            processing_class=processor,
-            train_dataset={task: shapes_corpus()},
-            cache_dir=str(tmp_path / "cache"),
+        return prepared(
+            MlaTrainer(
+                model=model,
+                args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
+                processing_class=processor,
+                train_dataset={task: shapes_corpus()},
+                cache_dir=str(tmp_path / "cache"),
+            )
         )
 
     return make

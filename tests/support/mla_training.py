@@ -9,7 +9,7 @@ from transformers import set_seed
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.processing.tokenizer_training import train_wordpiece
 from tests.support.tiny_native import shapes_texts, tiny_clip
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import prepared, shapes_corpus
 
 SETTINGS = {
     "per_device_train_batch_size": 4,
@@ -54,12 +54,14 @@ def make_mla_trainer(clip_mla, tmp_path):
         corpus = shapes_corpus()
         model_, processor = parts or clip_mla(**(model or {}))
         data = tasks if isinstance(tasks, dict) else dict.fromkeys(tasks, corpus)
-        return MlaTrainer(
-            model=model_,
-            args=MlaTrainingArguments(output_dir=str(tmp_path / output), **SETTINGS | changes),
-            processing_class=processor,
-            train_dataset=data,
-            cache_dir=str(tmp_path / "cache"),
+        return prepared(
+            MlaTrainer(
+                model=model_,
+                args=MlaTrainingArguments(output_dir=str(tmp_path / output), **SETTINGS | changes),
+                processing_class=processor,
+                train_dataset=data,
+                cache_dir=str(tmp_path / "cache"),
+            )
         )
 
     return make

@@ -90,6 +90,7 @@ def whole_weights(trainer: ContrastiveTrainer) -> dict[str, np.ndarray]:
 
 def make_double(trainer: ContrastiveTrainer) -> None:
     trainer.model.double()
+    assert trainer.tasks
     collate = trainer.data_collator
     trainer.data_collator = lambda drawn: {
         task: {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
@@ -99,7 +100,7 @@ def make_double(trainer: ContrastiveTrainer) -> None:
 
 def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
     """Gives every process its share of one process's batches."""
-    sampler = TaskBatchSampler(trainer.train_dataset, sum(shares), seed=trainer.args.seed)
+    sampler = TaskBatchSampler(trainer.mixture, sum(shares), seed=trainer.args.seed)
     rank = dist.get_rank() if dist.is_initialized() else 0
     start = sum(shares[:rank])
 
@@ -115,7 +116,7 @@ def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
         return [draw for draw in batch if draw.task == task]
 
     trainer.get_train_dataloader = lambda: DataLoader(
-        trainer.train_dataset, batch_sampler=Share(), collate_fn=trainer.data_collator
+        trainer.mixture, batch_sampler=Share(), collate_fn=trainer.data_collator
     )
 
 

@@ -16,7 +16,7 @@ from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
-from tests.support.tiny_training import COLORS, DieAt, shapes_corpus, weights
+from tests.support.tiny_training import COLORS, DieAt, prepared, shapes_corpus, weights
 
 LANGUAGES = ["de", "en", "fr"]
 REGION_SIZE = 5
@@ -91,14 +91,16 @@ def rc3_trainer(
     arguments = Rc3TrainingArguments(output_dir=str(output), **{**settings, **changes})
     set_seed(arguments.seed)
     processor = rc3_processor()
-    return Rc3Trainer(
-        model=Rc3ForPreTraining(Rc3Config(**SIZES | processor.config_fields() | (model or {}))),
-        args=arguments,
-        processing_class=processor,
-        train_dataset=data or rc3_data(),
-        eval_dataset=shapes_corpus(),
-        regions=regions or shapes_regions(),
-        cache_dir=cache_dir,
+    return prepared(
+        Rc3Trainer(
+            model=Rc3ForPreTraining(Rc3Config(**SIZES | processor.config_fields() | (model or {}))),
+            args=arguments,
+            processing_class=processor,
+            train_dataset=data or rc3_data(),
+            eval_dataset=shapes_corpus(),
+            regions=regions or shapes_regions(),
+            cache_dir=cache_dir,
+        )
     )
 
 

@@ -159,6 +159,13 @@ def shapes_trainer(
     )
 
 
+def prepared(trainer: Any) -> Any:
+    """The trainer, with its data prepared as when its training begins."""
+    if trainer.train_dataset is not None:
+        assert trainer.mixture is not None
+    return trainer
+
+
 class DieAt(TrainerCallback):
     """Kills this very process, without a last word, when a step is done."""
 

@@ -1,17 +1,35 @@
-"""Checkpoints that are complete or do not count, and folders that a training must leave alone."""
+"""Checkpoints that are complete or do not count, what a training deletes, and what it refuses to save."""
 
+import errno
 import json
+import math
+import os
+import re
+import resource
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from babelens.trainers.checkpoints import is_complete, make_checkpoint, mark_complete, newest_checkpoint
-from babelens.trainers.precision import RunConditions, compare_conditions
-from babelens.utils.errors import ChangedRunError, TrainingSetupError
-from tests.support.tiny_training import shapes_trainer, weights
+from babelens.trainers.checkpoints import (
+    atomic_directory,
+    compare_conditions,
+    is_complete,
+    make_checkpoint,
+    mark_complete,
+    newest_checkpoint,
+    prepare_saving,
+)
+from babelens.utils.errors import ChangedRunError, NonFiniteError, TrainingSetupError
+from tests.support.forks import forked
+from tests.support.killed_saving import killed_at_each_operation
+from tests.support.tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 EACH_STEP = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
 
 
 def _checkpoint(folder, step, complete=True, run="run"):
@@ -28,33 +46,44 @@ def _names(folder):
 
 
 def test_the_newest_complete_checkpoint_is_found(tmp_path, caplog):
+    assert newest_checkpoint(tmp_path / "missing") is None
     _checkpoint(tmp_path, 5)
     newest = _checkpoint(tmp_path, 10)
     _checkpoint(tmp_path, 100, complete=False)
     (tmp_path / "checkpoint-200").mkdir()
     assert newest_checkpoint(tmp_path) == newest
-    assert _names(tmp_path) == ["checkpoint-10", "checkpoint-100", "checkpoint-200", "checkpoint-5"]
     assert "checkpoint-100" in caplog.text and "checkpoint-200" in caplog.text
 
 
-def test_none_where_there_is_none(tmp_path):
-    assert newest_checkpoint(tmp_path / "missing") is None
-
-
-def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path, caplog):
+@pytest.mark.parametrize("damage", ["cut", "[]", "\0" * 20])
+def test_a_damaged_checkpoint_does_not_count(tmp_path, damage):
     path = _checkpoint(tmp_path, 5)
-    (path / "weights").write_text("w")
-    assert not is_complete(path)
-    assert newest_checkpoint(tmp_path) is None
-    assert "checkpoint-5" in caplog.text
-    (path / "weights").unlink()
-    assert not is_complete(path)
+    (path / ("weights" if damage == "cut" else "complete.json")).write_text(damage)
+    assert not is_complete(path) and newest_checkpoint(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", "\0" * 20, '{"weights": 5}', '{"files": {"weights": "5"}}'])
-def test_a_damaged_list_is_none(tmp_path, content):
-    (_checkpoint(tmp_path, 5) / "complete.json").write_text(content)
-    assert newest_checkpoint(tmp_path) is None
+def test_a_torn_checkpoint_is_neither_resumed_nor_kept(tmp_path):
+    trainer = shapes_trainer(tmp_path, **EACH_STEP)
+    trainer.train()
+    torn = tmp_path / "checkpoint-3"
+    (torn / "optimizer.pt").write_bytes((torn / "optimizer.pt").read_bytes()[:100])
+    resumed = shapes_trainer(tmp_path, **EACH_STEP)
+    resumed.train(resume_from_checkpoint=True)
+    assert is_complete(torn)
+    assert_same(weights(resumed.model), weights(trainer.model))
+
+
+def test_resuming_from_nothing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+        shapes_trainer(tmp_path).train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "deepspeed"])
+def test_divided_weights_are_refused(tmp_path, kind):
+    trainer = shapes_trainer(tmp_path, max_steps=1)
+    setattr(trainer, f"is_{kind}_enabled", True)
+    with pytest.raises(TrainingSetupError, match="DeepSpeed"):
+        trainer.train()
 
 
 # ---- What a training deletes ----
@@ -70,53 +99,39 @@ def _trained_by_others(folder, steps=(1, 2, 3, 500)):
 def test_checkpoints_of_others_are_never_deleted(tmp_path):
     """Neither at the start, nor by `save_total_limit`, nor where one has the number of a step that is saved."""
     _trained_by_others(tmp_path)
-    (tmp_path / "checkpoint-notes.txt").write_text("mine")
-    shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=1).train()
-    assert (tmp_path / "checkpoint-500" / "model.safetensors").read_text() == "mine, 500"
-    assert (tmp_path / "checkpoint-notes.txt").read_text() == "mine"
-    for step in (1, 2, 3):
-        assert (tmp_path / f"kept-checkpoint-{step}" / "model.safetensors").read_text() == f"mine, {step}"
-    assert newest_checkpoint(tmp_path).name == "checkpoint-3"
-    assert not (tmp_path / "checkpoint-1").exists() and not (tmp_path / "checkpoint-2").exists()
-
-
-def test_checkpoints_of_another_run_are_kept(tmp_path):
-    other = _checkpoint(tmp_path, 1, run="another")
     later = _checkpoint(tmp_path, 70, run="another")
     shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=1).train()
     assert is_complete(later)
-    assert (tmp_path / f"kept-{other.name}" / "weights").read_text() == "w"
+    assert (tmp_path / "checkpoint-500" / "model.safetensors").read_text() == "mine, 500"
+    for step in (1, 2, 3):
+        assert (tmp_path / f"kept-checkpoint-{step}" / "model.safetensors").read_text() == f"mine, {step}"
+    assert newest_checkpoint(tmp_path).name == "checkpoint-70"
+    assert not (tmp_path / "checkpoint-1").exists() and not (tmp_path / "checkpoint-2").exists()
+    assert is_complete(tmp_path / "checkpoint-3")
 
 
 def test_a_limit_of_one_with_the_best_model_deletes_none_of_others(tmp_path):
-    """Trainer deletes all but the best one when the training ends."""
+    """`Trainer` deletes all but the best one when the training ends."""
     _trained_by_others(tmp_path, [400, 500])
-    settings = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "mean_recall"}
-    trainer = shapes_trainer(
-        tmp_path, **EACH_STEP, **settings, load_best_model_at_end=True, save_total_limit=1, greater_is_better=True
-    )
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
+    trainer = shapes_trainer(tmp_path, **EACH_STEP, **settings)
     trainer.train()
-    best = trainer.state.best_model_checkpoint.rpartition("/")[2]
+    best = Path(trainer.state.best_model_checkpoint).name
     assert _names(tmp_path) == sorted({best, "checkpoint-400", "checkpoint-500"})
 
 
 def test_a_resumed_run_deletes_its_own_older_checkpoints(tmp_path):
-    settings = EACH_STEP | {"save_total_limit": 2}
-    shapes_trainer(tmp_path, **settings).train()
+    _checkpoint(tmp_path, 2, complete=False, run="killed")
+    shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=2).train()
     assert _names(tmp_path) == ["checkpoint-2", "checkpoint-3"]
-    shapes_trainer(tmp_path, **settings | {"max_steps": 5}).train(resume_from_checkpoint=True)
+    assert not (tmp_path / "checkpoint-2" / "weights").exists()
+    more = EACH_STEP | {"max_steps": 5, "save_total_limit": 2}
+    shapes_trainer(tmp_path, **more).train(resume_from_checkpoint=True)
     assert _names(tmp_path) == ["checkpoint-4", "checkpoint-5"]
 
 
-def test_what_a_killed_run_was_saving_is_replaced(tmp_path):
-    _checkpoint(tmp_path, 2, complete=False, run="killed")
-    shapes_trainer(tmp_path, **EACH_STEP).train()
-    assert _names(tmp_path) == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
-    assert not (tmp_path / "checkpoint-2" / "weights").exists()
-
-
 def test_a_checkpoint_without_a_mark_is_resumed_from_where_it_is_named(tmp_path):
-    """As stock Trainer writes them: it is loaded, and left as it is."""
+    """As stock `Trainer` writes them: it is loaded, and left as it is."""
     unbroken = shapes_trainer(tmp_path / "unbroken", **EACH_STEP)
     unbroken.train()
     stock = tmp_path / "resumed" / "checkpoint-2"
@@ -126,76 +141,226 @@ def test_a_checkpoint_without_a_mark_is_resumed_from_where_it_is_named(tmp_path)
     resumed = shapes_trainer(tmp_path / "resumed", **EACH_STEP, save_total_limit=1)
     resumed.train(resume_from_checkpoint=str(stock))
     assert {path.name: path.read_bytes() for path in stock.iterdir()} == before
-    expected = weights(unbroken.model)
-    assert all((value == expected[name]).all() for name, value in weights(resumed.model).items())
-    assert newest_checkpoint(tmp_path / "resumed").name == "checkpoint-3"
+    assert_same(weights(resumed.model), weights(unbroken.model))
 
 
-def test_the_hub_gets_a_checkpoint_with_its_mark(tmp_path):
-    pushed = {}
+def test_the_hub_gets_a_checkpoint_with_its_mark(tmp_path, monkeypatch):
+    pushed = []
 
     class Push(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            trainer.args.push_to_hub = control.should_save
+            args.push_to_hub = control.should_save
 
     trainer = shapes_trainer(tmp_path, **EACH_STEP)
     trainer.add_callback(Push)
 
     def push(folder):
         trainer.callback_handler.on_push_begin(trainer.args, trainer.state, trainer.control)
-        pushed[folder] = is_complete(folder)
+        pushed.append(is_complete(folder))
         trainer.args.push_to_hub = False
 
-    trainer._push_from_checkpoint = push
+    monkeypatch.setattr(trainer, "_push_from_checkpoint", push)
     trainer.train()
-    assert list(pushed.values()) == [True] * 3
+    assert pushed == [True] * 3
 
 
 # ---- What has changed since ----
 
 
 @pytest.mark.parametrize(
-    ("then", "named"),
-    [
-        ({"number of processes": 2}, "number of processes: 2, now 1"),
-        ({"device": "cuda"}, "device: cuda, now cpu"),
-        ({"version of torch": "1.0"}, "version of torch: 1.0, now"),
-        ({"version of transformers": "4.0"}, "version of transformers: 4.0, now"),
-        ({}, None),
-    ],
+    "then", [{"number of processes": 2}, {"precision": "bfloat16"}, {"version of torch": "1.0"}, {}], ids=str
 )
-def test_a_resumed_run_names_what_it_is_computed_with_now(tmp_path, caplog, then, named):
-    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
-    shapes_trainer(tmp_path, **settings).train()
+def test_a_resumed_run_names_what_it_is_computed_with_now(tmp_path, caplog, then):
+    shapes_trainer(tmp_path, **EACH_STEP | {"max_steps": 1}).train()
     file = tmp_path / "checkpoint-1" / "trainer_state.json"
     state = json.loads(file.read_text(encoding="utf-8"))
-    conditions = state["stateful_callbacks"]["RunConditions"]["attributes"]["conditions"]
-    assert conditions["number of examples in a step"] == 8
-    conditions |= then
+    state["stateful_callbacks"]["RunConditions"]["attributes"]["conditions"] |= then
     file.write_text(json.dumps(state), encoding="utf-8")
-    args = shapes_trainer(tmp_path, **settings).args
-    compare_conditions(tmp_path / "checkpoint-1", args)
-    warned = [record.getMessage() for record in caplog.records if "with another" in record.getMessage()]
-    assert len(warned) == (named is not None)
-    assert named is None or named in warned[0]
+    compare_conditions(file.parent, shapes_trainer(tmp_path).args)
+    assert all(f"{name}: {value}, now" in caplog.text for name, value in then.items())
+    assert ("with another" in caplog.text) == bool(then)
 
 
-def test_resuming_with_other_batches_or_optimizer_is_told(tmp_path, caplog):
-    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "optim": "adamw_torch"}
+def test_another_optimizer_cannot_continue(tmp_path, caplog):
+    settings = EACH_STEP | {"max_steps": 2, "optim": "adamw_torch"}
     shapes_trainer(tmp_path, **settings).train()
     more = settings | {"max_steps": 3, "gradient_accumulation_steps": 2}
-    with pytest.raises(ChangedRunError, match=r"optim: .* adamw_torch, and adamax"):
-        shapes_trainer(tmp_path, **more | {"optim": "adamax"}).train(resume_from_checkpoint=True)
+    with pytest.raises(ChangedRunError, match=r"optim: .* adamw_torch, and lamb"):
+        shapes_trainer(tmp_path, **more | {"optim": "lamb"}).train(resume_from_checkpoint=True)
     shapes_trainer(tmp_path, **more | {"optim": "adamw_torch_fused"}).train(resume_from_checkpoint=True)
-    assert "number of examples in a step: 8, now 16; optimizer: adamw_torch, now adamw_torch_fused" in caplog.text
+    assert "number of examples in a step: 8, now 16. The weights" in caplog.text
 
 
-@pytest.mark.parametrize(("then", "now"), [("lamb", "adamw_torch"), ("adamw_torch", "lamb")])
-@pytest.mark.parametrize("rates", [None, {"image_text": 1e-3}], ids=["one optimizer", "of each task"])
-def test_moments_of_lamb_are_of_no_use_to_others(tmp_path, monkeypatch, then, now, rates):
-    """In checkpoints of earlier versions, which do not name the optimizer: LAMB was the default."""
-    monkeypatch.setattr(RunConditions, "state", lambda self: {"args": {}, "attributes": {}})
-    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "task_learning_rates": rates}
-    shapes_trainer(tmp_path, optim=then, **settings).train()
-    with pytest.raises(TrainingSetupError, match="optim"):
-        shapes_trainer(tmp_path, optim=now, **settings | {"max_steps": 3}).train(resume_from_checkpoint=True)
+# ---- Numbers that are not finite ----
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient_accumulation_steps": 2, "embed_chunk_size": 3},
+        {"max_grad_norm": 0.0, "optim": "adamw_torch"},
+        TWO_RATES,
+    ],
+    ids=["accumulated chunks", "not clipped", "two optimizers"],
+)
+def test_a_non_finite_gradient_stops_before_the_weights(tmp_path, settings):
+    trainer = shapes_trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=1, **settings)
+    poison = PoisonGradient(step=3)
+    trainer.add_callback(poison)
+    with pytest.raises(NonFiniteError, match=r"norm is nan .* stopped before it reached the weights"):
+        trainer.train()
+    assert_same(weights(trainer.model), poison.before)
+    newest = newest_checkpoint(tmp_path)
+    assert newest.name == "checkpoint-2"
+    assert_same(load_file(newest / "model.safetensors"), {k: torch.from_numpy(v) for k, v in poison.before.items()})
+
+
+def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=5)
+    objective, calls = trainer.model.contrastive_objective, []
+
+    def poisoned(output, **options):
+        calls.append(1)
+        return objective(output, **options) * (math.nan if len(calls) == 3 else 1.0)
+
+    trainer.model.contrastive_objective = poisoned
+    with pytest.raises(NonFiniteError, match="task 'image_text' is nan in step 2"):
+        trainer.train()
+    assert trainer.state.global_step == 1
+    assert all(torch.isfinite(value).all() for value in trainer.model.state_dict().values())
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    trainer = shapes_trainer(tmp_path / "run")
+    trainer.save_model(tmp_path / "older")
+    before = (tmp_path / "older" / "model.safetensors").read_bytes()
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(torch.inf)
+    with pytest.raises(NonFiniteError, match="after step 0"):
+        trainer.save_model(tmp_path / "older")
+    assert (tmp_path / "older" / "model.safetensors").read_bytes() == before
+
+
+# ---- Model folders ----
+
+OLD = {
+    "config.json": "old",
+    "model.safetensors": "old",
+    "tokenizer.json": "old",
+    "features.safetensors": "kept",
+    "checkpoints/checkpoint-1/model.safetensors": "kept",
+}
+NEW = {
+    "config.json": "new",
+    "model.safetensors.index.json": "new",
+    "model-00001-of-00002.safetensors": "new",
+    "tokenizer.json": "new",
+    "code/modeling.py": "new",
+}
+REPLACED = {name: OLD[name] for name in OLD if name != "model.safetensors"} | NEW
+
+
+def _write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def _seen(folder):
+    """What loaders see in a folder."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    return {str(file): (folder / file).read_text() for file in files if not file.parts[0].startswith(".")}
+
+
+def _save(folder, files=NEW):
+    with atomic_directory(folder) as scratch:
+        _write(scratch, files)
+
+
+def test_a_block_that_ends_well_replaces_a_model_and_keeps_other_files(tmp_path):
+    _write(tmp_path / "model", OLD)
+    _save(tmp_path / "model", {"report.json": "new"})
+    assert _seen(tmp_path / "model") == OLD | {"report.json": "new"}
+    _save(tmp_path / "model")
+    assert _seen(tmp_path / "model") == REPLACED | {"report.json": "new"}
+    assert not [path for path in (tmp_path / "model").iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), Exception("No space left (os error 28)"), ValueError()]
+)
+def test_a_block_that_fails_leaves_what_was_there(tmp_path, error):
+    """The second one is how tokenizers raises it."""
+    _write(tmp_path / "model", OLD)
+    for folder in (tmp_path / "model", tmp_path / "deep" / "model"):
+        kind = ValueError if isinstance(error, ValueError) else OSError
+        with pytest.raises(kind) as raised, atomic_directory(folder) as scratch:
+            _write(scratch, NEW)
+            raise error
+        if raised.type is not ValueError:
+            assert raised.value.errno == 28 and f"could not save to {folder}" in str(raised.value)
+    assert _seen(tmp_path / "model") == OLD and not (tmp_path / "deep").exists()
+
+
+def test_a_folder_where_a_file_belongs_leaves_the_older_model(tmp_path):
+    files = {"config.json": "old", "model.safetensors": "old", "tokenizer.json/inside": "mine"}
+    _write(tmp_path, files)
+    with pytest.raises(OSError, match=r"tokenizer\.json"):
+        _save(tmp_path)
+    assert _seen(tmp_path) == files
+
+
+def test_trying_a_folder_leaves_no_trace(tmp_path):
+    prepare_saving(tmp_path / "deep" / "model")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "model").write_text("a file")
+    with pytest.raises(OSError, match=r"could not save to .*model"):
+        prepare_saving(tmp_path / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [{}, OLD], ids=["fresh", "over an older model"])
+def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path, before):
+    folder, after, found = tmp_path / "model", REPLACED if before else NEW, set()
+
+    def prepare():
+        shutil.rmtree(folder, ignore_errors=True)
+        _write(folder, before)
+
+    for _ in killed_at_each_operation(lambda: _save(folder), prepare):
+        seen = _seen(folder)
+        found.add(seen.get("config.json"))
+        if "config.json" in seen:
+            assert seen == (before if seen["config.json"] == "old" else after)
+        _save(folder)
+        assert _seen(folder) == after
+    assert {None, "new"} <= found and ("old" in found) == bool(before)
+
+
+def _in_a_process(action):
+    """What a fork of this process is told by an exception: its type, its errno and its message."""
+    told, tell = os.pipe()
+    if (child := forked()) == 0:
+        try:
+            action()
+        except BaseException as error:
+            os.write(tell, f"{type(error).__name__} {getattr(error, 'errno', None)} {error}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(tell)
+    with os.fdopen(told) as pipe:
+        return pipe.read()
+
+
+@pytest.mark.parametrize("limit", [50_000, 150_000], ids=["weights", "optimizer"])
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
+    """A limit on the size of files replaces the full disk: the system refuses the write in the same place."""
+
+    def train():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        shapes_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=1).train()
+
+    told = _in_a_process(train)
+    assert re.match(rf"SaveError ({errno.EFBIG}|{errno.EIO}) .*could not save to .*and nothing of it was left", told)
+    assert list(tmp_path.iterdir()) == []

@@ -62,7 +62,6 @@ def test_an_unknown_task_is_refused(make_mla_trainer):
         {"trainable": "embedding"},
         {"text_text_objective": "cosine"},
         {"image_text_objective": "mae"},
-        {"text_augmentation": {"subword_dropout": 0.1}},
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, wrong):

@@ -1,6 +1,5 @@
 """MLA's trainer: what it trains and leaves alone, its objectives, and resuming."""
 
-import logging
 import shutil
 
 import numpy as np
@@ -30,14 +29,6 @@ def test_it_learns_what_it_is_shown(make_mla_trainer):
     trainer = make_mla_trainer(max_steps=150, per_device_train_batch_size=16, learning_rate=3e-3, weight_decay=0.0)
     trainer.train()
     assert np.mean(losses(trainer)[-10:]) < 0.5 * np.mean(losses(trainer)[:10])
-
-
-def test_a_training_does_not_warn_of_special_tokens(make_mla_trainer, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    trainer = make_mla_trainer()
-    trainer.train()
-    assert [record.message for record in caplog.records if "PAD" in record.message] == []
-    assert trainer.model.config.pad_token_id == trainer.processing_class.tokenizer.pad_token_id
 
 
 @pytest.mark.parametrize("task", ["text_text", "image_text"])
@@ -98,8 +89,8 @@ def test_all_trains_everything_in_every_language(make_mla_trainer):
 def test_images_are_prepared_as_in_use_by_default(make_mla_trainer, settings):
     def images(**changes):
         trainer = make_mla_trainer(["image_text"], **settings | changes)
-        keys = next(iter(TaskBatchSampler(trainer.train_dataset, 4, seed=0)))
-        sampled = trainer.train_dataset.__getitems__(keys)
+        keys = next(iter(TaskBatchSampler(trainer.mixture, 4, seed=0)))
+        sampled = trainer.mixture.__getitems__(keys)
         prepared = trainer.processing_class(images=[example["image"] for _, example in sampled], return_tensors="pt")
         return trainer.data_collator(sampled)["image_text"]["pixel_values"], prepared["pixel_values"]
 

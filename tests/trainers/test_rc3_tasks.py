@@ -44,7 +44,7 @@ from tests.support.tiny_rc3_tasks import (
     tiny_config,
     tiny_processor,
 )
-from tests.support.tiny_training import COLORS, PoisonGradient, assert_same, shapes_corpus, weights
+from tests.support.tiny_training import COLORS, PoisonGradient, assert_same, prepared, shapes_corpus, weights
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
 CORPUS = shapes_corpus()
@@ -65,8 +65,10 @@ def inputs(rc3_processor) -> TaskInputs:
 
 def trainer(model, processor, output, data, *, evaluated=None, regions=None, **changes) -> Rc3TaskTrainer:
     arguments = Rc3TaskTrainingArguments(str(output), **SETTINGS | changes)
-    return Rc3TaskTrainer(
-        model, arguments, processing_class=processor, train_dataset=data, eval_dataset=evaluated, regions=regions
+    return prepared(
+        Rc3TaskTrainer(
+            model, arguments, processing_class=processor, train_dataset=data, eval_dataset=evaluated, regions=regions
+        )
     )
 
 
@@ -199,7 +201,7 @@ def test_nearest_images_show_something_else():
 def test_each_task_is_learned_from_its_english_data(model_class, data, config, steps, rc3_processor, tmp_path):
     model = made(model_class, rc3_processor, visual="regions", encoder_layers=2, **config)
     run = trainer(model, rc3_processor, tmp_path, data, regions=REGIONS, max_steps=steps)
-    examples = run.train_dataset.tasks[run.task.name].__getitems__(list(range(len(run.train_dataset))))
+    examples = run.mixture.tasks[run.task.name].__getitems__(list(range(len(run.mixture))))
     assert {example.get("language", example.get("language_a")) for example in examples} == {"en"}
     run.train()
     losses = [entry["loss"] for entry in run.state.log_history if "loss" in entry]
@@ -259,7 +261,7 @@ def test_settings_of_generation_are_kept_with_the_model(rc3_processor, tmp_path)
         model, rc3_processor, tmp_path, TaskData(CORPUS, None, [("en", "de")]), max_text_length=6, generation=kept
     )
     batch = run.data_collator(
-        [(type("Draw", (), {"task": "translation", "seed": 0}), run.train_dataset.tasks["translation"][0])]
+        [(type("Draw", (), {"task": "translation", "seed": 0}), run.mixture.tasks["translation"][0])]
     )
     assert batch["translation"]["input_ids"].shape == (1, 6)
     model.save_pretrained(tmp_path / "model")

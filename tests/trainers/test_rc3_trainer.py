@@ -90,9 +90,9 @@ def pair_of(trainer, batch) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("process", [None, 0, 1])
 def test_every_batch_is_of_one_pair_which_its_partners_share(tmp_path, process):
     trainer = rc3_trainer(tmp_path, data=rc3_data() | {"weak": shapes_corpus()})
-    sampler = TaskBatchSampler(trainer.train_dataset, 4, seed=3, num_processes=1 if process is None else 2)
+    sampler = TaskBatchSampler(trainer.mixture, 4, seed=3, num_processes=1 if process is None else 2)
     chosen = [keys for number, keys in enumerate(sampler) if process in (None, number % 2)]
-    given = [trainer.data_collator(trainer.train_dataset.__getitems__(keys)) for keys in chosen]
+    given = [trainer.data_collator(trainer.mixture.__getitems__(keys)) for keys in chosen]
     met = {name: [pair_of(trainer, batch[name]) for batch in given] for name in ("strict", "weak", "parallel")}
     for pairs in met.values():
         assert all(len(pair) == 1 for pair in pairs)  # so that the partner of a row, in the batch, has its pair
@@ -109,16 +109,16 @@ def test_a_resumed_run_has_the_batches_of_an_unbroken_one(tmp_path):
 
 
 def test_an_epoch_reads_every_example_about_once(tmp_path):
-    tasks = rc3_trainer(tmp_path).train_dataset
+    tasks = rc3_trainer(tmp_path).mixture
     keys = [key for batch in TaskBatchSampler(tasks, 8, seed=0) for key in batch if key.task == "strict"]
     assert sorted(key.position for key in keys) == list(range(48))
 
 
 def test_captions_of_strict_data_may_be_parallel_texts(tmp_path):
     data = rc3_data() | {"parallel": TaskData(rc3_data()["parallel"], pairs=[("fr", "en")])}
-    assert len(rc3_trainer(tmp_path, data=data).train_dataset.tasks["parallel"]) == 16
+    assert len(rc3_trainer(tmp_path, data=data).mixture.tasks["parallel"]) == 16
     trainer = rc3_trainer(tmp_path, data=data, parallel_captions=True, max_steps=2)
-    parallel = trainer.train_dataset.tasks["parallel"]
+    parallel = trainer.mixture.tasks["parallel"]
     assert dict(zip(parallel.groups, parallel.sizes, strict=True)) == {
         "de with en": 16, "de with fr": 16, "en with fr": 32
     }  # fmt: skip
@@ -145,7 +145,7 @@ def test_languages_and_pairs_are_those_asked_for(tmp_path):
         "weak": TaskData(weak_corpus(), languages=["de", "en"]),
         "parallel": TaskData(corpus, pairs=[("en", "de")]),
     }
-    tasks = rc3_trainer(tmp_path, data=data).train_dataset.tasks
+    tasks = rc3_trainer(tmp_path, data=data).mixture.tasks
     assert {(e["language_a"], e["language_b"]) for e in tasks["strict"].__getitems__(range(16))} == {("en", "fr")}
     assert {(e["language_a"], e["language_b"]) for e in tasks["parallel"].__getitems__(range(16))} == {("en", "de")}
     assert len(tasks["weak"]) == 16
@@ -160,7 +160,7 @@ def test_pairs_of_languages_that_do_not_meet_are_not_asked_for(tmp_path):
     ]
     corpus = as_translation_corpus(Dataset.from_list(rows))
     data = rc3_data() | {"parallel": TaskData(corpus, languages=["de", "en", "fr"])}
-    assert list(rc3_trainer(tmp_path, data=data).train_dataset.tasks["parallel"].groups) == [
+    assert list(rc3_trainer(tmp_path, data=data).mixture.tasks["parallel"].groups) == [
         "de with en", "en with fr"
     ]  # fmt: skip
     with pytest.raises(CorpusError, match="no row has texts in ja and another of the languages"):
@@ -297,7 +297,7 @@ def test_matching_is_learned(tmp_path):
 def test_data_that_no_objective_learns_from_are_left_alone(tmp_path):
     weights = {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0}
     trainer = rc3_trainer(tmp_path, model=weights, max_steps=2, data=rc3_data() | {"weak": "never read"})
-    assert list(trainer.train_dataset.tasks) == ["strict"]
+    assert list(trainer.mixture.tasks) == ["strict"]
     trainer.train()
     logged = trainer.state.log_history[0]
     assert "itm_loss" in logged and "xtcl_loss" not in logged

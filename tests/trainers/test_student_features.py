@@ -14,7 +14,7 @@ from babelens import (
 )
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import tiny_bert, tiny_clip
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import prepared, shapes_corpus
 
 SETTINGS = {
     "per_device_train_batch_size": 8,
@@ -44,12 +44,14 @@ def student(**options):
 def make_trainer(tmp_path):
     def make(*tasks, model=None, **changes):
         parts = student(**(model or {}))
-        return MlaTrainer(
-            model=parts[0],
-            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **SETTINGS | changes),
-            processing_class=parts[1],
-            train_dataset=dict.fromkeys(tasks, shapes_corpus()),
-            cache_dir=str(tmp_path / "cache"),
+        return prepared(
+            MlaTrainer(
+                model=parts[0],
+                args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **SETTINGS | changes),
+                processing_class=parts[1],
+                train_dataset=dict.fromkeys(tasks, shapes_corpus()),
+                cache_dir=str(tmp_path / "cache"),
+            )
         )
 
     return make

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.data import load_captions, load_translations
 from babelens.utils.errors import CorpusError, LanguageTagError
+from tests.support.tiny_training import prepared
 
 
 @pytest.fixture
@@ -204,11 +205,15 @@ def test_a_hub_data_set_goes_straight_into_a_trainer(photos, make_mural, tmp_pat
     model, processor = make_mural()
     settings = {"output_dir": str(tmp_path / "run"), "use_cpu": True, "report_to": "none"}
     args = ContrastiveTrainingArguments(**settings, languages=["pl"])
-    trainer = MuralTrainer(model, args, processing_class=processor, train_dataset=data, eval_dataset=data)
+    trainer = prepared(MuralTrainer(model, args, processing_class=processor, train_dataset=data, eval_dataset=data))
     assert [row["language"] for row in trainer.tasks["image_text"]] == ["pl"] * 3
-    assert "mean_recall_pl" in trainer.measure(trainer.eval_dataset)
+    assert "eval_mean_recall_pl" in trainer.evaluate()
     with pytest.raises(CorpusError, match=r"from its arguments, as in languages=\['en'\]"):
-        MuralTrainer(model, ContrastiveTrainingArguments(**settings), processing_class=processor, train_dataset=data)
+        prepared(
+            MuralTrainer(
+                model, ContrastiveTrainingArguments(**settings), processing_class=processor, train_dataset=data
+            )
+        )
 
 
 def test_the_command_maps_columns(photos, tmp_path):

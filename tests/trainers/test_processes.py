@@ -1,0 +1,142 @@
+"""Several processes train as one that has all of the batch, whatever rows each of them has."""
+
+import numpy as np
+import pytest
+import torch
+
+from babelens.data.batching.mixture import TaskData, example_keys, seed_of_step
+from babelens.modeling.losses import contrastive_loss
+from babelens.trainers.processes import gather_labels, gather_rows, row_counts
+from tests.support.parallel_methods import DESCENT, evaluate, train as train_method
+from tests.support.parallel_rc3 import train as train_rc3_head
+from tests.support.processes import together
+from tests.support.scaled_training import (
+    PLAIN,
+    gather_a_mask,
+    loss_and_gradients,
+    smalr_loss_and_gradients,
+    train,
+    whole_batch,
+)
+from tests.support.tiny_rc3 import rc3_data
+from tests.support.tiny_training import shapes_corpus
+
+STEPS = {"max_steps": 5, "double": True, "max_grad_norm": 0.0, **PLAIN}
+SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimizers that do together what one would
+
+
+@pytest.mark.parametrize(
+    ("shares", "same", "settings"),
+    [
+        ([4, 1, 3], {}, {}),
+        ([5, 3], {"keys": {"image_text_loss": "sigmoid"}}, {"embed_chunk_size": 2, "loss_tile_size": 3}),
+        ([3, 5], {"gradient_accumulation_steps": 2}, {"task_learning_rates": SAME_RATE, "embed_chunk_size": 2}),
+    ],
+    ids=["three uneven", "sigmoid in chunks and tiles", "two optimizers, chunks, accumulation"],
+)
+def test_processes_train_as_one_does(tmp_path, shares, same, settings):
+    """In float64: the loss of each step, and the weights after them. Images recur across processes."""
+    expected = together(1, train, tmp_path / "one", shares=[8], **STEPS | same)[0]
+    for rank in together(len(shares), train, tmp_path / "many", shares=shares, **STEPS | same | settings):
+        for task, losses in expected.losses.items():
+            assert len(losses) == 5 * same.get("gradient_accumulation_steps", 1)
+            np.testing.assert_allclose(rank.losses[task], losses, rtol=1e-9, err_msg=task)
+        for name, value in expected.weights.items():
+            np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+def test_every_row_gets_the_gradient_of_the_whole_batch():
+    """Sizes that differ, one process without a row; equal labels lie in different processes."""
+    shares = [3, 0, 6]
+    x, y, labels, temperature = whole_batch(9)
+    loss = sum(contrastive_loss(x, y, temperature, positives=labels))
+    loss.backward()
+    found = together(3, loss_and_gradients, shares)
+    for value, *_ in found:
+        assert value == pytest.approx(loss.item(), rel=1e-12)
+    # Sums over three processes, which averaging the weights' gradients undoes.
+    for column, expected in ((1, x.grad), (2, y.grad)):
+        rows = np.concatenate([rank[column] for rank in found])
+        np.testing.assert_allclose(rows / 3, expected.numpy(), rtol=1e-10, atol=1e-14)
+    assert np.mean([rank[3] for rank in found]) == pytest.approx(temperature.grad.item(), rel=1e-10)
+
+
+def test_a_mask_of_positives_is_refused_where_it_cannot_be_true():
+    with pytest.raises(RuntimeError, match=r"TypeError: positives of 2 processes must be integer labels \[K, n\]"):
+        together(2, gather_a_mask)
+    rows, mask = torch.randn(3, 2), torch.eye(3, dtype=torch.bool)
+    counts = row_counts(3, rows.device)
+    assert counts == [3] and gather_rows(rows, counts) is rows
+    assert torch.equal(gather_labels(mask, counts), mask)
+
+
+def test_a_batch_may_have_more_texts_than_images():
+    """SMALR's: texts and images are gathered each by their own numbers, and labels match across processes."""
+    [(loss, expected)] = together(1, smalr_loss_and_gradients, [6])
+    found = together(2, smalr_loss_and_gradients, [5, 1])
+    for value, _ in found:
+        assert value == pytest.approx(loss, rel=1e-12)
+    for name, gradient in expected.items():
+        parts = [gradients[name] for _, gradients in found if name in gradients]
+        np.testing.assert_allclose(sum(parts) / 2, gradient, rtol=1e-9, atol=1e-13, err_msg=name)
+
+
+# ---- The other methods ----
+
+# Two processes with halves of the batches of one. R-XVtCL and ITM contrast the examples of one process alone: RC3 is
+# compared with batches of that size whose gradients are accumulated, without XTCL, in one pair of languages, which the
+# batches of a step have in common.
+HALVES = ({"per_device_train_batch_size": 8}, {"per_device_train_batch_size": 4})
+ACCUMULATED = ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, HALVES[1])
+RC3 = {name: DESCENT[name] for name in ("optim", "max_steps", "lr_scheduler_type")}
+RC3 |= {"learning_rate": 0.1, "model": {"dropout": 0.0, "xtcl_weight": 0.0}}
+RC3 |= {"data": rc3_data() | {"strict": TaskData(shapes_corpus(), languages=["de", "en"])}}
+
+
+@pytest.mark.parametrize(
+    ("method", "batches", "settings"),
+    [
+        ("mla", HALVES, {"embed_chunk_size": 2, "text_text_objective": "nce", "mix_languages": True}),
+        ("smalr", HALVES, {"languages_per_batch": 2}),
+        ("rc3", ACCUMULATED, RC3),
+    ],
+    ids=["mla in chunks", "smalr in two languages", "rc3"],
+)
+def test_two_processes_learn_what_one_does(tmp_path, method, batches, settings):
+    """Sums of float32 in another order: losses differ by some of its 6e-8, which six steps of descent multiply."""
+    one, two = batches
+    ((expected, weights),) = together(1, train_method, method, tmp_path / "one", **settings | one)
+    for losses, found in together(2, train_method, method, tmp_path / "two", **settings | two):
+        np.testing.assert_allclose(losses, expected, rtol=2e-5)
+        assert len(losses) == 6
+        for name, value in weights.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_two_processes_measure_what_one_does(tmp_path):
+    (expected,) = together(1, evaluate, "mla", tmp_path / "one", shapes_corpus())
+    assert len(expected) > 2
+    for found in together(2, evaluate, "mla", tmp_path / "two", shapes_corpus()):
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_masks_of_words_are_drawn_by_each_process(tmp_path):
+    """The layers that fill in masked words are read by the loss, outside of the wrapped model."""
+    (losses, first), (others, second) = together(2, train_method, "smalr", tmp_path, mask=True, **HALVES[1])
+    assert losses == others and np.isfinite(losses).all()
+    assert all(np.array_equal(second[name], value) for name, value in first.items())
+
+
+def test_heads_of_rc3_do_not_wait_for_the_decoder(tmp_path):
+    settings = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False}}
+    first, second = together(2, train_rc3_head, tmp_path / "two", "Rc3ForImageTextRetrieval", **settings)
+    (alone,) = together(1, train_rc3_head, tmp_path / "one", "Rc3ForImageTextRetrieval")
+    for name, value in alone.items():
+        assert np.array_equal(first[name], second[name]), name
+        np.testing.assert_allclose(first[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_what_is_drawn_for_a_step_is_the_same_in_all_processes():
+    seeds = [[key.seed for key in example_keys("image_text", 1, [0] * 4, batch, 7)] for batch in range(6)]
+    assert [seed_of_step(own, 1) for own in seeds] == [own[0] for own in seeds]
+    assert [seed_of_step(own, 3) for own in seeds] == [seeds[0][0]] * 3 + [seeds[3][0]] * 3

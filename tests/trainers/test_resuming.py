@@ -1,0 +1,174 @@
+"""A run resumes to the weights of an unbroken one, bitwise, on data at hand and on streams."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
+from babelens.data.batching.views import image_text_pairs
+from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.trainers.checkpoints import newest_checkpoint
+from tests.support.killed_saving import kill_while_saving
+from tests.support.processes import ProcessesDied, together
+from tests.support.scaled_training import BATCH_NORM, train
+from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
+
+BOTH = {"image_text": 8, "text_text": 4}
+SAVED = {"max_steps": 11, "save_strategy": "steps", "save_steps": 3}
+TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
+# Of streams: the checkpoint is in the middle of a block, and of a round of the workers.
+CASES = {
+    "chunks, accumulation, a worker": {
+        "embed_chunk_size": 3,
+        "gradient_accumulation_steps": 2,
+        "optim": "adamw_torch",
+        "dataloader_num_workers": 1,
+        "dataloader_persistent_workers": True,
+        "text_augmentation": {"subword_dropout": 0.3},
+    },
+    "lamb with two rates": {"task_learning_rates": TWO_RATES, "task_batch_sizes": {"text_text": 3}},
+    "streams with workers": {"dataloader_num_workers": 2, "shards": BOTH, "shuffle_buffer_size": 5},
+    "a stream, accumulated": {"gradient_accumulation_steps": 2, "shards": {"image_text": 1}, "shuffle_buffer_size": 5},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_goes_on_to_the_same_weights(tmp_path, case):
+    """Dropout, random crops and several passes over the data are in it."""
+    settings = SAVED | CASES[case]
+    unbroken = shapes_trainer(tmp_path, **settings)
+    unbroken.train()
+    resumed = shapes_trainer(tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert_same(weights(resumed.model), weights(unbroken.model))
+
+
+@pytest.mark.parametrize("shards", [None, BOTH], ids=["at hand", "streams"])
+def test_a_run_that_is_over_is_not_trained_further(tmp_path, shards):
+    settings = {"shards": shards, "max_steps": 3, "save_strategy": "steps", "save_steps": 3}
+    trainer = shapes_trainer(tmp_path, **settings)
+    trainer.train()
+    resumed = shapes_trainer(tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 3
+    assert_same(weights(resumed.model), weights(trainer.model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "settings"),
+    [
+        (1, {"embed_chunk_size": 3, "task_learning_rates": TWO_RATES, "vision": BATCH_NORM}),
+        (2, {"per_device_train_batch_size": 4, "embed_chunk_size": 2, "dataloader_num_workers": 1}),
+        (2, {"dataloader_num_workers": 2, "shards": BOTH, "shuffle_buffer_size": 5, "save_steps": 2}),
+    ],
+    ids=["chunks, batch norm", "two processes", "two processes on streams"],
+)
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path, processes, settings):
+    settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 3, **settings}
+    unbroken = together(processes, train, tmp_path / "unbroken", **settings)
+    with pytest.raises(ProcessesDied) as died:
+        together(processes, train, tmp_path / "killed", die_at=8, **settings)
+    assert -signal.SIGKILL in died.value.codes
+    assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
+    resumed = together(processes, train, tmp_path / "killed", resume=True, **settings)
+    for found, expected in zip(resumed, unbroken, strict=True):
+        for task, losses in expected.losses.items():
+            assert losses[-len(found.losses[task]) :] == found.losses[task]
+        assert_same(found.weights, expected.weights)
+
+
+@pytest.mark.slow
+def test_kills_while_saving_lose_nothing(tmp_path):
+    """Each life goes on from the newest checkpoint that was saved whole, and all of them make one unbroken run."""
+    ((kills, unbroken),) = together(1, kill_while_saving, tmp_path / "killed", kills=20, seed=0)
+    for kill in kills:
+        assert kill.reported <= kill.found <= kill.saving
+        assert kill.digest == unbroken.get(kill.found, "")
+    assert kills[-1].found > 2
+
+
+def test_a_checkpoint_counts_once_it_is_overwritten_whole(tmp_path, monkeypatch):
+    """A run goes on from an earlier checkpoint than its newest one, whose folder it overwrites."""
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    shapes_trainer(tmp_path, **settings).train()
+    again = shapes_trainer(tmp_path, **settings)
+    monkeypatch.setattr(again.processing_class, "save_pretrained", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert newest_checkpoint(tmp_path).name == "checkpoint-2"
+
+
+# ---- Streams ----
+
+
+def _trained_on(folder, data, **changes):
+    """The trainer of the shapes, trained on `data` instead."""
+    trainer = shapes_trainer(folder, tasks=("image_text",), **changes)
+    trainer.train_dataset = data
+    trainer.train()
+    return trainer
+
+
+def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
+    """With random crops, which depend on an example's number. Dropout is left out: the data loader of data at hand
+    draws a number from its generator."""
+    corpus, fixed = shapes_corpus(), {"dropout": 0.0, "vision": {**VISION, "attention_dropout": 0.0}, "max_steps": 4}
+    view = image_text_pairs(corpus, ["en"])
+    mixture = TaskMixture({"image_text": view})
+    sampler, places = TaskBatchSampler(mixture, 8, seed=3), []
+    for epoch in range(2):
+        mixture.set_epoch(epoch)
+        places += [draw.position for batch in sampler for draw in batch]
+    stream = as_caption_corpus(corpus.select(places).to_iterable_dataset())
+    one = _trained_on(tmp_path, view, **fixed)
+    other = _trained_on(tmp_path, TaskData(stream, ["en"]), shuffle_buffer_size=1, **fixed)
+    assert_same(weights(other.model), weights(one.model))
+    logged = [entry["epoch"] for entry in other.state.log_history if "loss" in entry]
+    assert logged == pytest.approx([(step + 1) / 4 for step in range(4)])
+
+
+def test_a_stream_needs_max_steps_and_its_position(tmp_path):
+    with pytest.raises(ValueError, match="training on one needs max_steps"):
+        shapes_trainer(tmp_path, shards=BOTH, max_steps=-1).train()
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
+    shapes_trainer(tmp_path, **settings).train()
+    with pytest.raises(FileNotFoundError, match=r"stream_0\.json"):
+        shapes_trainer(tmp_path, shards=BOTH, **settings).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+SHARES = """
+import json, os, sys, time
+from pathlib import Path
+from tests.support.tiny_training import shapes_trainer
+trainer = shapes_trainer(sys.argv[1], tasks=("image_text",), shards={"image_text": 8}, per_device_train_batch_size=4,
+                         max_steps=4, shuffle_buffer_size=3, dataloader_num_workers=2)
+seen, step = [], trainer.training_step
+def training_step(model, inputs, *arguments):
+    seen.extend(zip(*inputs["image_text"]["positives"].tolist()))
+    return step(model, inputs, *arguments)
+trainer.training_step = training_step
+trainer.train()
+Path(sys.argv[1], f"{trainer.args.process_index}.json").write_text(json.dumps(seen))
+trainer.accelerator.wait_for_everyone()
+time.sleep(0.5)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_see_everything_once(tmp_path):
+    (tmp_path / "shares.py").write_text(SHARES)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    run_program(tmp_path / "shares.py", tmp_path, launcher=launcher)
+    one, other = (json.loads(Path(tmp_path, f"{rank}.json").read_text()) for rank in (0, 1))
+    assert len({*map(tuple, one)}) == len({*map(tuple, other)}) == 16
+    assert len({*map(tuple, one + other)}) == 32  # 16 images with two captions each
+    assert np.shape(one) == (16, 2)

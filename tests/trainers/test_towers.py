@@ -1,0 +1,352 @@
+"""Frozen and half-frozen towers: what each choice trains, at which rates, and features that are computed once."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import (
+    BertConfig,
+    CLIPVisionConfig,
+    EfficientNetConfig,
+    MPNetConfig,
+    ResNetConfig,
+    SiglipVisionConfig,
+    SwinConfig,
+    T5Config,
+    XLMConfig,
+)
+
+from babelens import ContrastiveTrainingArguments, EtclConfig, EtclModel, EtclTrainer, MuralModel, MuralTrainer
+from babelens.inference import Embedder
+from babelens.modeling.towers import build_tower
+from babelens.trainers.tower_features import FrozenTowers
+from babelens.trainers.tower_training import layer_depths, tower_layers
+from babelens.training.base import RecipeRun
+from babelens.training.loading import load_recipe
+from babelens.utils.errors import BabelensError, TrainingSetupError
+from tests.support.processes import together
+from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
+from tests.support.tiny_recipes import mla, mural
+from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights, write_shapes
+
+# Two stages with batch norm, of one and of two blocks; three layers of BERT.
+STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
+SMALL = {"vision": STAGES, "text": {"num_hidden_layers": 3}, "max_steps": 2, "learning_rate": 1e-2}
+HALF = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 2, "rate": 0.05}}
+PREFIX = {"image": "vision_model.", "text": "text_model."}
+
+
+def changed(before, after):
+    assert before.keys() == after.keys()
+    return {name for name in before if not np.array_equal(before[name], after[name])}
+
+
+# ---- What is trained ----
+
+
+@pytest.mark.parametrize(
+    ("tower", "choice", "expected"),
+    [
+        ("image", {"train": "none"}, None),
+        ("image", {"train": "upper", "layers": 1}, r"encoder\.stages\.1\..*"),
+        ("text", {"train": "upper", "layers": 2, "rate": 0.1}, r"encoder\.layer\.[12]\..*"),
+        ("text", {"train": "all", "rate": 0.1}, r".*"),
+    ],
+    ids=str,
+)
+def test_what_is_trained_and_what_stays_to_the_bit(tower, choice, expected, tmp_path):
+    before = weights(shapes_trainer(tmp_path, **SMALL).model)
+    trainer = shapes_trainer(tmp_path, weight_decay=0.1, towers={tower: choice}, **SMALL)
+    assert trainer.model.frozen_towers == ((tower,) if choice["train"] == "none" else ())
+    trained = {weight for weight in trainer.model.parameters() if weight.requires_grad}
+    trainer.train()
+    assert {weight for group in trainer.optimizer.param_groups for weight in group["params"]} == trained
+    in_tower = {name.removeprefix(PREFIX[tower]): name for name in before if name.startswith(PREFIX[tower])}
+    fitting = {name for part, name in in_tower.items() if expected and re.fullmatch(expected, part)}
+    assert changed(before, weights(trainer.model)) == (before.keys() - in_tower.values()) | fitting
+    trainer.save_model(tmp_path / "saved")
+    loaded, info = MuralModel.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(info.values()) and loaded.frozen_towers == ()
+    assert_same(weights(loaded), weights(trainer.model))
+
+
+def test_frozen_weights_are_in_evaluation_mode(tmp_path):
+    towers = {"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}}
+    model = shapes_trainer(tmp_path, towers=towers, **SMALL).model.train()
+    norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    assert norms and not any(norm.training for norm in norms)
+    encoder = model.text_model.encoder.layer
+    modes = [{part.training for part in layer.modules()} for layer in (model.text_model.embeddings, *encoder)]
+    assert modes == [{False}, {False}, {False}, {True}]
+
+
+def test_the_option_takes_precedence_over_the_configuration(tmp_path):
+    with pytest.raises(TrainingSetupError, match=r"towers\.text: rate=0\.5 .* frozen"):
+        shapes_trainer(tmp_path, freeze=("text",), towers={"text": {"rate": 0.5}}, **SMALL)
+    trainer = shapes_trainer(tmp_path, freeze=("image", "text"), towers={"image": {"train": "all"}}, **SMALL)
+    assert trainer.model.frozen_towers == ("text",)
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    assert MuralModel.from_pretrained(tmp_path / "saved").frozen_towers == ("image", "text")
+
+
+def test_a_frozen_tower_stays_to_the_bit_in_a_resumed_run(tmp_path):
+    settings = SMALL | {"freeze": ("image",), "save_strategy": "steps", "save_steps": 1}
+    first = shapes_trainer(tmp_path, **settings)
+    before = weights(first.model.vision_model)
+    first.train()
+    resumed = shapes_trainer(tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert_same(weights(resumed.model.vision_model), before)
+    assert_same(weights(resumed.model), weights(first.model))
+
+
+def test_a_tower_has_a_rate_of_its_own_unless_a_pattern_decides(tmp_path):
+    towers = {"image": {"train": "upper", "layers": 2, "rate": 0.1}, "text": {"rate": 0.2}}
+    trainer = shapes_trainer(tmp_path, towers=towers, learning_rate_mapping={"text_heads": 0.3}, **SMALL)
+    names = {weight: name for name, weight in trainer.model.named_parameters()}
+    rates = {"vision_model.encoder.stages": 0.1, "text_model": 0.2, "text_heads": 0.3, "": 1e-2}
+    for group in trainer.create_optimizer().param_groups:
+        for name in [names[weight] for weight in group["params"]]:
+            assert group["lr"] == next(rate for prefix, rate in rates.items() if name.startswith(prefix)), name
+
+
+@pytest.mark.parametrize("changes", [{"embed_chunk_size": 3}, {"activation_checkpointing": True}], ids=str)
+def test_what_saves_memory_gives_the_same_weights(changes, tmp_path):
+    """Batch norm with frozen statistics treats the images of a chunk as those of a whole batch."""
+    found = []
+    for more in (changes, {}):
+        trainer = shapes_trainer(tmp_path, **SMALL | {"dropout": 0.0, "optim": "sgd", "towers": HALF} | more)
+        make_double(trainer)
+        trainer.train()
+        found.append(weights(trainer.model))
+    for name, value in found[1].items():
+        np.testing.assert_allclose(found[0][name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_two_processes_train_as_one(tmp_path):
+    settings = PLAIN | SMALL | {"double": True, "max_grad_norm": 0.0, "towers": HALF}
+    expected = together(1, train, tmp_path / "one", shares=[8], **settings)[0]
+    for rank in together(2, train, tmp_path / "two", shares=[5, 3], **settings):
+        for name, value in expected.weights.items():
+            np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+# ---- What cannot be ----
+
+
+@pytest.mark.parametrize(
+    ("towers", "named"),
+    [
+        ({"txt": {}}, "did you mean 'text'"),
+        ({"text": {"trains": "none"}}, "trains"),
+        ({"text": {"train": "some"}}, "some"),
+        ({"text": {"train": "upper"}}, "layers"),
+        ({"text": {"layers": 2}}, "layers"),
+        ({"text": {"rate": float("nan")}}, "rate"),
+        ({"text": {"train": "none", "rate": 1e-3}}, "rate"),
+        ({"text": {"train": "upper", "layers": 4}}, "layers=4 is more than this tower has: 3"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused_with_the_name_of_the_tower(towers, named, tmp_path):
+    with pytest.raises(TrainingSetupError, match=rf"towers.*{named}"):
+        shapes_trainer(tmp_path, towers=towers, **SMALL)
+
+
+def test_an_optimizer_of_ones_own_has_rates_of_its_own(tmp_path):
+    trainer = shapes_trainer(tmp_path, towers=HALF, **SMALL)
+    own = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+    with pytest.raises(TrainingSetupError, match="towers"):
+        MuralTrainer(trainer.model, trainer.args, processing_class=trainer.processing_class, optimizers=(own, None))
+
+
+def test_a_later_stage_is_checked_before_the_first_is_trained(tmp_path):
+    folder, wrong = write_shapes(tmp_path), {"training": {"towers": {"text": {"train": "upper", "layers": 2}}}}
+    stages = [{"name": "one", "tasks": ["image_text"]}, {"name": "two", "tasks": ["image_text"]} | wrong]
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(mural(folder) | {"stages": stages}))
+    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2 is more than this tower has: 1"):
+        RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml").train()
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+    recipe = mla(folder)
+    recipe["training"] |= {"towers": {"text": {"train": "none"}}}
+    file.write_text(yaml.safe_dump(recipe))
+    with pytest.raises(BabelensError, match="towers"):
+        RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml").train()
+
+
+# ---- PEFT around a model ----
+
+
+def test_lora_around_a_model(tmp_path):
+    """Only what PEFT trains changes; the saved adapters give the same model around a fresh one, and merged."""
+    settings = {"max_steps": 4, "learning_rate": 1e-2}
+    plain = shapes_trainer(tmp_path, **settings)
+    heads = ["image_text", "text_text", "similarity"]
+    lora = LoraConfig(r=2, target_modules=r"text_model\..*\.(query|value)", modules_to_save=heads)
+    model = get_peft_model(plain.model, lora)
+    before = weights(model)
+    assert model.frozen_towers == ("image",)
+    parts = {"processing_class": plain.processing_class, "train_dataset": plain.train_dataset}
+    trainer = MuralTrainer(model, plain.args, **parts)
+    trainer.train()
+    trainer.save_model(tmp_path / "adapter")
+    assert changed(before, weights(model)) == {n for n in before if "lora_" in n or "modules_to_save" in n}
+    texts, reader = ["a red bar", "a blue dot"], plain.processing_class
+    expected = Embedder(model, reader).encode_text(texts, language="en")
+    loaded = PeftModel.from_pretrained(shapes_trainer(tmp_path, **settings).model, tmp_path / "adapter")
+    assert np.array_equal(Embedder(loaded, reader).encode_text(texts, language="en"), expected)
+    merged = loaded.merge_and_unload()
+    np.testing.assert_allclose(Embedder(merged, reader).encode_text(texts, language="en"), expected, atol=2e-6)
+    trainer.args.towers = {"image": {"train": "none"}}
+    with pytest.raises(TrainingSetupError, match="PeftModel has no such tower"):
+        MuralTrainer(model, trainer.args, **parts)
+
+
+# ---- Features that are computed once ----
+
+FROZEN = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
+
+
+def trained(folder, **changes):
+    """The weights after a training, and the number of examples that each tower read in its steps."""
+    trainer = shapes_trainer(folder / "out", cache_dir=str(folder / "features"), **FROZEN | changes)
+    assert trainer.tasks
+    collator = trainer.data_collator.collators["image_text"]
+    processor, read = trainer.processing_class, {"image": 0, "text": 0}
+    # Images as evaluation reads them, without a random crop.
+    collator.transform = lambda images, seeds: processor(images=images, return_tensors="pt")["pixel_values"]
+
+    def count(name, column):
+        def hook(module, args, kwargs):
+            read[name] += len(kwargs[column])
+
+        trainer.model.towers[name].register_forward_pre_hook(hook, with_kwargs=True)
+
+    count("image", "pixel_values")
+    count("text", "input_ids")
+    trainer.train()
+    return weights(trainer.model), read
+
+
+def test_training_on_features_is_training_with_the_towers(tmp_path, monkeypatch):
+    # LAMB and Adam divide by the size of a gradient, and would enlarge differences in its last digits.
+    descent = {"optim": "sgd", "learning_rate": 0.1}
+    on_features, read = trained(tmp_path, **descent)
+    assert read == {"image": 0, "text": 0}
+    with_towers, read = trained(tmp_path, cache_frozen_features=False, **descent)
+    assert read["image"] and read["text"]
+    for name, value in with_towers.items():
+        np.testing.assert_allclose(on_features[name], value, atol=1e-6, err_msg=name)
+    files = len(list((tmp_path / "features").iterdir()))
+    trained(tmp_path, seed=4)  # other weights
+    assert len(list((tmp_path / "features").iterdir())) == 2 * files
+    monkeypatch.setattr(FrozenTowers, "_embedder", lambda *args: pytest.fail("features are computed again"))
+    assert_same(trained(tmp_path, **descent)[0], on_features)
+
+
+def test_texts_of_several_tasks_are_encoded_once(tmp_path, monkeypatch):
+    """The captions in English and German are those that the translations translate."""
+    encode, encoded = Embedder.encode_text, []
+    monkeypatch.setattr(
+        Embedder, "encode_text", lambda self, texts, **kw: encoded.append(texts) or encode(self, texts, **kw)
+    )
+    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **FROZEN)
+    view = trainer.tasks["text_text"]
+    captions, others = map(set, encoded)
+    assert (len(encoded[0]), len(encoded[1])) == (len(captions), len(others)) == (32, 16) and not captions & others
+    embedder = Embedder(trainer.model.tower_features, trainer.processing_class)
+    texts = trainer.train_dataset["text_text"].texts()
+    for text, column in (("text_a", "text_features"), ("text_b", "paired_text_features")):
+        expected = encode(embedder, texts[text], language="und", normalize=False)
+        found = np.stack([example[column] for example in view.__getitems__(list(range(len(view))))])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "read"), [({"freeze": ("image",)}, {"text"}), ({"shards": {"image_text": 2}}, {"image", "text"})]
+)
+def test_what_is_trained_or_streamed_is_embedded_in_every_step(changes, read, tmp_path):
+    _, counts = trained(tmp_path, tasks=("image_text",), **changes)
+    assert {name for name, count in counts.items() if count} == read
+
+
+def test_triplets_of_frozen_towers_read_nothing_of_the_corpus(tmp_path):
+    base = shapes_trainer(tmp_path / "unused")
+    config = {name: getattr(base.model.config, name) for name in ("text_config", "vision_config")}
+    trainer = EtclTrainer(
+        model=EtclModel(EtclConfig(**config, freeze=["image", "text"])),
+        args=base.args,
+        processing_class=base.processing_class,
+        train_dataset={"triplet": shapes_corpus()},
+        cache_dir=str(tmp_path / "features"),
+    )
+    example = trainer.tasks["triplet"].__getitems__([0])[0]
+    # Labels tell which images and texts are the same.
+    assert example.keys() == {"image_features", "text_features", "paired_text_features", "identities"}
+
+
+def test_augmentation_without_an_effect_is_refused(tmp_path):
+    for options in ({"image_augmentation": {"rotation": 5.0}}, {"text_augmentation": {"subword_dropout": 0.1}}):
+        with pytest.raises(TrainingSetupError, match=next(iter(options))):
+            shapes_trainer(tmp_path, **FROZEN | options).train()
+    trainer = shapes_trainer(tmp_path)
+    trainer.processing_class.text_prompt = "query: "
+    trainer.args.text_augmentation = {"subword_dropout": 0.1}
+    with pytest.raises(TrainingSetupError, match="query: "):
+        trainer.make_collator("image_text")
+    assert ContrastiveTrainingArguments(output_dir=str(tmp_path)).cache_frozen_features
+
+
+# ---- The layers of towers of many kinds ----
+
+TEXT = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+IMAGE = {name: TEXT[name] for name in list(TEXT)[:4]} | {"image_size": 16, "patch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "depths"),
+    [
+        (BertConfig(**TEXT), 3, {"embeddings.LayerNorm": 3, "encoder.layer.0.": 2, "encoder.layer.2.": 0}),
+        (
+            T5Config(d_model=16, d_ff=32, num_layers=3, num_heads=2, d_kv=8, vocab_size=50),
+            3,
+            {"shared": 3, "encoder.block.0.": 2, "encoder.final_layer_norm": 0},
+        ),
+        (
+            XLMConfig(emb_dim=16, n_layers=3, n_heads=2, n_words=50),
+            3,
+            {"attentions.0.": 2, "ffns.1.": 1, "embeddings.": 3},
+        ),
+        (MPNetConfig(**TEXT), 3, {"encoder.relative_attention_bias": 3, "encoder.layer.2.": 0}),
+        (CLIPVisionConfig(**IMAGE), 3, {"pre_layrnorm": 3, "encoder.layers.2.": 0, "post_layernorm": 0}),
+        (SiglipVisionConfig(**IMAGE), 3, {"embeddings.": 3, "head.attention.out_proj": 0, "head.probe": 0}),
+        (
+            SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[1, 2], num_heads=[1, 2], window_size=2),
+            2,
+            {"embeddings.": 2, "encoder.layers.0.": 1, "layernorm": 0},
+        ),
+        (
+            EfficientNetConfig(width_coefficient=0.2, depth_coefficient=0.2, image_size=32),
+            7,
+            {"embeddings.": 7, "encoder.blocks.0.": 6, "encoder.top_bn": 0},
+        ),
+        (
+            ResNetConfig(depths=[1, 1, 2], hidden_sizes=[8, 8, 16], embedding_size=8),
+            3,
+            {"embedder.": 3, "encoder.stages.1.": 1},
+        ),
+    ],
+    ids=lambda part: getattr(part, "model_type", ""),
+)
+def test_layers_of_a_tower(config, count, depths):
+    tower = build_tower(config)
+    assert len(tower_layers(tower)) == count
+    found = layer_depths(tower)
+    assert found.keys() == dict(tower.named_parameters()).keys()
+    for beginning, depth in depths.items():
+        assert {found[name] for name in found if name.startswith(beginning)} == {depth}, beginning
