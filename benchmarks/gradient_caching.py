@@ -163,7 +163,6 @@ def compare(
     preset: Annotated[str, typer.Option(help="Preset of the text tower, heads and objective.")] = "mural-tiny",
     batch_size: Annotated[int, typer.Option(help="Number of image-text pairs in a batch.")] = 512,
     chunk: Annotated[int, typer.Option(help="Number of examples that both sides embed at a time.")] = 32,
-    kept: Annotated[int, typer.Option(help="babelens' `embed_chunks_kept`.")] = 1,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 15,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
@@ -175,7 +174,6 @@ def compare(
         f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, images of {image_size} pixels, ",
         end="",
     )
-    print(f"embed_chunks_kept={kept}\n")
     models = {name: make_model(preset, image_size) for name in ("whole batch", "babelens", "sentence-transformers")}
     batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, image_size)
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +184,6 @@ def compare(
                 batch,
                 folder,
                 embed_chunk_size=chunk,
-                embed_chunks_kept=kept,
             ),
             "sentence-transformers": cached_step(models["sentence-transformers"], batch, chunk, folder),
         }
@@ -238,7 +235,6 @@ def large(
     ] = IMAGE_TEXT,
     batch_size: Annotated[int, typer.Option(help="Number of examples in a batch.")] = 32_768,
     chunk: Annotated[int, typer.Option(help="Number of examples that are embedded at a time.")] = 256,
-    kept: Annotated[int, typer.Option(help="Number of chunks whose activations stay in memory.")] = 1,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 32,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
@@ -251,7 +247,7 @@ def large(
     sizes = f"{batch_size} examples in chunks of {chunk}, images of {image_size} pixels"
     print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        chunks = {"embed_chunk_size": chunk, "embed_chunks_kept": kept}
+        chunks = {"embed_chunk_size": chunk}
         trainer = make_trainer(model, folder, {task: batch}, **chunks, max_steps=1, warmup_steps=0, disable_tqdm=True)
         start = time.perf_counter()
         loss = trainer.train().training_loss
