@@ -34,8 +34,8 @@ NEWEST := transformers peft datasets sentence-transformers huggingface_hub
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(DEMO_INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, STEPS=200 trains less)
-	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD)) $(if $(STEPS),--steps $(STEPS))
+demo: $(DEMO_INSTALLED) ## Train a small English model, teach it three languages and search (METHOD=mural trains a method)
+	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
 
 test: $(INSTALLED) ## Run the tests, without network
 	$(PYTEST) $(TESTS)

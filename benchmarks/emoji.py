@@ -90,7 +90,7 @@ def mla(
 ) -> None:
     """MLA's ablations and baselines: twelve languages for the same frozen CLIP, from the same data."""
     settings = [f"model.from_pretrained={base}", f"training.mix_languages={str(not one_language).lower()}"]
-    experiment = Experiment(output, "emoji/mla/{}", settings)
+    experiment = Experiment(output, "emoji/mla/mla:{}", settings)
     shared = dict.fromkeys(("transfer-exposure-mse", "kept", "kept-nce"), ("mla", "transfer"))
     names = chosen(rows, MLA)
     if not only_table:
@@ -153,7 +153,7 @@ def etcl(
     `--set model.overrides.text_text_temperature=0.01` fixes the temperature of translations, as MURAL does, where the
     recipes learn one for everything, as the paper does.
     """
-    experiment = Experiment(output, "emoji/etcl/{}", settings or [])
+    experiment = Experiment(output, "emoji/etcl/etcl:{}", settings or [])
     names = chosen(rows, ETCL)
     if not only_table:
         shared = {row: ("mural", "mural") for row in ETCL if row != "mural"}
@@ -228,14 +228,14 @@ def smalr(
 def smalr_experiment(output: Path, backbone: Path, count: int) -> Experiment:
     """The runs on the first `count` of the paper's languages."""
     if count == len(SMALR_LANGUAGES):
-        return Experiment(output, "emoji/smalr/{}", [f"backbone={backbone}"])
+        return Experiment(output, "emoji/smalr/smalr:{}", [f"backbone={backbone}"])
     languages = json.dumps(SMALR_LANGUAGES[:count])
 
     def settings(row: str, seed: int) -> list[str]:
         tasks = ["image_text"] if row == "liwe" else ["image_text", "text_text"]
         return [f"backbone={backbone}", *(f"train.{task}.languages={languages}" for task in tasks)]
 
-    return Experiment(output / f"{count}-languages", "emoji/smalr/{}", settings)
+    return Experiment(output / f"{count}-languages", "emoji/smalr/smalr:{}", settings)
 
 
 def smalr_point(experiment: Experiment, row: str, seeds: list[int]) -> Point | None:

@@ -72,7 +72,7 @@ def main(
     """Train the rows and print the table."""
     names, given = chosen(rows, ROWS), [f"backbone={backbone}", *(settings or [])]
     more = [] if steps is None else [f"training.max_steps={steps}"]
-    pretraining = Experiment(output / "pretrain", "emoji/rc3/{}", [*given, *more])
+    pretraining = Experiment(output / "pretrain", "emoji/rc3/pretrain:{}", [*given, *more])
 
     def start(row: str, seed: int) -> list[str]:
         _, trained, visual, _ = ROWS[row]
@@ -80,7 +80,10 @@ def main(
         return [*given, learned, f"model.overrides.visual={visual}"]
 
     fine_tuning = {
-        task: Experiment(output / task, f"emoji/rc3/{task}", start, TASKS[task][0]) for task in tasks.split(",")
+        task: Experiment(
+            output / task, "emoji/rc3/entailment" + f":{task}" * (task != "entailment"), start, TASKS[task][0]
+        )
+        for task in tasks.split(",")
     }
     for seed in [] if only_table else numbers(seeds):
         for row in names:

@@ -80,8 +80,14 @@ class Experiment:
             return
         settings = [f"training.seed={seed}", *self.settings_of(row, seed)]
         changes = [part for each in settings for part in ("--set", each)]
-        command = [sys.executable, "-m", "babelens", "train", self.recipe.format(row), "--resume", *changes]
+        command = [sys.executable, "-m", "babelens", "train", self.recipe_of(row), "--resume", *changes]
         self.run([*command, "--output", str(output)], output)
+
+    def recipe_of(self, row: str) -> str:
+        """The recipe of a row: a variant, unless the row is named as the file that has the variants."""
+        name = self.recipe.format(row)
+        file, _, variant = name.partition(":")
+        return file if variant and file.endswith(f"/{variant}") else name
 
     def settings_of(self, row: str, seed: int) -> Sequence[str]:
         """Keys of the recipe that a run changes."""

@@ -1,5 +1,6 @@
 """Checks of what a command is given, before torch is imported: a typing mistake is told at once."""
 
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -54,17 +55,23 @@ def checked_recipe(recipe: str) -> str:
     Raises:
         RecipeError: for a file that is not here, and a name that no recipe of the package has.
     """
-    path = Path(recipe)
-    if path.is_file():
+    if Path(recipe).is_file():
         return recipe
-    if path.suffix in (".yaml", ".yml") and not recipe.startswith("recipes/"):
-        there = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise RecipeError(f"No recipe {recipe!r} here{did_you_mean(path.name, there)}")
-    shipped = Path(str(files("babelens.recipes")))
-    names = [file.relative_to(shipped).with_suffix("").as_posix() for file in shipped.rglob("*.yaml")]
-    name = recipe.removeprefix("recipes/").removesuffix(".yaml")
-    if name not in names:
-        raise RecipeError(f"No recipe {recipe!r} here or in the package{did_you_mean(name, names)}")
+    name, _, variant = recipe.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        if path.suffix in (".yaml", ".yml") and not name.startswith("recipes/"):
+            there = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise RecipeError(f"No recipe {name!r} here{did_you_mean(path.name, there)}")
+        shipped = Path(str(files("babelens.recipes")))
+        names = [file.relative_to(shipped).with_suffix("").as_posix() for file in shipped.rglob("*.yaml")]
+        name = name.removeprefix("recipes/").removesuffix(".yaml")
+        if name not in names:
+            raise RecipeError(f"No recipe {name!r} here or in the package{did_you_mean(name, names)}")
+        path = shipped / f"{name}.yaml"
+    variants = re.findall(r"^  ([\w.-]+):\s*$", path.read_text(encoding="utf-8").partition("\nvariants:")[2], re.M)
+    if variant and variant not in variants:
+        raise RecipeError(f"{name} has no variant {variant!r}{did_you_mean(variant, variants)}")
     return recipe
 
 

@@ -1,131 +1,148 @@
-"""`babelens demo`: the whole way on the emoji benchmark, in some minutes on two cores."""
+"""`babelens demo`: the main job from nothing, in some minutes on two cores."""
 
-import math
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.errors import UnknownLanguageError
-from ..utils.languages import normalize_language
 from ..utils.redaction import typed_command
-from .console import plain_console
+from .console import plain_console, results_table
 from .starting import begin_work
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from rich.console import Console
 
-    from ..training.recipe import Recipe, Stage
+    from ..inference.embedder import Embedder
 
-# "red heart" in Swahili: the demo's model has seen translations into Swahili, but no image with a Swahili caption.
-QUERY, LANGUAGE = "moyo mwekundu", "sw"
-# The arguments that count steps, all but the number of steps itself.
-_COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
-_RECIPES, _SUFFIX = Path(__file__).parents[1] / "recipes", "-demo.yaml"
-# The recipe of each method's demo.
-DEMOS = {
-    method: f"emoji/{method}-demo"
-    for method in sorted(entry.name.removesuffix(_SUFFIX) for entry in (_RECIPES / "emoji").glob(f"*{_SUFFIX}"))
+ACQUIRE = "acquire"
+# What the demo trains for each method; by default an English model, which then acquires languages.
+RECIPES = {
+    ACQUIRE: "emoji/align:demo",
+    "mural": "emoji/mural:demo",
+    "etcl": "emoji/etcl/etcl:demo",
+    "mla": "emoji/mla/demo",
+    "smalr": "emoji/smalr/demo",
 }
+# "red heart" in each language that the English model acquires.
+QUERIES = {"mi": "ngākau whero", "uk": "червоне серце", "sw": "moyo mwekundu"}
+_VENDORS, _UNSEEN_VENDOR = ["twemoji", "openmoji", "fluent"], "noto"
+_SHOWN = 5
 
 
 def demo(
-    method: Annotated[str, typer.Option(help=f"The method to train: {', '.join(DEMOS)}.")] = "mural",
+    method: Annotated[
+        str, typer.Option(help=f"What to show: {ACQUIRE}, or the training of {', '.join(list(RECIPES)[1:])}.")
+    ] = ACQUIRE,
     output: Annotated[
-        Path | None, typer.Option(help="The folder for the model.", show_default="runs/demo-METHOD")
-    ] = None,
-    query: Annotated[str, typer.Option(help="A description of the images to find at the end.")] = QUERY,
-    language: Annotated[str, typer.Option(help="The language of the query, as a BCP-47 tag.")] = LANGUAGE,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Steps of training in all stages.", show_default="those of the recipe"),
+        Path | None, typer.Option(help="The folder for the models.", show_default="runs/demo-METHOD")
     ] = None,
 ) -> None:
-    """Train a small model on the emoji benchmark, evaluate it, write its card, load it back, and search with it.
+    """Train a small English model on emoji, teach it Māori, Ukrainian and Swahili in seconds, and search in them.
 
-    The benchmark has the images of four vendors for the same 1911 emoji, with names written by Unicode's volunteers.
-    The first run fetches them from the npm registry and draws them, which takes a minute. With fewer --steps, the
-    schedule is shortened; a run that was interrupted goes on when the same command is given again.
+    The images are those of four vendors for the same 1911 emoji, named in CLDR by Unicode's volunteers. The model
+    trains on three vendors, and is asked for images by the fourth. The first run fetches names and images from the npm
+    registry and draws them, which takes a minute. A run that was interrupted goes on when the command is given again.
+
+    With --method, one of the published methods is trained instead, evaluated and asked in Swahili.
     """
-    if method not in DEMOS:
-        raise typer.BadParameter(
-            f"there is no demo of {method!r}; there are those of {', '.join(DEMOS)}", param_hint="--method"
-        )
-    if not query.strip():
-        raise typer.BadParameter("it is empty: describe the images to find", param_hint="--query")
+    if method not in RECIPES:
+        raise typer.BadParameter(f"there is no {method!r}; there are {', '.join(RECIPES)}", param_hint="--method")
     begin_work()
-
     from ..training.base import RecipeRun
     from ..training.loading import load_recipe
+    from ..utils.identity import holds_weights
     from ..utils.locks import locked
     from .tables import print_run
 
-    output = output or Path("runs") / f"demo-{method}"
-    console = plain_console()
-    recipe = load_recipe(DEMOS[method])
-    command = typed_command("babelens")
-    run = RecipeRun(recipe if steps is None else _with_steps(recipe, steps), output, command)
-    run.check()
-    language = _known_language(language, run.data.readable_languages)
-    with locked(output):
-        trainer = run.train(resume=True)
-        report = run.report()
-        run.write_card(trainer, report)
-    print_run(run, report, console)
-    _search(output, query, language, console)
+    output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")
+    trained = output / "english" if method == ACQUIRE else output
+    if not (method == ACQUIRE and holds_weights(trained)):
+        console.print(f"Training {RECIPES[method]} into {trained} …")
+        run = RecipeRun(load_recipe(RECIPES[method]), trained, command)
+        with locked(trained):
+            trainer = run.train(resume=True)
+            report = run.report()
+            run.write_card(trainer, report)
+        if method != ACQUIRE:
+            print_run(run, report, console)
+    if method == ACQUIRE:
+        acquire_from_names(trained, output / "model", console, command)
+    else:
+        from transformers import AutoModel, AutoProcessor
+
+        from ..inference.embedder import Embedder
+
+        search(Embedder(AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)), "sw", console)
 
 
-def _with_steps(recipe: "Recipe", steps: int) -> "Recipe":
-    """The recipe with so many steps in all its stages together. Each stage keeps its share of them, and warm-up,
-    evaluations and checkpoints keep theirs of the stage."""
-    stages = [stage.model_copy(update={"training": recipe.training | stage.training}) for stage in recipe.all_stages]
-    share = steps / sum(stage.training["max_steps"] for stage in stages)
-    shortened = [_with_share(stage, share) for stage in stages]
-    if recipe.stages:
-        return recipe.model_copy(update={"stages": shortened})
-    return recipe.model_copy(update={"training": shortened[0].training})
+def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:
+    """Teaches a model three languages from CLDR's names, and shows what that changes.
 
-
-def _with_share(stage: "Stage", share: float) -> "Stage":
-    changes = {"max_steps": max(round(stage.training["max_steps"] * share), 1)}
-    for name in _COUNTS:
-        if stage.training.get(name, 0) >= 1:  # below, it is a part of the steps already
-            changes[name] = math.ceil(stage.training[name] * share)
-    return stage.model_copy(update={"training": stage.training | changes})
-
-
-def _known_language(language: str, readable: list[str] | None) -> str:
-    """The canonical spelling of the query's tag; a language that the search cannot use is refused before training.
-
-    Raises:
-        UnknownLanguageError: for a language in which the benchmark has no names, or which the model will not read.
+    Returns:
+        By language the recall of its names at ten among the images of an unseen vendor before and after, and chance.
     """
-    from ..data.emoji.benchmark import published_manifest
+    import shutil
+    from time import perf_counter
 
-    tag, named = normalize_language(language), published_manifest()["languages"]
-    if tag not in named:
-        raise UnknownLanguageError(f"the emoji benchmark has no names in {tag!r}; it has {', '.join(named)}")
-    if readable is not None and tag not in readable:
-        raise UnknownLanguageError(f"this demo's model does not learn {tag!r}; it learns {', '.join(readable)}")
-    return tag
+    from ..acquire import Acquisition
+    from ..data.emoji.benchmark import load_emoji
+    from ..evaluation.ranking import chance_recalls
+    from ..evaluation.retrieval import evaluate_retrieval
+    from ..inference.embedder import Embedder
+
+    names = load_emoji(vendors=_VENDORS[:2], split="train", languages=["en", *QUERIES])
+    gallery = load_emoji(vendors=[_UNSEEN_VENDOR], split="train", languages=["en", *QUERIES])
+    sources = {tag: _pairs(names, tag) for tag in QUERIES}
+    started = perf_counter()
+    acquisition = Acquisition(str(base), sources, names=False, license="other")
+    acquisition.load()
+    acquisition.learn()
+    seconds = perf_counter() - started
+    if (output / "config.json").is_file():
+        shutil.rmtree(output)
+    acquisition.save(output, command)
+    embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
+    logging.disable(logging.WARNING)  # the base cannot read these languages, which is what is shown
+    try:
+        found = [evaluate_retrieval(each, gallery, list(QUERIES)) for each in embedders]
+    finally:
+        logging.disable(logging.NOTSET)
+    asked = {tag: [recalls[tag]["t2i_r10"] for recalls in found] for tag in QUERIES}
+    chance = chance_recalls([[0]], len(gallery))["t2i_r10"]
+    title = f"{len(gallery):,} images by a vendor that was not in training: names that find theirs in the first ten, %"
+    table = results_table("language", "names learned", "before", "after", "chance", title=title)
+    for tag, (before, after) in asked.items():
+        table.add_row(tag, f"{len(sources[tag]):,}", f"{before:.1f}", f"{after:.1f}", f"{chance:.1f}")
+    console.print()
+    console.print(f"{', '.join(QUERIES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
+    console.print(table)
+    for tag in QUERIES:
+        search(embedders[1], tag, console, gallery)
+    console.print(f"\nThe model: {output}")
+    return {tag: [*recalls, chance] for tag, recalls in asked.items()}
 
 
-def _search(output: Path, query: str, language: str, console: "Console") -> None:
-    """Loads the model by its Auto classes, and searches images by a vendor that was not in training."""
+def _pairs(names: "Dataset", language: str) -> list[tuple[str, str]]:
+    """The names of a language with their English ones."""
+    rows = ({each["language"]: each["text"] for each in captions} for captions in names["captions"])
+    return [(row[language], row["en"]) for row in rows if language in row and "en" in row]
+
+
+def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset | None" = None) -> None:
+    """Searches images by a vendor that was not in training for a red heart."""
     from rich.text import Text
-    from transformers import AutoModel, AutoProcessor
 
     from ..data.batching.views import Images
     from ..data.emoji.benchmark import load_emoji
-    from ..inference.embedder import Embedder
 
-    embedder = Embedder(AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output))
-    gallery = load_emoji(vendors=["noto"], languages=["en", language])
-    images = Images(gallery)
-    scores = embedder.encode_image(images) @ embedder.encode_text(query, language=language)[0]
-    best = (-scores).argsort(kind="stable")[:8]
+    if gallery is None:
+        gallery = load_emoji(vendors=[_UNSEEN_VENDOR], languages=["en", language])
+    images = embedder.encode_image(Images(gallery), show_progress=False)
+    scores = images @ embedder.encode_text(QUERIES[language], language=language)[0]
     console.print()
-    console.print(Text(query, "bold"), f"({language}), asked of AutoModel.from_pretrained({str(output)!r}):")
-    for position in best.tolist():
+    console.print(Text(QUERIES[language], "bold"), f"({language}):")
+    for position in (-scores).argsort(kind="stable")[:_SHOWN].tolist():
         names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)

@@ -108,9 +108,9 @@ def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_cod
 
 
 def _default_output(recipe: str) -> Path:
-    from ..training.recipe import find_recipe
+    from ..training.recipe_file import run_name
 
-    return Path("runs") / find_recipe(recipe).with_suffix("").name
+    return Path("runs") / run_name(recipe)
 
 
 def _changes(overrides: dict[str, str]) -> dict[str, object]:

@@ -145,7 +145,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         RecipeError: for a file that is not a recipe, an unknown method, unknown keys and wrong values.
     """
     path = find_recipe(name)
-    content = read_recipe(path)
+    content = read_recipe(name)
     try:
         for dotted, value in (overrides or {}).items():
             content = with_key(content, dotted, value)

@@ -1,12 +1,14 @@
-"""Recipe files as people write them: YAML 1.2, `extends`, and single keys that `--set` replaces.
+"""Recipe files as people write them: YAML 1.2, `extends`, `variants`, and single keys that `--set` replaces.
 
 PyYAML reads YAML 1.1, where `no` is false and `1e-3` is text: Norwegian would not be a language, and many a learning
 rate would not be a number. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
 (https://yaml.org/spec/1.2.2/#103-core-schema); the merge key `<<` of 1.1 stays.
 """
 
+import copy
 import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -74,32 +76,52 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe, given its path or its name among the recipes of the package, such as `emoji/mural`.
+    """The file of a recipe, given its path or its name among the recipes of the package, such as `emoji/mural`; the
+    name of a variant may follow, as in `mural/base:large`.
 
     Raises:
         RecipeError: if there is no such file and no such recipe.
     """
+    return _located(name)[0]
+
+
+def shipped_recipes() -> list[str]:
+    """The names of the package's recipes, each followed by those of its variants."""
+    files = {str(path.relative_to(RECIPES).with_suffix("")): path for path in RECIPES.rglob("*.yaml")}
+    return [each for name in sorted(files) for each in (name, *(f"{name}:{v}" for v in _variants(files[name])))]
+
+
+def run_name(name: str | Path) -> str:
+    """The name of a recipe's run, by default: `mural-base-large` of `mural/base:large`, or the name of a file."""
+    path, variant = _located(name)
+    whole = path.relative_to(RECIPES) if path.is_relative_to(RECIPES) else Path(path.name)
+    return "-".join([*whole.with_suffix("").parts, *filter(None, [variant])])
+
+
+def _located(name: str | Path) -> tuple[Path, str | None]:
+    """The file of a recipe, and the variant that the name asks for."""
     if Path(name).is_file():
-        return Path(name)
-    shipped = RECIPES / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
-    if shipped.is_file():
-        return shipped
-    known = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
+        return Path(name), None
+    base, colon, variant = str(name).rpartition(":")
+    if not colon:
+        base = variant
+    file = (
+        Path(base) if Path(base).is_file() else RECIPES / f"{base.removeprefix('recipes/').removesuffix('.yaml')}.yaml"
+    )
+    if file.is_file() and (not colon or variant in _variants(file)):
+        return file, variant if colon else None
+    known = [f"{base}:{each}" for each in _variants(file)] if colon and file.is_file() else shipped_recipes()
     listed = ", ".join(nearest_first(name, known))
-    raise RecipeError(f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; the package has {listed}")
+    raise RecipeError(f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; there are {listed}")
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a recipe's file, merged over that of the recipe that `extends` names; a task whose data are
-    `null` is removed.
-
-    Raises:
-        RecipeError: for a file that is not a recipe.
-    """
-    return _read_extended(path, ())
+def _variants(file: Path) -> list[str]:
+    variants = _content(file).get("variants") or {}
+    return list(variants) if isinstance(variants, dict) else []
 
 
-def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+@cache
+def _parsed(path: Path, _modified: int) -> dict[str, Any]:
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -108,16 +130,47 @@ def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise RecipeError(f"{path}: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: a recipe is a mapping")
-    if "extends" in content:
+    return content
+
+
+def _content(path: Path) -> dict[str, Any]:
+    return copy.deepcopy(_parsed(path, path.stat().st_mtime_ns))
+
+
+def read_recipe(name: str | Path) -> dict[str, Any]:
+    """The content of a recipe or of a variant, merged over what it extends; a task whose data are `null` is removed.
+
+    `extends` names another recipe in the same folder, or, in a variant, another variant of the same file; a variant
+    that names none is merged over the file's own recipe.
+
+    Raises:
+        RecipeError: for a file that is not a recipe.
+    """
+    return _merged(*_located(name), ())
+
+
+def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None], ...]) -> dict[str, Any]:
+    if (path.resolve(), variant) in above:
+        raise RecipeError(f"{path}: extends: {variant or path.stem!r} leads back to this file")
+    above = (*above, (path.resolve(), variant))
+    content = _content(path)
+    variants = content.pop("variants", None) or {}
+    if variant is not None:
+        content = variants[variant]
+        if not isinstance(content, dict):
+            raise RecipeError(f"{path}: variants.{variant} is not a mapping")
+        start = path, content.pop("extends", None)
+        if start[1] is not None and start[1] not in variants:
+            raise RecipeError(f"{path}: variants.{variant}.extends: there is no variant {start[1]!r}")
+        content = merged(_merged(*start, above), content)
+    elif "extends" in content:
         name = content.pop("extends")
-        above = (*above, path.resolve())
         try:
-            start = find_recipe(path.parent / f"{name}.yaml")
+            file, _, of_file = str(name).partition(":")
+            start = _located(f"{path.parent / file}.yaml" + (f":{of_file}" if of_file else ""))
         except RecipeError as error:
             raise RecipeError(f"{path}: extends: {error}") from error
-        if start.resolve() in above:
-            raise RecipeError(f"{path}: extends: {name!r} leads back to this file")
-        content = merged(_read_extended(start, above), content)
+        content = merged(_merged(*start, above), content)
     if isinstance(content.get("train"), dict):
         content["train"] = {task: source for task, source in content["train"].items() if source is not None}
     return content

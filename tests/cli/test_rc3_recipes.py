@@ -17,10 +17,8 @@ from typer.testing import CliRunner
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.cli.main import app
-from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
-from babelens.training.loading import load_recipe
 from babelens.utils.errors import ModelMismatchError, RecipeError
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
@@ -184,30 +182,3 @@ def test_regions_that_the_model_does_not_read_are_refused_before_the_training(co
 def test_a_task_that_there_is_not(content, tmp_path):
     with pytest.raises(RecipeError, match=r"train\.image_text: rc3 has no such task; it has strict, weak, parallel"):
         train(content, tmp_path, train=content["train"] | {"image_text": content["validation"]})
-
-
-def test_regions_are_as_wide_as_what_the_backbone_sees():
-    backbone, pretrain = (load_recipe(f"emoji/rc3/{name}") for name in ("backbone", "pretrain"))
-    widths = backbone.model.overrides["vision_config"]["hidden_sizes"]
-    assert pretrain.model.overrides["region_size"] == widths[-1]
-
-
-@pytest.mark.parametrize("name", EMOJI)
-def test_the_rows_of_the_benchmark_differ_in_one_thing(name):
-    recipe, pretrain = (load_recipe(f"emoji/rc3/{row}") for row in (name, "pretrain"))
-    assert (recipe.train, recipe.validation) == (pretrain.train, pretrain.validation)
-    assert (recipe.regions, recipe.training) == (pretrain.regions, pretrain.training)
-    expected = {
-        "no-kl": {"relevance_weight": 0.0},
-        "no-rxvtcl": {"rxvtcl_weight": 0.0},
-        "no-contrast": {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0},
-    }
-    assert recipe.model.overrides == pretrain.model.overrides | expected.get(name, {})
-    load_preset(recipe.model.preset, **recipe.model.overrides)  # which refuses unknown keys
-
-
-def test_the_paper():
-    recipe = load_recipe("rc3/base")
-    assert recipe.training["per_device_train_batch_size"] * 64 == 1024
-    assert (recipe.training["max_steps"], recipe.training["learning_rate"]) == (100_000, 5e-5)
-    assert sorted(recipe.model.overrides["languages"]) == ["cs", "de", "en", "fr", "id", "ja", "zh"]

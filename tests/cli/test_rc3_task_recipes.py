@@ -16,7 +16,6 @@ from babelens.cli.main import app
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.training.loading import load_recipe
 from babelens.utils.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
@@ -275,31 +274,3 @@ def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path)
     other.write_text(yaml.safe_dump(recipe(files, "visual-reasoning", *recipes(files)["visual-reasoning"])))
     done = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(other)])
     assert done.exit_code == 1 and "Rc3ForVisualEntailment" in str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("name", "rate", "batch", "epochs", "length"),
-    [
-        ("xvnli", 4e-5, 128, 10, 80),
-        ("xgqa", 4e-5, 256, 5, 40),
-        ("marvl", 4e-5, 64, 40, 80),
-        ("itr", 1e-5, 64, 10, 80),
-        ("mmt-de", 5e-6, 256, 5, 50),
-        ("mmt-fr", 5e-6, 256, 5, 50),
-    ],
-)
-def test_the_papers_hyperparameters(name, rate, batch, epochs, length):
-    """Table 6."""
-    content = load_recipe(f"rc3/{name}")
-    names = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_text_length")
-    assert [content.training[key] for key in names] == [rate, batch, epochs, length]
-    assert content.task in RC3_TASKS and content.test
-
-
-@pytest.mark.parametrize("name", ["entailment", "vqa", "itr"])
-def test_the_benchmarks_tasks_are_trained_on_english_and_tested_in_seven_languages(name):
-    content = load_recipe(f"emoji/rc3/{name}")
-    assert [source.languages for source in content.train.values()] == [["en"]]
-    assert all(len(source.languages) == 7 for source in content.test.values())
-    pretraining = load_recipe("emoji/rc3/pretrain")
-    assert content.regions == pretraining.regions  # or the model would see others than it knows

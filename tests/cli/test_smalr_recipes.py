@@ -11,10 +11,8 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
-from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
-from babelens.cli import demo
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.cli.main import app
-from babelens.training.loading import load_recipe
 from babelens.utils.errors import (
     ModelFolderError,
     ModelKindError,
@@ -178,12 +176,6 @@ def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
     assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
 
 
-def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
-    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"], threshold=4))
-    config = AutoModel.from_pretrained(output).config
-    assert config.dictionary_words == [0, 0, 0] and config.specific_sizes == config.vocabulary_sizes
-
-
 @pytest.mark.parametrize(
     ("files", "options", "complaint"),
     [
@@ -283,56 +275,4 @@ def test_the_license_of_the_backbone_counts(content, tmp_path):
     assert "cc-by-nc-4.0: not for commercial use.**" in card.text
 
 
-def test_liwe_has_no_word_vectors(content, tmp_path):
-    with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
-        train(content, tmp_path, **liwe(content), words={"max_size": 5})
-
-
-def test_the_demo_sees_by_a_tower_of_its_own_and_reads_what_it_is_asked():
-    recipe = load_recipe("emoji/smalr-demo")
-    config = load_preset(recipe.model.preset, **recipe.model.overrides)
-    assert recipe.backbone is None and config.vision_config.model_type == "resnet"
-    assert recipe.stages[-1].training["cache_frozen_features"] is False  # else an untrained tower would be frozen
-    assert config.triplet_violations == recipe.training["per_device_train_batch_size"]
-    assert all(demo.LANGUAGE in source.languages for source in recipe.train.values() if source.languages)
-
-
-@pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])
-def test_the_rows_of_the_benchmark_are_trained_on_the_same(name):
-    recipe, smalr = (load_recipe(f"emoji/smalr/{row}") for row in (name, "smalr"))
-    assert recipe.train["image_text"] == smalr.train["image_text"]
-    assert recipe.stages[-1].training == smalr.stages[-1].training
-    assert (recipe.image, recipe.backbone, recipe.report) == (smalr.image, smalr.backbone, smalr.report)
-    for size in ("per_device_train_batch_size", "languages_per_batch"):
-        assert recipe.training[size] == smalr.training[size]
-
-
 SMALR_ROWS = ("smalr", "hem", "la", "mule", "par-embn")
-
-
-@pytest.mark.parametrize("name", [f"{folder}/{row}" for folder in ("emoji/smalr", "smalr") for row in SMALR_ROWS])
-def test_the_family_is_trained_as_published(name):
-    recipe = load_recipe(name)
-    for stage in recipe.all_stages:
-        training = recipe.training | stage.training
-        assert (training["lr_scheduler_type"], training["max_grad_norm"]) == ("constant", 0)
-        assert (training["per_device_train_batch_size"], training["sentences_per_image"]) == (450, 2)
-    config = load_preset(recipe.model.preset, **recipe.model.overrides)
-    assert config.neighborhood_weight == 5e-2  # PAR-EmbN's among them
-    is_mule = name.endswith(("mule", "par-embn"))
-    assert config.vector_weight == (5e-7 if is_mule else 0)
-    first = {"mule": "words", "par-embn": "par-embn"}.get(name.rpartition("/")[2], "latent")
-    assert recipe.all_stages[0].name == first
-    assert recipe.all_stages[0].tasks == (["image_text"] if first == "par-embn" else ["text_text"])
-
-
-@pytest.mark.parametrize(("name", "characters"), [("s-liwe", 24), ("l-liwe", 120)])
-def test_liwe_is_trained_as_its_authors_train_it(name, characters):
-    recipe = load_recipe(f"smalr/{name}")
-    config = load_preset(recipe.model.preset)
-    assert (config.character_size, config.annealing_rate, config.translation_annealing_rate) == (
-        characters,
-        0.991,
-        0.91,
-    )
-    assert (recipe.training["lr_scheduler_type"], recipe.training["per_device_train_batch_size"]) == ("constant", 128)

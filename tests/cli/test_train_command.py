@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +10,6 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens.cli import demo
 from babelens.cli.main import app
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
@@ -20,8 +17,6 @@ from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
-from babelens.training.recipe import find_recipe
-from babelens.training.recipe_checks import check_arguments_fit
 from babelens.training.training import is_finished
 from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
 from babelens.utils.locks import locked
@@ -170,17 +165,6 @@ def _save_half(folder):
         (scratch / "config.json").write_text("{}")
 
 
-def test_the_working_directory_on_another_disk(recipe_file, tmp_path, monkeypatch):
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as other:
-        (tmp_path / "runs").symlink_to(other)
-        monkeypatch.chdir(tmp_path / "runs")
-        command = ["train", str(recipe_file), "--output", ".", "--set", "training.max_steps=1"]
-        done = CliRunner().invoke(app, command, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        AutoModel.from_pretrained(".")
-        assert not [path for path in Path(other).iterdir() if path.name.startswith(".")]
-
-
 def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file, tmp_path):
     (tmp_path / "file").write_text("no folder")
     for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
@@ -222,23 +206,3 @@ def test_a_mistake_in_the_arguments_is_named(recipe_file, tmp_path):
     assert isinstance(done.exception, RecipeError)
     assert "max_stepps" in str(done.exception)
     assert not (tmp_path / "x").exists()
-
-
-def test_an_unknown_recipe_lists_the_known_ones():
-    with pytest.raises(RecipeError, match="emoji/mural"):
-        find_recipe("emoji/murall")
-
-
-@pytest.mark.parametrize("name", sorted(str(p) for p in find_recipe("emoji/mural").parents[1].rglob("*.yaml")))
-def test_every_shipped_recipe_is_well_formed(name, tmp_path):
-    # Which precision and which loggers there are is a matter of the machine.
-    recipe = load_recipe(name, {"training.precision": "float32", "training.report_to": "none"})
-    run = RecipeRun(recipe, tmp_path, "")
-    run.check()
-    check_arguments_fit(run, [run.training.arguments(stage) for stage in recipe.all_stages])
-
-
-def test_the_demo_says_which_methods_have_one():
-    assert set(demo.DEMOS) == {"mural", "mla", "etcl", "smalr"}
-    result = CliRunner().invoke(app, ["demo", "--method", "rc3"], env={"COLUMNS": "200"})
-    assert result.exit_code == 2 and "no demo of 'rc3'" in result.output

@@ -14,15 +14,14 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.configuration_two_tower import image_width
-from babelens.training.recipe import RECIPES, find_recipe
-from babelens.training.recipe_file import parse, read_recipe
+from babelens.training.recipe_file import RECIPES, find_recipe, parse, read_recipe, run_name, shipped_recipes
 from tests.support.published_layouts import write_emoji, write_opus, write_published
 from tests.support.published_rc3 import PATCHES, write_mbart
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 from tests.support.translation_models import save_nllb
 
-NAMES = sorted(str(file.relative_to(RECIPES).with_suffix("")) for file in RECIPES.rglob("*.yaml"))
+NAMES = shipped_recipes()
 
 
 def save_resnet(folder: Path) -> None:
@@ -42,17 +41,7 @@ HUB: dict[str, Callable[[Path], object]] = {
     "facebook/nllb-200-distilled-600M": save_nllb,
 }
 # Of the models that other recipes go on from, the recipe that trains them, by the first folder of the names.
-TRAINED_BY = {
-    "runs/base": "mural/base",
-    "runs/align-base": "mural/align-base",
-    "runs/mural": "etcl/mural",
-    "runs/etcl": "etcl/base",
-    "runs/cc300k": "mla/cc300k",
-    "runs/finetune-en": "mla/finetune-en",
-    "runs/rc3": {"rc3": "rc3/base", "emoji": "emoji/rc3/pretrain", "photos": "photos/rc3/pretrain"},
-    "runs/clip": {"emoji": "emoji/mla/clip", "photos": "photos/mla/clip"},
-    "runs/backbone": "emoji/rc3/backbone",
-}
+TRAINED_BY = {f"runs/{run_name(name)}": name for name in NAMES}
 PRESETS = {
     "mural-base": "mural-tiny",
     "mural-large": "mural-tiny",
@@ -92,11 +81,11 @@ class World:
         write_published()
         write_mbart()
         for path, name in (("data/eobt", "mural/base"), ("data/ccmatrix", "etcl/base")):
-            write_opus(path, read_recipe(find_recipe(name))["train"]["text_text"]["pairs"]["to"])
+            write_opus(path, read_recipe(name)["train"]["text_text"]["pairs"]["to"])
         write_emoji(folder / "emoji.parquet")
         self._stand_ins: dict[str, str] = {}
         self._trained: dict[str, Path] = {}
-        for name in ("smalr/smalr", "smalr/mscoco"):
+        for name in ("smalr/smalr", "smalr/smalr:mscoco"):
             [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
             self._run(*(self._replaced(word, name) for word in features[1:]), "--resize", "34", "--crop", "32")
 
@@ -140,7 +129,7 @@ class World:
 
     def _changes(self, name: str) -> dict[str, str]:
         """What makes a recipe small."""
-        content = read_recipe(find_recipe(name))
+        content = read_recipe(name)
         changes: dict[str, Any] = {"training.use_cpu": True, "training.precision": "float32"}
         parts = {f"stages.{stage['name']}.": stage for stage in content.get("stages") or ()}
         for part, given in (parts | {"": content, "text_model.": content.get("text_model") or {}}).items():
@@ -186,8 +175,6 @@ class World:
         if value in HUB:
             return self.stand_in(value)
         trained_by = TRAINED_BY.get(value)
-        if isinstance(trained_by, dict):
-            trained_by = trained_by[name.partition("/")[0]]
         return value if trained_by is None or trained_by == name else str(self.train(trained_by))
 
     def _run(self, *arguments: str) -> None:
@@ -196,21 +183,33 @@ class World:
 
 
 def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
-    """The commands in the header of a recipe, in words; of one without commands of a kind, those of the recipe that it
-    extends, unless only its `own` are asked for."""
-    file = find_recipe(name)
+    """The commands in the comment above a recipe or a variant, in words; for kinds of commands that it lacks, those of
+    the recipe that it extends, unless only its `own` are asked for."""
+    base, _, variant = name.partition(":")
+    file = find_recipe(base)
     text = file.read_text(encoding="utf-8")
-    comments = re.match(r"(?:#.*\n)*", text)
-    joined = re.sub(r"\\\n#\s*|\n#\s+(?=--)", " ", comments[0] if comments else "")
-    lines = [line.removeprefix("#").strip() for line in joined.splitlines()]
-    started = (re.sub(r"^(python .*-m |[A-Z_]+=\S+ )babelens", "babelens", line) for line in lines)
+    comments = (
+        re.search(rf"((?:^  #.*\n)+)  {re.escape(variant)}:$", text, re.M)
+        if variant
+        else re.match(r"((?:#.*\n)*)", text)
+    )
+    lines = "".join(line.strip() + "\n" for line in comments[1].splitlines()) if comments else ""
+    joined = re.sub(r"\\\n#\s*|\n#\s+(?=--)", " ", lines)
+    shown = [line.removeprefix("#").strip() for line in joined.splitlines()]
+    started = (re.sub(r"^(python .*-m |[A-Z_]+=\S+ )babelens", "babelens", line) for line in shown)
     commands = [shlex.split(line, comments=True) for line in started if line.startswith("babelens ")]
     content = parse(text)
-    if own or "extends" not in content:
+    if variant:
+        parent = content["variants"][variant].get("extends")
+        above = f"{base}:{parent}" if parent else base
+    elif "extends" in content:
+        of_file, _, of_variant = content["extends"].partition(":")
+        folder = str((file.parent / of_file).resolve().relative_to(RECIPES.resolve()))
+        above = f"{folder}:{of_variant}" if of_variant else folder
+    else:
         return commands
-    above = str((file.parent / f"{content['extends']}.yaml").resolve().relative_to(RECIPES.resolve()).with_suffix(""))
     kinds = {words[1] for words in commands}
-    return commands + [words for words in header_commands(above) if words[1] not in kinds]
+    return commands if own else commands + [words for words in header_commands(above) if words[1] not in kinds]
 
 
 def _leaves(content: Any, place: str = "") -> list[tuple[str, Any]]:
