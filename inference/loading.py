@@ -27,7 +27,7 @@ from ..modeling.tower_loading import declared_pooling
 from ..processing.processing_mla import MlaProcessor
 from ..utils.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
 from ..utils.hub_code import optional_file
-from ..utils.pretrained import check_reading, explained, load_config, load_model, load_processor, located
+from ..utils.pretrained import explained, load_config, load_model, load_processor, located
 from ..utils.sentence_files import SETTINGS_FILE
 from .text_only import (
     SentenceEncoder,
@@ -94,7 +94,6 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     # Where a folder has no processor, transformers loads the tokenizer instead.
     if hasattr(model, "get_image_features") and not hasattr(processor, "image_processor"):
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
-    check_reading(processor, source)
     return model, processor
 
 

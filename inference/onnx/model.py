@@ -24,7 +24,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ...utils.errors import ArgumentError, MissingExtraError, ModelFolderError, ModelMismatchError
 from ...utils.hub_code import optional_file
 from ...utils.identity import folder_identity
-from ...utils.pretrained import check_reading, explained, load_config, load_processor, located
+from ...utils.pretrained import explained, load_config, load_processor, located
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +237,6 @@ def load_onnx(
         sessions[tower] = open_graph(graph, torch.get_num_threads())
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
-    check_reading(processor, source)
     kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
     return kind(config, settings, sessions, files), processor
 
