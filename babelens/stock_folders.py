@@ -31,7 +31,7 @@ from .modeling.modeling_dual_encoder import as_output
 from .modeling.stock_models import StockModel, stock_model
 from .processing.text_inputs import counting_cut_texts
 from .utils.errors import ModelKindError, ModelMismatchError
-from .utils.locks import check_new, new_folder
+from .utils.files import check_new, new_folder
 from .utils.pretrained import load_model, load_processor
 from .utils.sentence_files import (
     MODULES_FILE,

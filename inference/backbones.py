@@ -36,9 +36,8 @@ from ..utils.errors import (
     SaveError,
     first_line,
 )
-from ..utils.files import atomic_file, remove_unfinished
+from ..utils.files import atomic_file, locked_path, remove_unfinished
 from ..utils.identity import model_identity
-from ..utils.locks import locked_path
 from ..utils.pretrained import load_model, load_processor
 
 # Files in which an image processor is saved, by itself or as a part of a processor.

@@ -23,9 +23,8 @@ from huggingface_hub import constants
 from ..data.corpus.image_files import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
 from ..utils.errors import BadImageError, CorpusError
-from ..utils.files import atomic_file, made
+from ..utils.files import atomic_file, ensure_parents, wait_for_lock
 from ..utils.identity import image_identity
-from ..utils.locks import in_turn
 from .embedder import Embedder
 from .similarity import best_first
 
@@ -75,15 +74,15 @@ class ImageStore:
             return {}
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
+    def wait_for_lock(self) -> Iterator[None]:
         """Keeps other processes from encoding the same images: they wait, and log for which process.
 
         Where nothing can be written, nobody waits.
         """
         with ExitStack() as stack:
             with suppress(OSError):
-                stack.enter_context(made(self.file.parent))
-                stack.enter_context(in_turn(self.file))
+                stack.enter_context(ensure_parents(self.file.parent))
+                stack.enter_context(wait_for_lock(self.file))
             yield
 
     def save(self, embeddings: Mapping[str, np.ndarray]) -> None:
@@ -172,7 +171,7 @@ class ImageIndex:
             return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
         identity = image_identity(embedder.model, embedder.processor)
         store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
-        with store.in_turn():
+        with store.wait_for_lock():
             known = store.load()
             index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
             if any(states[path] not in known for path in index.paths):

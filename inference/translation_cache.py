@@ -20,9 +20,8 @@ from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
 from ..utils.errors import InputError, SaveError, UnknownLanguageError
-from ..utils.files import errors_naming
+from ..utils.files import errors_naming, wait_for_lock
 from ..utils.languages import normalize_language
-from ..utils.locks import in_turn
 from .translation import LanguagePair, Seq2SeqTranslator, Translator
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "translations"
@@ -107,7 +106,7 @@ class CachedTranslator:
         """Waits, and logs it, until no other process translates with this file, so that processes share the work."""
         with ExitStack() as stack:
             with errors_naming(self.file):
-                stack.enter_context(in_turn(self.file))
+                stack.enter_context(wait_for_lock(self.file))
             yield
 
     @contextmanager

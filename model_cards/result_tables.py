@@ -14,8 +14,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
 from ..utils.errors import ModelFolderError, ModelMismatchError
-from ..utils.files import atomic_file
-from ..utils.locks import in_turn
+from ..utils.files import atomic_file, wait_for_lock
 from .card_text import CompactCard, is_of_another_model
 from .facts import ModelCardFacts, Result
 
@@ -192,7 +191,7 @@ def add_results(
         ModelFolderError: when there is no card, or a file of earlier results is damaged.
         ModelMismatchError: when the card has results of another model (`card_text.IDENTITY`).
     """
-    with in_turn(check_card(folder)):  # others may be evaluating the same model
+    with wait_for_lock(check_card(folder)):  # others may be evaluating the same model
         _add_results(Path(folder), results, entries)
 
 

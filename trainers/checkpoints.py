@@ -26,7 +26,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
 from ..utils.errors import ChangedRunError, SaveError
-from ..utils.files import apply_umask, made, system_error_number
+from ..utils.files import apply_umask, ensure_parents, system_error_number
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
         SaveError: if the files cannot be written.
     """
     folder = Path(folder).resolve()
-    with save_errors(folder), made(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
+    with save_errors(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
         scratch = Path(temporary)
         yield scratch
         files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
@@ -292,5 +292,5 @@ def _told(error: Exception, path: Path) -> SaveError | None:
 def prepare_saving(folder: str | Path) -> None:
     """Raises a `SaveError`, before a long training begins, if a folder cannot be created or written to."""
     folder = Path(folder).resolve()
-    with save_errors(folder), made(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
+    with save_errors(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
         pass

@@ -23,9 +23,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ..modeling.encoding import autocasting, evaluation_mode
 from ..utils.errors import NonFiniteError
-from ..utils.files import atomic_file, made
+from ..utils.files import atomic_file, ensure_parents
 from ..utils.identity import contents_digest, model_identity
-from ..utils.locks import in_turn
+from ..utils.files import wait_for_lock
 from .checkpoints import save_errors
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def frozen_tensor(
     kept = _kept(file)
     if kept is not None:
         return kept
-    with made(folder), in_turn(file):
+    with ensure_parents(folder), wait_for_lock(file):
         kept = _kept(file)  # another process may have computed them while this one waited
         if kept is None:
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here

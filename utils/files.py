@@ -1,56 +1,56 @@
-"""Atomic writes: a file or a folder appears with all of its content, or not at all."""
+"""Atomic writes, by which a file or a folder appears with all of its content or not at all, and locks.
 
+The operating system holds a lock, and releases it when the process ends, even if it is killed.
+"""
+
+import logging
 import os
 import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .errors import BabelensError, SaveError
+from filelock import FileLock, Timeout
+
+from .errors import ArgumentError, BabelensError, SaveError
 
 _SCRATCH = ".unfinished-"
+LOCK = ".babelens.lock"
+_RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
+# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path to write to; when the block ends without an error, that file replaces `path`.
-
-    The temporary file has the same name and lies in a hidden folder beside `path`, which is deleted in either case.
-    Missing parent folders of `path` are created. If `path` is a link, the file that it points to is replaced.
+    """Yields a temporary path to write to; when the block ends without an error, that file replaces `path`, or the
+    file that the link `path` points to. Missing parent folders are created.
 
     Examples:
         >>> with atomic_file("results.json") as unfinished:
         ...     unfinished.write_text("{}")
-
-    Raises:
-        SaveError: if the file cannot be written, or if `path` is not a regular file. The message names `path`, whose
-            earlier content is kept.
     """
     target = Path(os.path.realpath(path))
     with errors_naming(path):
         if target.exists() and not target.is_file():  # replacing a device would remove it
-            raise OSError("there is something of that name that is not a file")
+            raise OSError("path exists and is not a regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
             unfinished = Path(scratch, target.name)
             yield unfinished
             apply_umask(unfinished)
-            _reach_disk(unfinished)
             os.replace(unfinished, target)
 
 
 @contextmanager
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write files to; it becomes `folder` when the block ends without an error.
-
-    After an error it is deleted. If another process has created `folder` in the meantime, that folder is kept.
-
-    Raises:
-        SaveError: if the folder cannot be written. The message names `folder`.
-    """
+    """Yields an empty folder to write files to; it becomes `folder` when the block ends without an error. If another
+    process has created `folder` in the meantime, that folder is kept."""
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +59,6 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
             unfinished.mkdir()
             yield unfinished
             apply_umask(*unfinished.rglob("*"))
-            for file in filter(Path.is_file, unfinished.rglob("*")):
-                _reach_disk(file)
             try:
                 unfinished.rename(target)
             except OSError:
@@ -69,7 +67,29 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """Yields an empty folder to write to, which becomes `path` when the block ends without an error. No other process
+    makes a folder of that name meanwhile."""
+    check_new(path)
+    with locked_path(path):
+        check_new(path)  # once more: another process may have made it and let go
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            target.rmdir()
+        remove_unfinished(target.parent, target.name)
+        with atomic_folder(path) as folder:
+            yield folder
+
+
+def check_new(path: str | Path) -> None:
+    """Checks, before the work that fills a folder, that nothing but an empty folder has its name."""
+    path = Path(path)
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise ArgumentError(f"{path} exists: name a new folder")
+
+
+@contextmanager
+def ensure_parents(folder: Path) -> Iterator[None]:
     """Creates a folder and its missing parents; after the block, those of them that are empty are removed again."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,10 +105,7 @@ def made(folder: Path) -> Iterator[None]:
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
     """Removes what killed processes left of files and folders that they were writing in a folder, or of the one of
-    that name alone.
-
-    No other process may be writing there (`locks.locked`), or that one.
-    """
+    that name alone. No other process may be writing there, or that one (`locked`)."""
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
         if name is None or (scratch / name).exists():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -96,11 +113,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Turns an `OSError` of the block into one sentence that names `path` and what is `left` of it.
-
-    Raises:
-        SaveError: with the number of the original error. Errors of babelens pass as they are.
-    """
+    """Turns an `OSError` of the block into a `SaveError` that names `path` and what is `left` of it."""
     try:
         yield
     except BabelensError:
@@ -112,10 +125,8 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
 
 
 def apply_umask(*paths: Path) -> None:
-    """Gives files the permissions of any new file, by the umask; folders and links stay as they are.
-
-    Libraries write weights through temporary files, which nobody else can read.
-    """
+    """Gives files the permissions of any new file; libraries write weights through temporary files, which nobody else
+    can read."""
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
     if not files:
         return
@@ -127,18 +138,6 @@ def apply_umask(*paths: Path) -> None:
         file.chmod(permissions)
 
 
-def _reach_disk(file: Path) -> None:
-    """Writes a file's content from the system's cache to the disk, so that a power failure does not empty it."""
-    with file.open("rb+") as written:
-        os.fsync(written.fileno())
-
-
-# ---- Errors of libraries in Rust ----
-
-# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
-
-
 def system_error_number(error: Exception) -> int | None:
     """Returns the number of the system error that the message of a Rust library ends with, or None."""
     found = _SYSTEM_ERROR.search(str(error))
@@ -147,11 +146,7 @@ def system_error_number(error: Exception) -> int | None:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns the bare `Exception` that tokenizers raises when it cannot write into an `OSError`.
-
-    Raises:
-        OSError: if a tokenizer in the block could not be written.
-    """
+    """Turns the bare `Exception` that tokenizers raises when it cannot write into an `OSError`."""
     try:
         yield
     except Exception as error:
@@ -159,3 +154,68 @@ def disk_errors() -> Iterator[None]:
         if type(error) is not Exception or number is None:
             raise
         raise OSError(number, str(error)) from error
+
+
+# ---- Locks: one process at a time writes to an output folder, a file or a cache ----
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Locks a folder during the block, or raises a SaveError; in a distributed job, the first process does so for
+    all."""
+    from accelerate.utils.environment import get_int_from_env  # commands answer --help without it
+
+    if get_int_from_env(_RANKS, 0) != 0:
+        yield
+        return
+    folder = Path(folder).resolve()
+    with ensure_parents(folder), _held(folder / LOCK, folder, waits=False):
+        yield
+
+
+@contextmanager
+def locked_path(path: str | Path) -> Iterator[None]:
+    """Locks a file or a folder that does not exist yet during the block, by a hidden file in the same folder, or
+    raises a SaveError."""
+    path = Path(path).resolve()
+    with ExitStack() as stack:
+        with errors_naming(path):
+            stack.enter_context(ensure_parents(path.parent))
+            stack.enter_context(_held(_lock_of(path), path, waits=False))
+        yield
+
+
+@contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Locks a file of a cache during the block, and waits while another process holds the lock."""
+    with _held(_lock_of(path), path, waits=True):
+        yield
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}{LOCK}")
+
+
+@contextmanager
+def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
+    lock = FileLock(file, fallback_to_soft=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if not waits:
+            raise SaveError(f"{path} is in use by another process: wait until it has ended") from None
+        logger.info("waiting: %s is in use by another process", path)
+        lock.acquire()
+    except NotImplementedError:
+        logger.warning("%s is on a file system without locks: nothing keeps a second process out of it", path)
+        yield
+        return
+    try:
+        yield
+    finally:
+        # Deleted before the release, so that no other process locks a file that is about to be deleted.
+        file.unlink(missing_ok=True)
+        lock.release()
+
+
+made = ensure_parents  # the old name

@@ -15,8 +15,8 @@ from ..acquire import Acquisition
 from ..processing.processing_ridge import GLOSSARY_FILE
 from ..trainers.ridge_results import LanguageResult
 from ..training.recipe_file import check_known, parse, validate
+from ..utils.files import locked
 from ..utils.languages import normalize_languages
-from ..utils.locks import locked
 from ..utils.redaction import typed_command
 from .console import next_commands, plain_console, show_next
 

@@ -117,7 +117,7 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
     from ..trainers.checkpoints import atomic_directory, prepare_saving
-    from ..utils.locks import locked
+    from ..utils.files import locked
 
     with locked(output):
         prepare_saving(output)

@@ -53,7 +53,7 @@ def demo(
     from ..training.base import RecipeRun
     from ..training.loading import load_recipe
     from ..utils.identity import holds_weights
-    from ..utils.locks import locked
+    from ..utils.files import locked
     from .tables import print_run
 
     output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")

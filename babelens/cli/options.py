@@ -126,7 +126,7 @@ OnlyCaptioned = Annotated[
 def locked_file(context: typer.Context, file: Path | None) -> Path | None:
     """Locks the file of the results until the command has ended. A second one that would write it stops at once."""
     if file is not None:
-        from ..utils.locks import locked_path
+        from ..utils.files import locked_path
 
         context.with_resource(locked_path(file))
     return file

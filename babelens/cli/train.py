@@ -88,7 +88,7 @@ class _Trained(NamedTuple):
 def _trained(run: "RecipeRun", *, resume: bool) -> _Trained | None:
     """Trains and evaluates a run, and writes its card; None in all processes
     but the first."""
-    from ..utils.locks import locked
+    from ..utils.files import locked
 
     with locked(run.output):
         trainer = run.train(resume=resume)

@@ -38,9 +38,8 @@ from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory
-from ..utils.files import atomic_file
+from ..utils.files import atomic_file, wait_for_lock
 from ..utils.identity import folder_identity, holds_weights
-from ..utils.locks import in_turn
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
 
@@ -87,7 +86,7 @@ def note_model(results: Path, model: str) -> None:
     if folder.name != EVALUATION or not holds_weights(folder.parent):
         return
     identity = folder_identity(model) if Path(model).is_dir() else None
-    with in_turn(folder / MODELS):  # others may be evaluating for the same run
+    with wait_for_lock(folder / MODELS):  # others may be evaluating for the same run
         before = evaluated_models(folder.parent)
         models = {name: each for name, each in before.items() if name != results.name}
         models |= {} if identity is None else {results.name: identity}

@@ -27,8 +27,8 @@ from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import CorpusError, VocabularyError
+from ..utils.files import locked
 from ..utils.languages import normalize_languages
-from ..utils.locks import locked
 from ..utils.pretrained import load_config, load_model, load_processor
 from .base import recipe_data
 from .loading import load_recipe

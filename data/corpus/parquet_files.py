@@ -13,7 +13,7 @@ from datasets.table import embed_table_storage
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from ...utils.errors import CorpusError, SaveError
-from ...utils.locks import new_folder
+from ...utils.files import new_folder
 from .corpus import languages_of
 
 

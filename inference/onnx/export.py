@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
 from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
-from ...utils.files import atomic_file, errors_naming, remove_unfinished
+from ...utils.files import atomic_file, errors_naming, locked, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
-from ...utils.locks import locked, new_folder
 from ..embedder import Embedder
 from ..sample_texts import TEXTS, language_tags, sample_inputs, sample_languages
 from ..text_only import SentenceEncoder

@@ -31,7 +31,7 @@ from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
 from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError
-from ...utils.locks import check_new, new_folder
+from ...utils.files import check_new, new_folder
 from ..embedder import Embedder
 from ..sample_texts import TEXTS
 from .export import load_exportable

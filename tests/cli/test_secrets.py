@@ -17,7 +17,7 @@ from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
 from babelens.pushed_cards import _run_of
 from babelens.training.base import RecipeRun
-from babelens.utils.locks import locked
+from babelens.utils.files import locked
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 SECRETS = ("hf_" + "aBcDeFgHiJkLmNoPqRsTuVwX", "plain-hunter2")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.trainers.checkpoints import atomic_directory, make_checkpoint, mark_complete
-from babelens.utils.files import atomic_file, atomic_folder, errors_naming
+from babelens.utils.files import atomic_file, atomic_folder
 
 
 def names_in(folder: Path) -> list[str]:
@@ -62,17 +62,12 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(OSError, match=rf"{name} could not be written.*not a file"), atomic_file(tmp_path / name):
+        with (
+            pytest.raises(OSError, match=rf"{name} could not be written.*not a regular file"),
+            atomic_file(tmp_path / name),
+        ):
             pytest.fail("the block should not run")
     assert names_in(tmp_path) == ["folder", "pipe"]
-
-
-def test_a_name_that_fills_all_of_its_length(tmp_path: Path) -> None:
-    with atomic_file(tmp_path / ("x" * 255)) as path:
-        path.write_text("x")
-    with pytest.raises(OSError, match="too long"), atomic_file(tmp_path / ("x" * 256)) as path:
-        path.write_text("x")
-    assert names_in(tmp_path) == ["x" * 255]
 
 
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -97,18 +92,10 @@ def test_the_folder_of_the_process_that_was_first_is_kept(tmp_path: Path) -> Non
     assert names_in(tmp_path) == ["out"]
 
 
-def test_an_error_without_a_number_is_told_as_it_is() -> None:
-    with (
-        pytest.raises(OSError, match=r"^x could not be written, and half was kept: no power$"),
-        errors_naming("x", "half was kept"),
-    ):
-        raise OSError("no power")
-
-
 # ---- Permissions: libraries write weights through temporary files that nobody else can read ----
 
 
-@pytest.fixture(params=[0o022, 0o077, 0o027])
+@pytest.fixture(params=[0o022, 0o027])
 def allowed(request):
     before = os.umask(request.param)
     yield 0o666 & ~request.param

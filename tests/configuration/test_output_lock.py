@@ -1,8 +1,6 @@
 """One process at a time in an output folder or a cache."""
 
 import multiprocessing
-import os
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,7 @@ import pytest
 
 from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import ArgumentError, SaveError
-from babelens.utils.locks import in_turn, locked, locked_path, new_folder
+from babelens.utils.files import locked, new_folder, wait_for_lock
 
 FORKED = multiprocessing.get_context("fork")
 
@@ -42,25 +40,16 @@ def holder(tmp_path):
         other.join()
 
 
-def test_a_second_process_is_told_who_has_the_folder(tmp_path, holder):
+def test_a_second_process_is_refused_until_the_first_has_ended(tmp_path, holder):
     folder = tmp_path / "features"
     other, _ = holder(locked)
-    with (
-        pytest.raises(SaveError, match=rf"features is in use by process {other.pid} on .*: wait until"),
-        locked(folder),
-    ):
+    with pytest.raises(SaveError, match=r"features is in use by another process"), locked(folder):
         pass
     other.kill()
     other.join()
     with locked(folder):  # the lock is gone with the process
-        assert str(os.getpid()) in (folder / ".babelens.lock").read_text()
-    assert list(folder.iterdir()) == []
-
-
-def test_a_command_whose_arguments_are_no_utf8(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["babelens", "photos\udcff"])
-    with locked(tmp_path / "model"), pytest.raises(SaveError, match=r"photos\\udcff"), locked(tmp_path / "model"):
         pass
+    assert list(folder.iterdir()) == []
 
 
 def test_a_lock_leaves_what_is_in_the_folder(tmp_path):
@@ -70,49 +59,21 @@ def test_a_lock_leaves_what_is_in_the_folder(tmp_path):
     assert [path.name for path in (tmp_path / "deep" / "model").iterdir()] == ["weights"]
 
 
-@pytest.mark.parametrize("variable", ["RANK", "OMPI_COMM_WORLD_RANK"])
-def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variable):
+def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch):
     with locked(tmp_path):
-        monkeypatch.setenv(variable, "1")
+        monkeypatch.setenv("RANK", "1")
         with locked(tmp_path):
             pass
-        monkeypatch.setenv(variable, "0")
+        monkeypatch.setenv("RANK", "0")
         with pytest.raises(SaveError), locked(tmp_path):
             pass
         assert (tmp_path / ".babelens.lock").exists()
 
 
-@pytest.mark.slow
-def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
-    other, _ = holder(locked_path)
-    with (
-        pytest.raises(SaveError, match=rf"features is in use by process {other.pid} on .*: wait until"),
-        locked_path(tmp_path / "features"),
-    ):
-        pass
-    other.kill()
-    other.join()
-    with locked_path(tmp_path / "features"):
-        pass
-    with locked_path(tmp_path / "deep" / "features"):
-        pass
-    assert list(tmp_path.iterdir()) == []  # neither locks nor folders
-
-
-@pytest.mark.slow
-def test_arguments_that_are_no_unicode(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["babelens", "search", "m", "\udcff"])
-    with in_turn(tmp_path / "x.npz"):
-        assert r"\udcff" in next(tmp_path.iterdir()).read_text(encoding="utf-8")
-
-
 def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
     """The second is told so, before its work and after it, and never takes the other's folder for its own."""
     other, _ = holder(new_folder)
-    with (
-        pytest.raises(SaveError, match=rf"features is in use by process {other.pid}"),
-        new_folder(tmp_path / "features"),
-    ):
+    with pytest.raises(SaveError, match="features is in use"), new_folder(tmp_path / "features"):
         pass
     other.kill()
     other.join()
@@ -128,12 +89,12 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
 
 def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):
     caplog.set_level("INFO")
-    other, pipe = holder(in_turn)
+    other, pipe = holder(wait_for_lock)
     threading.Timer(0.2, pipe.send, ["end"]).start()
-    with in_turn(tmp_path / "features"):
+    with wait_for_lock(tmp_path / "features"):
         other.join(20)
         assert other.exitcode == 0
-    assert f"waiting: {tmp_path / 'features'} is in use by process {other.pid} on" in caplog.text
+    assert f"waiting: {tmp_path / 'features'} is in use" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
