@@ -23,8 +23,6 @@ def test_without_arguments_it_is_the_papers_model():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"temperature_init_value": 0}, "temperature_init_value=0 must be positive"),
-        ({"text_text_temperature": 0}, "text_text_temperature=0 must be positive"),
         ({"triplet_text_temperature": -1}, "triplet_text_temperature=-1 must be positive"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0 must be a probability below 1"),
     ],
