@@ -6,14 +6,14 @@ The defaults are the paper's CLC-C: ten languages and 32 hidden units, 352 param
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
 
 from ..utils.hub_code import HubCodeMixin
 from ..utils.languages import normalize_languages
-from .strict_config import StrictConfig
 
 
 @strict
-class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
+class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
     """Configuration of `CrossLingualConsistency`, which joins the scores of a query and of its translations.
 
     Args:

@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_two_tower import TwoTowerConfig
+from .configuration_two_tower import TwoTowerConfig, check_temperatures
 
 EFFICIENTNET_B7 = {"width_coefficient": 2.0, "depth_coefficient": 3.1, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_LABSE = {"vocab_size": 501_153, "max_position_embeddings": 64}
@@ -31,9 +31,6 @@ class EtclConfig(TwoTowerConfig):
             the equations (section 3.1).
         text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that every softmax spreads evenly over all candidates (section 3.3).
-
-    Raises:
-        ValueError: if a key is unknown, or a value is impossible.
 
     Examples:
         >>> config = EtclConfig(text_config={"vocab_size": 8000}, label_smoothing=0.05)
@@ -56,12 +53,7 @@ class EtclConfig(TwoTowerConfig):
     label_smoothing: float | int = 0.1
 
     def __post_init__(self, **kwargs: object) -> None:
-        for name in ("temperature_init_value", "text_text_temperature", "triplet_text_temperature"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}={value} must be positive: it divides the cosines")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} must be a probability below 1")
+        check_temperatures(self, "temperature_init_value", "text_text_temperature", "triplet_text_temperature")
         super().__post_init__(**kwargs)
 
 

@@ -12,7 +12,6 @@ from ..utils.languages import normalize_language
 from .configuration_etcl import EtclConfig
 from .configuration_mural import MuralConfig
 from .configuration_two_tower import DualEncoderConfig, check_projection_dim, feature_width
-from .strict_config import StrictConfig
 
 # ---- ResNets of CLIP ----
 # Configuration of the ResNets of OpenAI's CLIP (Radford et al. 2021, section 2.4), which transformers does not have.
@@ -24,7 +23,7 @@ REDUCTION = 32  # of height and width: a position of the last stage for each squ
 
 
 @strict
-class ClipResNetConfig(StrictConfig):
+class ClipResNetConfig(PreTrainedConfig):
     """Configuration of a `ClipResNetModel`.
 
     Args:

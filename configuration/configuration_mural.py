@@ -10,8 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_two_tower import TwoTowerConfig
-from .strict_config import IMAGE_TEXT, TEXT_TEXT
+from .configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TwoTowerConfig, check_temperatures
 
 EFFICIENTNET_B5 = {"width_coefficient": 1.6, "depth_coefficient": 2.2, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
@@ -35,9 +34,6 @@ class MuralConfig(TwoTowerConfig):
             none; ALIGN trains with 0.1 (Jia et al. 2021, section 5), and so does transformers' `AlignModel`.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
         text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.1).
-
-    Raises:
-        ValueError: if a key is unknown, or a value is impossible.
 
     Examples:
         >>> config = MuralConfig(text_config={"vocab_size": 8000, "num_hidden_layers": 4})
@@ -64,15 +60,9 @@ class MuralConfig(TwoTowerConfig):
         self.tasks = list(self.tasks)
         if IMAGE_TEXT not in self.tasks or not set(self.tasks) <= {IMAGE_TEXT, TEXT_TEXT}:
             raise ValueError(f"tasks={self.tasks}: MURAL has ['image_text', 'text_text'], ALIGN ['image_text']")
-        for name in ("temperature_init_value", "text_text_temperature"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive: it divides the cosines")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} must be a probability below 1")
+        check_temperatures(self, "temperature_init_value", "text_text_temperature")
         if self.label_smoothing and self.image_text_loss == "sigmoid":
-            raise ValueError(
-                f"label_smoothing={self.label_smoothing} is for the softmax: with image_text_loss='sigmoid' it is 0"
-            )
+            raise ValueError(f"label_smoothing={self.label_smoothing} is for the softmax, not for the sigmoid")
         super().__post_init__(**kwargs)
 
 

@@ -9,10 +9,10 @@ from dataclasses import field
 from typing import ClassVar, Final, Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
 
 from ..utils.hub_code import HubCodeMixin
 from ..utils.languages import language_id, normalize_language
-from .strict_config import StrictConfig
 
 REGIONS: Final = "regions"
 PATCHES: Final = "patches"
@@ -26,7 +26,7 @@ PARALLEL: Final = "parallel"
 
 
 @strict
-class Rc3Config(HubCodeMixin, StrictConfig):
+class Rc3Config(HubCodeMixin, PreTrainedConfig):
     """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks.
 
     The arguments of transformers' `MBartConfig` are accepted too.

@@ -7,11 +7,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_mla_base import MlaBaseConfig
 from .configuration_two_tower import TextPooling
-from .strict_config import StrictConfig
 
 
 @strict
-class VectorSpaceConfig(StrictConfig):
+class VectorSpaceConfig(PreTrainedConfig):
     """Configuration of a `VectorSpaceModel`.
 
     Args:

@@ -34,11 +34,7 @@ def list_presets() -> list[str]:
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """Returns the content of a preset file.
-
-    Raises:
-        ValueError: if no preset has that name.
-    """
+    """Returns the content of a preset file."""
     known = _files()
     if name not in known:
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(sorted(known))}")
@@ -53,9 +49,6 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
         overrides: configuration keys that replace those of the preset. A tower is merged key by key, so that
             `text_config={"vocab_size": 8000}` keeps the other settings of the text tower, unless it names another
             `model_type`.
-
-    Raises:
-        ValueError: if no preset has that name, or a key is unknown or impossible.
 
     Examples:
         >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})

@@ -182,9 +182,9 @@ def model_and_processor(
     start = checkpoint or model_args.model_name_or_path
     model, processor = AutoModel.from_pretrained(start), AutoProcessor.from_pretrained(start)
     if model.config.model_type == "align":
-        model = MuralModel.from_align(model)
+        model = MuralModel.from_native(model)
     if model_class is EtclModel and isinstance(model, MuralModel):
-        model = EtclModel.from_mural(model)
+        model = EtclModel.from_native(model)
     if not isinstance(model, model_class):
         raise BabelensError(f"--model_name_or_path {start} is {type(model).__name__}, not {model_class.__name__}")
     return model, processor_class(processor.image_processor, processor.tokenizer)

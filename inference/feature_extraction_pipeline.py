@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 from transformers.pipelines.image_feature_extraction import ImageFeatureExtractionPipeline
 
-from ..configuration.strict_config import head_of_task
+from ..configuration.configuration_two_tower import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.text_inputs import default_language, takes_language
 from ..utils.errors import InputError, ModelFolderError

@@ -17,9 +17,9 @@ from huggingface_hub import ModelCard
 from transformers import BatchFeature
 from transformers.utils import cached_file
 
-from ..processing.processing_dual_encoder import longest_text
 from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import UNDETERMINED, call_tokenizer, takes_language
+from ..processing.tower_processors import longest_text
 from ..utils.errors import BabelensError, LanguageTagError
 from ..utils.languages import language_and_script, normalize_languages
 

@@ -27,11 +27,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def vocabulary_size(config: PreTrainedConfig) -> int:
-    """Returns the number of rows of a model's token embedding.
-
-    Raises:
-        ModelMismatchError: if the model has none.
-    """
+    """Returns the number of rows of a model's token embedding."""
     return _owner(config)[1].vocab_size
 
 
@@ -56,10 +52,6 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
     Args:
         model: a model of transformers or babelens with a vocabulary.
         kept: ascending ids; all those that `named_token_ids` returns must be among them.
-
-    Raises:
-        ModelMismatchError: if the model has no vocabulary or two, the ids do not ascend or exceed the vocabulary,
-            or the settings name a token that is not kept.
     """
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):

@@ -1,24 +1,27 @@
-"""What all dual encoders share: their towers, their output and their base class.
+"""What all dual encoders share: their output, their base class and the learned temperature.
 
-A dual encoder embeds images and texts in one space and compares them by cosine. Its inputs determine which pairs a
-batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give `image_embeds`,
-`text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training loss from them.
-Trainers call the same function on embeddings that were gathered from many chunks or processes.
+A dual encoder embeds images x and texts y in one space and compares them by s(x, y) = cos(x, y) / t. Its inputs
+determine which pairs a batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts)
+give `image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training
+loss from them. Trainers call the same function on embeddings that were gathered from many chunks or processes.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from inspect import signature
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, initialization as init
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import WeightRenaming
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, TransformersKwargs
 
 from ..utils.errors import InputError
 from ..utils.hub_code import HubCodeMixin
-from .modeling_common import Call, WeightsAsMade, tower_keywords
 
 
 @dataclass
@@ -34,10 +37,8 @@ class DualEncoderOutput(ModelOutput):
         text_model_output: output of `get_text_features` for the texts.
         vision_model_output: output of `get_image_features` for the images.
         paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
-        temperature ([]): the learned temperature, at least 0.01. It is part of the graph, so that a loss can be
-            computed outside of a wrapped model.
-        logit_bias ([]): what is added to the logits, if the loss of images and texts reads it (`sigmoid_loss`); it is
-            part of the graph, too.
+        temperature ([]): the learned temperature, at least 0.01, as a part of the graph.
+        logit_bias ([]): what is added to the logits, if the loss of images and texts reads it (`sigmoid_loss`).
 
     The towers' outputs hold the states at all positions. With `return_logits=False`, which saves memory in the
     training of large batches, they are left out unless hidden states or attentions are asked for.
@@ -58,10 +59,90 @@ class DualEncoderOutput(ModelOutput):
         return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
+Call = Callable[..., Any]
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
 # The fields of outputs that hold vectors of the shared space.
 _SIDES = ("text", "image", "paired_text", "masked_text")
 _EMBEDDINGS = [f"{side}_{kind}" for side in _SIDES for kind in ("embeds", "features")]
+
+
+class RenamedWeight(WeightRenaming):
+    """Reads a weight under the name that earlier versions saved; it is saved under today's name."""
+
+    __slots__ = ()
+
+    def reverse_transform(self) -> Self:
+        # By default, transformers would save the weight under the name under which it was loaded.
+        return self
+
+
+class WeightsAsMade(PreTrainedModel):
+    """Base class of all models; put it before `HubCodeMixin` and `PreTrainedModel` among the bases.
+
+    Where its folder does not say otherwise, a loaded model equals a new one: weights that are frozen in a new model
+    are frozen, and missing weights are initialized by `reset_parameters` where `initialized_by_itself` says so.
+    """
+
+    # Names of weights in the folders of earlier versions -> their names today.
+    renamed_weights: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        renamings = [RenamedWeight(f"^{re.escape(old)}$", new) for old, new in cls.renamed_weights.items()]
+        if renamings:
+            register_checkpoint_conversion_mapping(cls.__name__, renamings, overwrite=True)
+
+    def post_init(self) -> None:
+        super().post_init()
+        self._frozen_as_made = {name for name, weight in self.named_parameters() if not weight.requires_grad}
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Loads as transformers does, and freezes what is frozen in a new model."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+        for name, weight in model.named_parameters():
+            if name in model._frozen_as_made:
+                weight.requires_grad_(False)
+        return loaded
+
+    @torch.no_grad()
+    @init.guard_torch_init_functions()
+    def initialize_weights(self) -> None:
+        for module in self.modules():
+            if getattr(module, "awaits_weights", False):
+                module.reset_parameters()  # leaves the weights that were loaded as they are
+                module.awaits_weights = False
+                for part in module.modules():
+                    part._is_hf_initialized = True
+        for module in self.modules():
+            # Inside of a custom class, transformers initializes only modules that hold weights themselves. It would
+            # pass over CLIP's attention, which initializes the weights of its parts.
+            if isinstance(module, PreTrainedModel) and not module.is_custom_code():
+                module.initialize_weights()
+        super().initialize_weights()
+
+
+# Keywords that transformers passes to all layers of a model, without two: positions are an input of texts, and
+# `num_items_in_batch` is for losses that are sums over items, whereas those here are means.
+_SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
+
+
+def tower_keywords(
+    model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
+) -> tuple[dict[str, Any], ...]:
+    """Divides the further keyword arguments of a call between the towers: each gets transformers' own keywords, such
+    as `output_hidden_states`, and those that one of its functions (`towers`) has as a parameter."""
+    chosen = []
+    for calls in towers:
+        names = {*_SHARED, *own, *(name for call in calls for name in signature(call).parameters)}
+        chosen.append({name: value for name, value in given.items() if name in names - {"inputs_embeds"}})
+    return tuple(chosen)
+
+
+def asks_for_states(given: dict[str, Any]) -> bool:
+    """Returns whether keyword arguments ask for the hidden states or attentions of the layers."""
+    return bool(given.get("output_hidden_states") or given.get("output_attentions"))
 
 
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
@@ -88,31 +169,14 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         self.text_model.set_input_embeddings(value)
 
     def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
-        """Computes the training loss from the embeddings in `output`.
-
-        A method adds the optional keyword `tile_size` (as in `contrastive_loss`) if its loss is tiled, and `step` (a
-        `TrainingStep`) if its loss changes during training. Its trainer's `objective_options` gives them.
-
-        Args:
-            output: the embeddings of a batch, or those gathered from several chunks or processes.
-            positives: labels of further positive pairs, as in `contrastive_loss`.
-
-        Returns:
-            The loss [].
-        """
+        """Computes the training loss [] from the embeddings of a batch, or those gathered from several chunks or
+        processes. A method adds the optional keywords `tile_size` (as in `contrastive_loss`) and `step` (a
+        `TrainingStep`) if its loss reads them; its trainer's `objective_options` gives them."""
         raise NotImplementedError
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
         """Computes a loss of embeddings, and of their first dimensions up to each of the configuration's
-        `matryoshka_dims`, and returns the mean.
-
-        Args:
-            loss: maps an output to a loss []; it normalizes the embeddings that it compares.
-            output: the embeddings.
-
-        Returns:
-            The loss [].
-        """
+        `matryoshka_dims`, and returns the mean; `loss` normalizes the embeddings that it compares."""
         widths = self.config.matryoshka_dims
         if not widths:
             return loss(output)
@@ -123,14 +187,9 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def bound_temperature(self) -> None:
         """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
 
-    def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Divides further keyword arguments of a call between the text tower and the image tower.
-
-        Raises:
-            ArgumentError: for a keyword that neither tower has.
-        """
-        text, image = tower_keywords(self, given, self.text_calls(), self.image_calls())
-        return text, image
+    def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Divides further keyword arguments of a call between the text tower and the image tower."""
+        return tower_keywords(self, given, self.text_calls(), self.image_calls())
 
     def text_calls(self) -> list[Call]:
         """Returns the functions through which keyword arguments reach the text tower."""
@@ -148,17 +207,8 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def with_logits_and_loss(
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
-        """Adds the similarities of all images with all texts, and the loss, to an output.
-
-        Args:
-            output: embeddings of a batch.
-            return_logits: whether to add the similarities.
-            return_loss: whether to add the loss; by default, if `positives` are given.
-            positives: as in `contrastive_objective`.
-
-        Raises:
-            InputError: if nothing was embedded.
-        """
+        """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch; by default,
+        the loss only if `positives` are given."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
         if return_loss is None:
@@ -201,7 +251,7 @@ def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPoo
 
 
 def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooling:
-    """Returns a tower's output with embeddings [N, d] in the place of its pooled features."""
+    """Returns a tower's output with embeddings [N, d] instead of its pooled features."""
     states, attentions = output.get("hidden_states"), output.get("attentions")
     return BaseModelOutputWithPooling(output.last_hidden_state, embeddings, states, attentions)
 
@@ -224,22 +274,14 @@ from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 from ..processing.sentence_modules import DualEncoderModule
 """
 
-
-# ---- The learned temperature, by which the cosines in a softmax are divided, and its lower bound ----
-#
-# Nothing in the loss keeps a temperature positive: once nearly all pairs are told apart, the gradient lowers it at
-# every step. It is therefore bounded by 0.01, like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied
-# by at most 100).
-
+# Nothing in the loss keeps a temperature positive: the gradient lowers it at every step once nearly all pairs are told
+# apart. It is bounded like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied by at most 100).
 MIN_TEMPERATURE = 0.01
 
 
 class _AtLeast(torch.autograd.Function):
-    """Computes the maximum of a value and its bound.
-
-    Below the bound, a gradient that would raise the value passes, and one that would lower it does not. `clamp`
-    lets neither pass, so that a value below the bound would never change again.
-    """
+    """Computes the maximum of a value and its bound. Below the bound, a gradient that would raise the value passes;
+    with `clamp`, a value below the bound would never change again."""
 
     @staticmethod
     def forward(value: Tensor, bound: float) -> Tensor:
@@ -257,18 +299,12 @@ class _AtLeast(torch.autograd.Function):
 
 
 def at_least(value: Tensor, bound: float) -> Tensor:
-    """Returns `value`, or `bound` where `value` is below it. Elsewhere, value and gradient are unchanged to the
-    bit."""
+    """Returns `value`, or `bound` where `value` is below it."""
     return _AtLeast.apply(value, bound)
 
 
 class LearnedTemperature(nn.Module):
-    """A temperature that is trained, and with it, for `sigmoid_loss`, a bias of the logits.
-
-    Args:
-        initial: initial temperature.
-        bias: initial bias; by default, there is none.
-    """
+    """A temperature that is trained, and with it, for `sigmoid_loss`, a bias of the logits."""
 
     def __init__(self, initial: float, bias: float | None = None) -> None:
         super().__init__()

@@ -38,9 +38,6 @@ def stock_model(model: PreTrainedModel) -> StockModel:
     Returns:
         The stock model in the model's own type, with copies of the weights, and what it lacks.
 
-    Raises:
-        ModelKindError: if no class of transformers computes what the model computes; says why.
-
     Examples:
         >>> stock_model(MuralModel.from_pretrained("runs/mural")).model
         AlignModel(…)

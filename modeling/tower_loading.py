@@ -13,10 +13,10 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ..configuration.configuration_two_tower import POOLER, TextPooling
+from ..configuration.configuration_two_tower import IMAGE_TEXT, POOLER, DualEncoderConfig, TextPooling, TwoTowerConfig
 from ..utils.errors import ModelFolderError, ModelKindError
 from ..utils.hub_code import optional_file
-from ..utils.pretrained import explained, load_config, load_model, located, without_report
+from ..utils.pretrained import explained, load_config, load_model, located
 from .towers import build_tower, check_pooling, check_text_encoder, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
@@ -25,8 +25,100 @@ Source: TypeAlias = PreTrainedModel | str | Path
 _TEXT, _TEXT_CONFIG = "text_model", "text_config"
 _IMAGE, _IMAGE_CONFIG = "vision_model", "vision_config"
 _PIXELS = "pixel_values"
-# What every table of weights that transformers reports has in it. Missing weights are an error here, or not needed.
-_REPORT = "LOAD REPORT"
+
+
+_ALIGN_LABEL_SMOOTHING = 0.1  # of Jia et al. 2021, section 5, and a constant in transformers' AlignModel
+# Keys that one kind of model takes over from another.
+_SHARED_KEYS = {*TwoTowerConfig.__annotations__, *DualEncoderConfig.__annotations__} - {"sub_configs_defaults"}
+_SHARED_KEYS |= {"text_text_temperature", "text_text_margin"}
+# What other kinds of models call a weight, and what it is called here: ETCL and ALIGN have one head for texts.
+_NAMES = (
+    (f"text_heads.{IMAGE_TEXT}", "text_projection"),
+    ("text_projection", f"text_heads.{IMAGE_TEXT}"),
+    ("temperature", "similarity.temperature"),
+)
+
+
+class MadeOfTowers:
+    """How models of two towers are made of trained models; a saved folder holds none of this."""
+
+    @classmethod
+    def from_towers(
+        cls: Any,
+        image: Source,
+        text: Source,
+        *,
+        fresh: Collection[str] = (),
+        loading: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Makes a model of two pretrained towers, with new linear layers.
+
+        Args:
+            image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
+            text: the same of a text encoder.
+            fresh: the towers ("image", "text") of which only the sizes are kept, and the weights are drawn anew.
+            loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
+            options: further keys of the configuration. `projection_dim` adds a projection of images; `text_pooling`
+                is by default what the folder of the text encoder states, else `cls`.
+
+        Examples:
+            >>> model = MuralModel.from_towers(
+            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", projection_dim=512,
+            ...     text_pooling="mean", text_prompt="query: ", freeze=["image", "text"],
+            ... )
+            >>> processor = MuralProcessor.from_towers(
+            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", model.config
+            ... )
+        """
+        where = loading or {}
+        pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
+        vision_model = image_tower_of(image, **where)
+        text_model = text_tower_of(text, pooling, **where)
+        config = config_of_towers(cls.config_class, vision_model, text_model, text_pooling=pooling, **options)
+        model = cls(config).to(text_model.dtype)
+        for name, pretrained in (("text", text_model), ("image", vision_model)):
+            if name not in fresh:
+                load_tower(model.towers[name], pretrained)
+        return model
+
+    @classmethod
+    def from_native(cls: Any, native: Source, **options: Any) -> Any:
+        """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
+
+        Heads that the native model does not have are drawn as in a new model; `options` are keys of the configuration
+        that replace those of the native model. An ALIGN of transformers stays one, with its label smoothing, unless
+        `tasks` add a text head for translations (Jain et al. 2021, appendix A.1).
+
+        Examples:
+            >>> model = EtclModel.from_native("runs/mural", label_smoothing=0.05)
+        """
+        if not isinstance(native, PreTrainedModel):
+            native = AutoModel.from_pretrained(native)
+        config, kind = native.config, native.config.model_type
+        if kind not in ("align", "etcl", "mural"):
+            raise ModelKindError(f"{cls.__name__} starts from a MURAL, an ETCL or an ALIGN; this model is {kind!r}")
+        if kind == "align" and "tasks" in cls.config_class.__annotations__:
+            options = {"tasks": [IMAGE_TEXT], "label_smoothing": _ALIGN_LABEL_SMOOTHING} | options
+        taken = {name: getattr(config, name) for name in _SHARED_KEYS if hasattr(config, name)}
+        settings = config.to_dict() if kind == cls.config_class.model_type else taken
+        model = cls(cls.config_class.from_dict(settings | options))
+        own = model.state_dict()
+        for saved, value in native.state_dict().items():
+            for name in (saved, *(saved.replace(a, b) for a, b in _NAMES)):
+                if name in own:
+                    own[name] = value
+        model.load_state_dict(own)
+        return model.train(native.training)
+
+    @torch.no_grad()
+    def reset_heads(self: Any) -> None:
+        """Draws the layers between the towers and the shared space anew; towers and temperature stay as they are."""
+        kept = (self.similarity, *self.towers.values())
+        for module in (part for child in self.children() if child not in kept for part in child.modules()):
+            for part in (module, *module.parameters(recurse=False)):
+                part._is_hf_initialized = False  # transformers leaves alone what was loaded
+            self._init_weights(module)
 
 
 def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTrainedModel:
@@ -36,18 +128,13 @@ def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTr
         source: a folder or a Hub id, or a model: a text encoder, or a dual encoder that has one.
         pooling: how its texts will be pooled.
         loading: arguments of `from_pretrained`, such as `revision`.
-
-    Raises:
-        ModelFolderError: if there is no such folder or repository, or it lacks weights of the encoder.
-        ModelKindError: if it has no text encoder: a decoder, a vision model, or one without the pooling.
     """
     if isinstance(source, PreTrainedModel):
         tower = _inside(source, _TEXT) if _is_dual_encoder(source.config) else source
     elif _is_dual_encoder(load_config(source, **loading)):
         tower = _loaded_from_dual_encoder(source, _TEXT, **loading)
     else:
-        with without_report(_REPORT):
-            return load_text_encoder(source, pooling=pooling, **loading)
+        return load_text_encoder(source, pooling=pooling, **loading)
     check_text_encoder(tower.config)
     check_pooling(tower, pooling)
     return tower
@@ -59,10 +146,6 @@ def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
     Args:
         source: a folder or a Hub id, or a model: a vision backbone, or a dual encoder that has one.
         loading: arguments of `from_pretrained`, such as `revision`.
-
-    Raises:
-        ModelFolderError: if there is no such folder or repository, or it lacks weights of the backbone.
-        ModelKindError: if it has no vision backbone.
     """
     if isinstance(source, PreTrainedModel):
         tower = _inside(source, _IMAGE) if _is_dual_encoder(source.config) else source
@@ -72,35 +155,11 @@ def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
             tower = _loaded_from_dual_encoder(source, _IMAGE, **loading)
         else:
             untrained: set[str] = set()
-            with without_report(_REPORT):
-                tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
+            tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
             if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
                 tower.pooler = None
     _check_reads_images(tower, tower.config.model_type)
     return tower
-
-
-def model_of_towers(
-    model_class: Any,
-    image: Source,
-    text: Source,
-    *,
-    text_pooling: TextPooling | None = None,
-    fresh: Collection[str] = (),
-    loading: dict[str, Any] | None = None,
-    **options: Any,
-) -> Any:
-    """Makes the model of two towers; arguments are those of `TwoTowerModel.from_towers`."""
-    where = loading or {}
-    pooling = chosen_pooling(text, text_pooling, **where)
-    vision_model = image_tower_of(image, **where)
-    text_model = text_tower_of(text, pooling, **where)
-    config = config_of_towers(model_class.config_class, vision_model, text_model, text_pooling=pooling, **options)
-    model = model_class(config).to(text_model.dtype)
-    for name, pretrained in (("text", text_model), ("image", vision_model)):
-        if name not in fresh:
-            load_tower(model.towers[name], pretrained)
-    return model
 
 
 def config_of_towers(
@@ -204,8 +263,7 @@ def _inside(model: PreTrainedModel, tower: str) -> PreTrainedModel:
 
 
 def _loaded_from_dual_encoder(source: str | Path, tower: str, **loading: Any) -> PreTrainedModel:
-    with without_report(_REPORT):
-        model = load_model(AutoModel, source, part=lambda whole: without_pooler(_inside(whole, tower)), **loading)
+    model = load_model(AutoModel, source, part=lambda whole: without_pooler(_inside(whole, tower)), **loading)
     return _inside(model, tower)
 
 
@@ -224,10 +282,6 @@ def chosen_pooling(
         source: a folder, a repository of the Hub, or a model.
         given: the pooling that was asked for.
         loading: arguments of `from_pretrained`.
-
-    Raises:
-        ModelFolderError: if there is no such folder or repository, or the file that states it is damaged.
-        ModelKindError: if the folder states a pooling that babelens does not have.
     """
     if given is not None or isinstance(source, PreTrainedModel):
         return given or "cls"
@@ -244,11 +298,6 @@ def load_text_encoder(source: str | Path | PreTrainedModel, *, pooling: str, **l
         pooling: how its texts will be pooled. Weights of its pooling layer may be missing unless this is `pooler`:
             checkpoints of masked language modeling have none.
         loading: arguments of `from_pretrained`.
-
-    Raises:
-        ModelFolderError: if there is no such folder or repository, or one of its files is missing or damaged.
-        ModelKindError: if it is no text encoder, or lacks the pooling.
-        UntrustedCodeError: if the model needs code that comes with it.
     """
     if isinstance(source, PreTrainedModel):
         check_text_encoder(source.config)
@@ -292,11 +341,6 @@ def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> Te
 
     Returns:
         `None` if there is no such file.
-
-    Raises:
-        ModelFolderError: if the file is damaged.
-        ModelKindError: if the file states a pooling that babelens does not have, such as the maximum over tokens.
-        OSError: if there is no such folder or repository.
 
     Examples:
         >>> declared_pooling("intfloat/multilingual-e5-small")

@@ -47,12 +47,10 @@ def tower_class(config: PreTrainedConfig) -> Any:
 
 
 def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
-    """Builds an untrained tower from any transformers configuration: a text encoder or a vision backbone.
+    """Builds an untrained text encoder or vision backbone.
 
-    Args:
-        config: configuration of the tower.
-        pooler: whether it has the pooling layer that some classes can do without. By default, a vision backbone is
-            what its class is by default, and a text encoder is without: next-sentence prediction trained that layer.
+    `pooler` says whether it has the pooling layer that some classes can do without. By default, a vision backbone is
+    what its class is by default, and a text encoder is without: next-sentence prediction trained that layer.
     """
     chosen = tower_class(config)
     if pooler is None and hasattr(config, "vocab_size"):
@@ -73,7 +71,7 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
 
 def text_head(width: int, out_width: int, *, hidden_size: int | None, dropout: float, bias: bool = True) -> nn.Module:
     """Returns new layers from the width of pooled texts to that of a shared space: one linear layer, or two with a
-    hidden layer of `hidden_size` between them, to which dropout is applied; with biases or without."""
+    hidden layer of `hidden_size` between them, to which dropout is applied."""
     if hidden_size is None:
         return nn.Linear(width, out_width, bias)
     layers = nn.Linear(width, hidden_size, bias), nn.GELU(), nn.Dropout(dropout)
@@ -88,26 +86,17 @@ def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Modul
 
 
 def vision_tower(model: Any) -> PreTrainedModel:
-    """Returns a vision backbone as it is, and otherwise the vision tower of a dual encoder or of an MLA model.
-
-    Raises:
-        ModelKindError: if the model sees no images.
-    """
+    """Returns a vision backbone as it is, and otherwise the vision tower of a dual encoder or of an MLA model."""
     for part in ("native_model", "vision_model"):
         model = getattr(model, part, model)
     if getattr(model, "main_input_name", None) != "pixel_values":
-        raise ModelKindError(f"a {type(model).__name__} is no vision model")
+        raise ModelKindError(f"expected a vision model; got {type(model).__name__}")
     return model
 
 
 def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:
-    """Returns one vector for each image, [N, width].
-
-    Args:
-        output: the output of a vision backbone.
-        pooling: `pooler`, the backbone's own pooling, or else the mean over positions or patches; `cls`, the state of
-            the first position; `mean`, the mean over all positions or patches.
-    """
+    """Returns one vector for each image, [N, width]: by the backbone's own pooling (`pooler`) or else the mean over
+    positions; the state of the first position (`cls`); the mean over all positions (`mean`)."""
     pooled = getattr(output, "pooler_output", None) if pooling == POOLER else None
     if pooled is None:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
@@ -128,13 +117,8 @@ def pool_text(
 ) -> Tensor:
     """Returns one vector for each text, [N, width].
 
-    Args:
-        output: the output of a text encoder.
-        attention_mask ([N, T]): 0 at padding, or `None` if there is none.
-        pooling: `cls`, the state of the first token; `mean`, the mean over the tokens of the text; `eos`, the state of
-            its last token; `pooler`, the encoder's own pooling.
-        input_ids ([N, T]): the tokens.
-        end_id: id of the end-of-text token, of which `eos` takes the first if there is no `attention_mask`.
+    `cls` takes the state of the first token, `mean` the mean over the tokens of the text, `eos` the state of its last
+    token (the first `end_id` in `input_ids` if there is no mask), `pooler` the encoder's own pooling.
     """
     if pooling == POOLER:
         return output.pooler_output
@@ -170,41 +154,19 @@ def keep_frozen_parts_still(module: nn.Module) -> None:
 
 
 def check_text_encoder(config: PreTrainedConfig) -> None:
-    """Checks that a configuration is that of a text encoder, in which every token sees the whole text.
-
-    Raises:
-        ModelKindError: if it is of a model without a vocabulary, of a decoder, or of an encoder-decoder whose encoder
-            transformers has no class for.
-    """
+    """Checks that a configuration is that of a text encoder, in which every token sees the whole text."""
     kind = config.model_type
-    if not isinstance(getattr(config, "vocab_size", None), int):
-        raise ModelKindError(f"a {kind!r} model is no text encoder, which BERT, XLM-R, E5 and the encoder of mT5 are")
-    if kind in CLASSES:
-        return
-    if config.is_encoder_decoder:
-        classes = ", ".join(sorted(name for name in CLASSES if "_" not in name))
-        raise ModelKindError(
-            f"a {kind!r} model is an encoder-decoder, whose encoder alone transformers has no class for; it has one "
-            f"for {classes}"
-        )
-    is_causal_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
-    sees_ahead = getattr(config, "use_bidirectional_attention", None)
-    if getattr(config, "is_decoder", False) or (is_causal_only and not sees_ahead):
-        raise ModelKindError(
-            f"a {kind!r} model is a decoder, in which a token sees only the text before it: choose a text encoder, "
-            "such as BERT, XLM-R, E5 or the encoder of mT5"
-        )
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    is_causal = is_causal and not getattr(config, "use_bidirectional_attention", None)
+    has_decoder = getattr(config, "is_decoder", False) or config.is_encoder_decoder
+    has_vocabulary = isinstance(getattr(config, "vocab_size", None), int)
+    if not has_vocabulary or (kind not in CLASSES and (has_decoder or is_causal)):
+        raise ModelKindError(f"expected a text encoder, such as BERT, XLM-R, E5 or the encoder of mT5; got {kind!r}")
 
 
 def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
-    """Checks that a text encoder has the pooling that was asked for.
-
-    Raises:
-        ModelKindError: if its own pooling layer was asked for, and there is none.
-    """
-    kind = tower.config.model_type
-    has_pooler = kind.endswith("_text_model") or getattr(tower, "pooler", None) is not None
+    """Checks that a text encoder has the pooling layer that was asked for."""
+    has_pooler = tower.config.model_type.endswith("_text_model") or getattr(tower, "pooler", None) is not None
     if pooling == POOLER and not has_pooler:
-        raise ModelKindError(
-            f"this {kind!r} text encoder has no pooling layer: choose text_pooling='mean', 'cls' or 'eos'"
-        )
+        kind = tower.config.model_type
+        raise ModelKindError(f"this {kind!r} text encoder has no pooling layer: choose 'mean', 'cls' or 'eos'")

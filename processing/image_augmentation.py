@@ -17,7 +17,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from transformers.image_transforms import center_crop
 from transformers.image_utils import ChannelDimension, PILImageResampling
 
-from ..configuration.strict_config import check_probabilities
+from ..configuration.configuration_two_tower import check_probabilities
 from ..utils.errors import TrainingSetupError
 from .images import check_size, to_rgb
 
@@ -43,9 +43,6 @@ class ImageSteps:
 
     Attributes:
         crop_size: height and width of the part of a resized image that is kept; `None` for all of it.
-
-    Raises:
-        TrainingSetupError: if its results are not those of the processor, because the processor has other steps.
     """
 
     def __init__(self, image_processor: BaseImageProcessor) -> None:
@@ -58,9 +55,6 @@ class ImageSteps:
 
         Returns:
             uint8 [height, width, 3].
-
-        Raises:
-            ImageError: if the sides of the image differ too much for it to be resized.
         """
         check_size(*image.size)
         image = image if image.mode == "RGB" else to_rgb(image)
@@ -182,9 +176,6 @@ class ImageAugmentation:
         color_jitter: largest relative change of brightness, contrast and saturation.
         grayscale: probability that the image becomes gray.
 
-    Raises:
-        ValueError: if a probability is not between 0 and 1, or `scale` is not a range of positive numbers.
-
     Examples:
         >>> augmentation = ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)
     """
@@ -229,11 +220,6 @@ class TrainingTransform:
 
         Returns:
             Pixels in float32, [N, 3, crop height, crop width], with the channels of a pixel side by side in memory.
-
-        Raises:
-            ImageError: if the sides of an image differ too much for it to be resized.
-            TrainingSetupError: if the processor has other steps, such as patches of varying number, or makes images
-                of different sizes.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]  # each [H, W, 3] uint8

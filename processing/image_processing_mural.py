@@ -25,22 +25,16 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     """
 
     auto_classes = ("AutoImageProcessor",)
-    do_convert_rgb = True
-    do_resize = True
+    do_convert_rgb = do_resize = do_center_crop = do_rescale = do_normalize = True
     size = {"height": 346, "width": 346}
-    resample = PILImageResampling.BILINEAR
-    do_center_crop = True
     crop_size = {"height": 289, "width": 289}
-    do_rescale = True
-    do_normalize = True
+    resample = PILImageResampling.BILINEAR
     image_mean = [0.5, 0.5, 0.5]
     image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
         # transformers would drop the transparency of a file, and would download what looks like a web address.
-        if isinstance(images, str | Path):
-            return open_image(images)
-        return super().fetch_images(images)
+        return open_image(images) if isinstance(images, str | Path) else super().fetch_images(images)
 
     def convert_to_rgb(self, image: Any, input_data_format: Any = None) -> np.ndarray:
         if hasattr(image, "mode"):  # a Pillow image

@@ -6,19 +6,14 @@ from typing import Any
 from ..utils.errors import InputError, UnknownLanguageError
 from ..utils.languages import did_you_mean_language, language_and_script, language_for_each
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
-from .processing_text_image import TextLayout
 from .text_inputs import as_texts, call_tokenizer, default_language, note_cut_texts, overlong
-
-_OF_ROWS = ("padding", "return_tensors", "pad_to_multiple_of", "return_attention_mask")
 
 
 class EtclProcessor(DualEncoderProcessor):
     """Prepares images and texts for an `EtclModel`.
 
     Args:
-        image_processor: such as a `MuralImageProcessor`.
-        tokenizer: a fast tokenizer, such as LaBSE's, or one that `train_wordpiece` returns.
-        text_prompt, max_text_length, pad_to_max_length: as in `MuralProcessor`.
+        image_processor, tokenizer, text_prompt, max_text_length, pad_to_max_length: as in `MuralProcessor`.
         language_codes: for a tokenizer that puts the language before a text, as NLLB's does: its code of each
             language, by BCP-47 tags (`{"de": "deu_Latn"}`). Texts without a language are then in the tokenizer's own.
 
@@ -58,36 +53,33 @@ class EtclProcessor(DualEncoderProcessor):
             return super()._encoded(text, language, settings)
         texts = as_texts(text)
         languages = language_for_each(language or default_language(self), len(texts))
-        alone = {name: settings[name] for name in settings if name not in _OF_ROWS}
         ids = {tag: self._id(self._code(tag)) for tag in dict.fromkeys(languages)}
         try:
+            prompted = [self.text_prompt + each for each in texts]
             encoded = call_tokenizer(
-                self.tokenizer, [self.text_prompt + each for each in texts], **{"verbose": False} | alone
+                self.tokenizer, prompted, **{"verbose": False} | settings | {"padding": False, "return_tensors": None}
             )
             place = call_tokenizer(self.tokenizer, "")["input_ids"].index(self._id(self.tokenizer.src_lang))
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
-        rows = [list(row) for row in encoded["input_ids"]]
-        if alone.get("add_special_tokens", True):
-            # In the place of the tokenizer's own language, at the beginning or the end of a text. To set `src_lang`
-            # would change what other threads read.
-            for row, tag in zip(rows, languages, strict=True):
+        if settings.get("add_special_tokens", True):
+            # Instead of the tokenizer's own language, at the beginning or the end of a text. To set `src_lang` would
+            # change what other threads read.
+            for row, tag in zip(encoded["input_ids"], languages, strict=True):
                 row[0 if place == 0 else -1] = ids[tag]
-        layout = TextLayout.of(settings)
-        return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
+        named = ("padding", "max_length", "pad_to_multiple_of", "return_attention_mask")
+        padding = {name: settings[name] for name in named if name in settings}
+        return self.tokenizer.pad({"input_ids": encoded["input_ids"]}, verbose=False, **padding)
 
     def _id(self, code: str) -> int:
-        """The id of the token that stands for a language."""
+        """Returns the id of the token that stands for a language."""
         named = getattr(self.tokenizer, "get_lang_id", self.tokenizer.convert_tokens_to_ids)
         return int(named(code))
 
     def _code(self, language: str) -> str:
         codes = self.language_codes or {}
-        try:
-            tags = [language, "-".join(language_and_script(language))]
-        except ImportError:  # the data of languages comes with the package alone
-            tags = [language, language.partition("-")[0]]
+        tags = [language, "-".join(filter(None, language_and_script(language)))]
         found = next((codes[tag] for tag in tags if tag in codes), None)
         if found is None:
             near = did_you_mean_language(language, codes)

@@ -13,8 +13,7 @@ import regex
 
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import MissingLanguageError, VocabularyError
-from .processing_per_language import WordLevelProcessor
-from .processing_text_image import TextLayout
+from .processing_per_language import TextLayout, WordLevelProcessor
 from .text_inputs import UNDETERMINED, shown_briefly
 from .word_tokenizers import split_words
 

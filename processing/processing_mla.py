@@ -13,8 +13,7 @@ from ..configuration.configuration_two_tower import text_positions
 from ..configuration.text_towers import text_tower as find_text_tower
 from ..utils.errors import InputError, VocabularyError
 from ..utils.languages import language_id, normalize_language, normalize_languages
-from .processing_per_language import PerLanguageProcessor
-from .processing_text_image import TextLayout
+from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
 
 # Tokenizers for which nobody stated a length have a greater one.

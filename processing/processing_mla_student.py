@@ -9,8 +9,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from ..utils.languages import is_same_language, language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
-from .processing_per_language import PerLanguageProcessor
-from .processing_text_image import TextLayout, texts_and_languages
+from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
 from .text_inputs import UNDETERMINED, as_texts, counting_cut_texts, note_cut_texts
 from .text_normalization import checked_normalization, same_letters
 

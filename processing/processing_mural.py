@@ -7,10 +7,6 @@ from .processing_dual_encoder import DualEncoderProcessor
 class MuralProcessor(DualEncoderProcessor):
     """Prepares images and texts for a `MuralModel`.
 
-    Args:
-        image_processor: such as a `MuralImageProcessor`.
-        tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
-
     Examples:
         >>> processor = MuralProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
         >>> inputs = processor(images=images, text=["ein rotes Auto"], language="de", return_tensors="pt")

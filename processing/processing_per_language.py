@@ -1,16 +1,76 @@
-"""What the processors of methods share that read each language in its own way, and refuse a text without a
-language."""
+"""What the processors of methods share that read each language in its own way, and how they make texts rows of one
+length; at the end, those of SMALR and LIWE, which read words and not tokens."""
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
-from transformers import BatchFeature
+from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from .processing_text_image import TextImageProcessor, TextLayout, as_batch, texts_and_languages
-from .text_inputs import UNDETERMINED, note_cut_texts
+from ..utils.errors import MissingLanguageError
+from ..utils.languages import language_for_each
+from .processing_text_image import TextImageProcessor
+from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """How texts become rows of one length, for processors that pad texts themselves.
+
+    Args:
+        padding: the padding strategy.
+        max_length: length at which texts are cut, and to which they are padded if `padding` says so.
+        cut: whether longer texts are cut.
+        multiple: a number of which the padded length is a multiple.
+        with_mask: whether to make a mask that distinguishes text from padding.
+        side: the side of the text that is padded, `right` or `left`.
+    """
+
+    padding: PaddingStrategy
+    max_length: int
+    cut: bool = True
+    multiple: int = 1
+    with_mask: bool = True
+    side: str = "right"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Makes a layout from the text settings that `read_settings` returns."""
+        padding, truncation = settings["padding"], settings["truncation"]
+        if isinstance(padding, bool):
+            padding = "longest" if padding else "do_not_pad"
+        if isinstance(truncation, bool):
+            truncation = "longest_first" if truncation else "do_not_truncate"
+        return cls(
+            PaddingStrategy(padding),
+            settings["max_length"],
+            TruncationStrategy(truncation) is not TruncationStrategy.DO_NOT_TRUNCATE,
+            settings.get("pad_to_multiple_of") or 1,
+            settings.get("return_attention_mask", True),
+        )
+
+    @property
+    def end(self) -> int | None:
+        """Position at which texts are cut, `ids[: layout.end]`."""
+        return self.max_length if self.cut else None
+
+    def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
+        """Pads N rows of several lengths to [N, T], each with its own padding."""
+        if self.padding is PaddingStrategy.DO_NOT_PAD:
+            return list(rows)
+        length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
+        length += -length % self.multiple
+        fillers = [[pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
+        pairs = zip(rows, fillers, strict=True)
+        return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
+
+    def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
+        """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; nothing if no mask is wanted."""
+        return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}
 
 
 class PerLanguageProcessor(TextImageProcessor):
-    """Turns images and texts into `pixel_values`, `input_ids`, `attention_mask` and `language_ids`.
+    """Base class of processors that read each language in its own way, and refuse a text without a language.
 
     Subclasses define `encode_texts` and `max_text_length`.
     """
@@ -25,65 +85,30 @@ class PerLanguageProcessor(TextImageProcessor):
         """Settings for texts that apply unless a call gives others."""
         return {"padding": True, "truncation": True, "max_length": self.max_text_length}
 
-    def __call__(
-        self,
-        images: Any = None,
-        text: str | list[str] | None = None,
-        language: str | list[str] | None = None,
-        **kwargs: Any,
-    ) -> BatchFeature:
-        """Prepares images, texts or both for a model.
-
-        Args:
-            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
-            text: a text or a list of texts.
-            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
-            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
-                `common_kwargs`: `return_tensors="pt"` or `"np"` (lists by default), `padding` (by default to the
-                longest), `truncation` (by default True), `max_length` (tokens or words; by default `max_text_length`),
-                `pad_to_multiple_of`, `return_attention_mask`, and those of the image processor.
-
-        Returns:
-            The model's inputs: `input_ids`, `attention_mask` and `language_ids` of texts, `pixel_values` of images.
-
-        Raises:
-            ArgumentError: for an unknown keyword.
-            ImageError: if an item is not an image, or cannot be read.
-            ImportError: if the language of a text needs a segmenter that is not installed (`word_tokenizers`).
-            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, there are not
-                as many languages as texts, there are languages without texts, or a keyword has a wrong value.
-            LanguageTagError: if a tag names no language.
-            MissingLanguageError: if texts are given without a language, and it matters (`needs_language`).
-            UnknownLanguageError: if the model has not learned a language.
-        """
-        language, text_settings, image_settings = self.read_settings(language, kwargs)
-        self.check_given(images, text, language)
-        inputs: dict[str, Any] = {}
-        if text is not None:
-            language = UNDETERMINED if language is None and not self.needs_language else language
-            inputs |= self.encode_texts(*texts_and_languages(text, language), TextLayout.of(text_settings))
-        if images is not None:
-            inputs |= self.read_images(images, image_settings)
-        return as_batch(inputs, text_settings.get("return_tensors"))
-
-    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """Returns the model's inputs for texts, as lists.
-
-        Args:
-            texts: the texts.
-            languages: the canonical tag of each text.
-            layout: how they are padded and cut.
-        """
-        raise NotImplementedError
-
     @property
     def model_input_names(self) -> list[str]:
         """Names of the model's inputs."""
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
+    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
+        language = UNDETERMINED if language is None and not self.needs_language else language
+        return self.encode_texts(*texts_and_languages(text, language), TextLayout.of(settings))
 
-# ---- Words ----
-# What the processors of SMALR and LIWE share, which read words and not tokens.
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        """Returns the model's inputs for texts, each with its canonical tag, as lists."""
+        raise NotImplementedError
+
+
+def texts_and_languages(
+    text: Any, language: Any, names: tuple[str, str] = ("text", "language")
+) -> tuple[list[str], list[str]]:
+    """Returns texts and the canonical tag of each, from two arguments with the given names."""
+    texts = as_texts(text, names[0])
+    if language is None:
+        raise MissingLanguageError(
+            f"{names[0]}= was given without {names[1]}=: the model needs the language of every text"
+        )
+    return texts, language_for_each(language, len(texts))
 
 
 class SpecialIds(NamedTuple):
@@ -95,13 +120,9 @@ class SpecialIds(NamedTuple):
 
 
 class WordLevelProcessor(PerLanguageProcessor):
-    """Base class of the processors that read words.
+    """Base class of the processors that read words, at most `max_text_length` of a text.
 
     For a model that takes precomputed image features, `images` is left out of the call.
-
-    Args:
-        image_processor: such as a `MuralImageProcessor`.
-        max_text_length: number of words that are read of a text.
     """
 
     def __init__(self, image_processor: Any, max_text_length: int) -> None:

@@ -17,8 +17,8 @@ from transformers import BatchFeature, PreTrainedTokenizerBase
 from ..utils.errors import InputError, UnknownLanguageError, VocabularyError
 from ..utils.languages import did_you_mean_language, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
-from .processing_per_language import PerLanguageProcessor
-from .processing_text_image import TextLayout, as_batch, texts_and_languages
+from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
+from .processing_text_image import as_batch
 from .rc3_tokenizer import (
     CLS_TOKEN,
     IMAGE_SEPARATOR_TOKEN,

@@ -13,8 +13,7 @@ from transformers.utils import cached_file
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import VocabularyError
 from ..utils.languages import learned_language, normalize_language
-from .processing_per_language import WordLevelProcessor
-from .processing_text_image import TextLayout
+from .processing_per_language import TextLayout, WordLevelProcessor
 from .word_tokenizers import split_words
 
 # ---- Vocabularies ----

@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..configuration.strict_config import check_probabilities
+from ..configuration.configuration_two_tower import check_probabilities
 from ..utils.errors import InputError, VocabularyError
 from ..utils.languages import normalize_language
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 
-from ..configuration.strict_config import head_of_task
+from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError, MissingLanguageError, NonFiniteError
 from ..utils.languages import normalize_language
 from .images import as_rgb_image

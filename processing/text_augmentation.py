@@ -15,7 +15,7 @@ from tokenizers.models import WordPiece
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from ..configuration.strict_config import check_probabilities
+from ..configuration.configuration_two_tower import check_probabilities
 from .text_inputs import note_cut_texts
 
 _REMEMBERED_WORDS = 1 << 16
@@ -29,9 +29,6 @@ class TextAugmentation:
         subword_dropout: probability that a piece is skipped in favor of the next shorter one that fits.
         share: probability that a text is changed at all.
         tasks: tasks whose texts are changed; by default all.
-
-    Raises:
-        ValueError: if a probability is not between 0 and 1.
     """
 
     subword_dropout: float = 0.0
@@ -49,9 +46,6 @@ class SubwordDropout:
         tokenizer: a fast WordPiece tokenizer, such as BERT's.
         augmentation: how texts are changed.
         max_length: number of tokens of a text, including `[CLS]` and `[SEP]`, at which it is cut.
-
-    Raises:
-        ValueError: if the tokenizer is of another kind.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the texts that processors and the embedder are given, and a record of those that were too long.
+"""The texts that processors and the embedder are given, and a record of those that were too long.
 
 A text that is longer than the model can read is cut, but never silently: a processor logs it once in each process;
 callers that encode many texts count them instead (`counting_cut_texts`).
@@ -49,21 +49,15 @@ def default_language(processor: Any) -> str:
     """Returns the tag of texts that came without their language.
 
     It is `und` for a model whose vectors do not depend on the language, or that reads such texts in a way of their own
-    (`reads_unstated`), and the language of a model that has only one.
-    For a model that was extended from a native language, it is that one, which is logged once in each process.
-
-    Args:
-        processor: the processor of the model.
-
-    Raises:
-        MissingLanguageError: if the model reads several languages, each in its own way.
+    (`reads_unstated`); the only language of a model that has one; the native language, which is logged once, of a
+    model that was extended from it. A model that reads several languages, each in its own way, has none.
     """
     if not needs_language(processor) or getattr(processor, "reads_unstated", False):
         return UNDETERMINED
     native = getattr(processor, "native_language", None)
     others = list(getattr(processor, "languages", None) or [])
     if native is not None:
-        _warn_of_native_texts(native)
+        _warn_once("texts without a language are read as %s, the native language; this is logged once", str(native))
         return str(native)
     if len(others) == 1:
         return str(others[0])
@@ -71,50 +65,29 @@ def default_language(processor: Any) -> str:
     raise MissingLanguageError(f"this model reads each language in its own way: give language='de'{known}")
 
 
-@cache
-def _warn_of_native_texts(native: str) -> None:
-    logger.warning("texts without a language are read as %s, the model's native language; this is logged once", native)
-
-
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
-    """Returns the texts of an argument, which is one text or several.
-
-    Args:
-        given: the argument.
-        name: its name in errors.
-        none_is_fine: whether an empty list is allowed.
-
-    Raises:
-        InputError: if an item is not a text, there is none, or a text holds half of a surrogate pair, which is not
-            Unicode and which no tokenizer accepts.
-    """
-    if isinstance(given, str):
-        check_encodable(given, f"{name}=")
-        return [given]
-    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
+    """Returns the texts of an argument, which is one text or several; half a surrogate pair is no Unicode text."""
+    texts = [given] if isinstance(given, str) else given
+    if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
         raise InputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
-    texts = list(given)
+    texts = list(texts)
     if not texts and not none_is_fine:
         raise InputError(f"{name} is an empty list")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{name}[{index}] is {shown_briefly(text)}, which is not a text")
-        check_encodable(text, f"{name}[{index}]")
+        check_encodable(text, f"{name}=" if isinstance(given, str) else f"{name}[{index}]")
     return texts
 
 
 def check_encodable(text: str, called: str) -> None:
-    """Checks that a text is Unicode.
-
-    Raises:
-        InputError: if it holds half of a surrogate pair.
-    """
+    """Checks that a text is Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{called} has half a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start} of "
-            f"{text[:_SHOWN]!r}: it is not Unicode; the text was decoded with a wrong encoding"
+            f"{called} has half a surrogate pair at character {error.start} of {text[:_SHOWN]!r}: it was decoded "
+            "with a wrong encoding"
         ) from error
 
 
@@ -122,9 +95,6 @@ def shown_briefly(value: Any) -> str:
     """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
-
-
-# ---- Texts that are too long ----
 
 
 class CutTexts:
@@ -135,7 +105,6 @@ class CutTexts:
         self.limit = ""
 
     def add(self, texts: Iterable[str], limit: str) -> None:
-        """Records texts that were cut."""
         self.texts.update(texts)
         self.limit = limit or self.limit
 
@@ -143,9 +112,7 @@ class CutTexts:
         """Logs how many of these texts were cut, if any was; inside of another block, records them there."""
         if (outer := _counting.get()) is not None:
             outer.add(self.texts, self.limit)
-            return
-        cut = [index for index, text in enumerate(texts) if text in self.texts]
-        if cut:
+        elif cut := [index for index, text in enumerate(texts) if text in self.texts]:
             logger.warning(
                 "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",
                 *(len(cut), len(texts), self.limit, cut[0], f"{texts[cut[0]][:_SHOWN]}…"),
@@ -173,18 +140,15 @@ def is_counting() -> bool:
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
     """Records or logs that these texts were cut at a limit, such as "64 tokens"."""
-    if not texts:
-        return
-    counting = _counting.get()
-    if counting is None:
-        _warn_once(limit)
-    else:
+    if texts and (counting := _counting.get()) is not None:
         counting.add(texts, limit)
+    elif texts:
+        _warn_once("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
 
 
 @cache
-def _warn_once(limit: str) -> None:
-    logger.warning("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
+def _warn_once(message: str, about: str) -> None:
+    logger.warning(message, about)
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:

@@ -179,11 +179,7 @@ class _Rules(NamedTuple):
 
 
 def checked_normalization(version: int) -> int:
-    """Returns a version of this module that a folder states.
-
-    Raises:
-        ModelFolderError: for one that is not known.
-    """
+    """Returns a version of this module that a folder states."""
     if version not in (0, NORMALIZATION):
         raise ModelFolderError(f"texts are normalized by version {version}, which a later babelens knows")
     return version

@@ -60,9 +60,6 @@ def train_wordpiece(
     Returns:
         The tokenizer.
 
-    Raises:
-        ValueError: if `vocab_size` is too small for the special tokens and the characters.
-
     Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
         >>> tokenizer.save_pretrained("tokenizer")
@@ -172,9 +169,6 @@ def train_bpe(
 
     Returns:
         The tokenizer.
-
-    Raises:
-        ValueError: if `vocab_size` is too small for the special tokens, the bytes and the characters.
 
     Examples:
         >>> tokenizer = train_bpe(captions, vocab_size=8000)

@@ -40,9 +40,6 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
 
     Returns:
         The counts, int64 [vocabulary].
-
-    Raises:
-        VocabularyError: if the tokenizer is of an unknown kind, or there is nothing to count.
     """
     _specification(tokenizer)
     size = max(tokenizer.get_vocab().values()) + 1
@@ -64,9 +61,6 @@ def choose_pieces(
         counts: the counts of its pieces, from `count_pieces`.
         coverage: smallest share of all occurrences that the kept pieces cover, above 0 and at most 1.
         always: ids that are always kept, such as those that configurations name.
-
-    Raises:
-        VocabularyError: if the coverage is impossible, or the tokenizer does not have an id in `always`.
     """
     if not 0 < coverage <= 1:
         raise VocabularyError(f"coverage={coverage} must be above 0 and at most 1")
@@ -94,9 +88,6 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
     Args:
         tokenizer: a fast tokenizer, which is not changed.
         kept: ascending ids, from `choose_pieces`.
-
-    Raises:
-        VocabularyError: if pieces would get other ids by saving and loading.
     """
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from transformers import Trainer
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
-from ..configuration.strict_config import IMAGE_TEXT
+from ..configuration.configuration_two_tower import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.features import has_images
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture

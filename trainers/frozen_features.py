@@ -23,9 +23,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..modeling.encoding import autocasting, evaluation_mode
 from ..utils.errors import NonFiniteError
-from ..utils.files import atomic_file, ensure_parents
+from ..utils.files import atomic_file, ensure_parents, wait_for_lock
 from ..utils.identity import contents_digest, model_identity
-from ..utils.files import wait_for_lock
 from .checkpoints import save_errors
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import torch
 from datasets import IterableDataset
 from torch import Tensor, nn
 
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
 from ..data.batching.mixture import GroupedView, SizedView, TaskData

@@ -3,7 +3,7 @@
 
 from itertools import combinations
 
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.mixture import SizedView, TaskData
 from ..data.batching.views import StreamView, triplets
 from .contrastive import ContrastiveTrainer

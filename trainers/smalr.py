@@ -8,7 +8,7 @@ import torch
 from datasets.utils.logging import tqdm
 from transformers.trainer_utils import TrainOutput
 
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
 from ..data.batching.features import FeatureView
 from ..data.batching.mixture import SizedView, TaskData

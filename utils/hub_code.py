@@ -31,9 +31,7 @@ from .sentence_files import write_sentence_files
 FILES = {
     "dual_encoder": (
         "utils.in_folders",
-        "configuration.strict_config",
         "configuration.configuration_two_tower",
-        "modeling.modeling_common",
         "modeling.modeling_dual_encoder",
         "modeling.towers",
         "modeling.modeling_two_tower",
@@ -52,8 +50,9 @@ FILES = {
     ),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
-# Modules that stay in the package; functions import from them when they are called.
-_STAYS = ("utils.", "modeling.tower_loading")
+_FILE_OF["configuration.strict_config"] = "dual_encoder"  # the old place of configuration_two_tower
+# Modules that stay in the package.
+_STAYS = ("utils.", "modeling.tower_loading", "processing.tower_processors")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
 _GENERATED = "This model card has been automatically generated"  # of transformers, which knows nothing of the model
 _PACKAGE = __name__.partition(".")[0]
@@ -77,6 +76,12 @@ class HubCodeMixin(PushToHubMixin):
     """
 
     auto_classes: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self, **kwargs: object) -> None:
+        """Of a configuration: leaves out the pipelines of its folder, since the package has registered its own, and
+        transformers would ask for `trust_remote_code`."""
+        kwargs.pop("custom_pipelines", None)
+        super().__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """Saves as transformers does, and exports the code; with `is_main_process=False` it exports none."""
@@ -136,9 +141,6 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
         The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, and of the models
         on the same configuration in the modules that it needs. Empty, after a warning, for a class that is defined in
         `__main__`.
-
-    Raises:
-        PublishError: if a module imports a package, or its own package absolutely.
     """
     if cls.__module__ == "__main__":
         logger.warning("%s is defined in __main__: move it into a module to save its code with it", cls.__name__)
@@ -183,6 +185,8 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         if not module or hasattr(importlib.import_module(target), "__path__"):
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
         stays = target.removeprefix(f"{package}.").startswith(_STAYS)
+        if stays and indent:
+            return f'{indent}raise ImportError("this needs the package {package}")\n'
         if not stays:
             needed.append(target)
         other = "dual_encoder" if stays else _file_of(target)
@@ -237,9 +241,6 @@ _OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
     """Returns the path of a file of a folder or a repository, or `None` if it has none; `loading` may hold other
     arguments of `from_pretrained` too, and `raising` some of `cached_file`.
-
-    Raises:
-        OSError: if there is no such folder or repository.
     """
     where = {key: value for key, value in loading.items() if key in _OF_FILES}
     found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
@@ -251,11 +252,7 @@ KERNELS = ("attn_implementation", "experts_implementation")
 
 
 def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Refuses settings that would download an attention kernel from a repository and run it.
-
-    Raises:
-        UntrustedCodeError: if a setting names one, at any depth.
-    """
+    """Refuses settings that would download an attention kernel from a repository and run it."""
     for key, value in settings.items():
         if isinstance(value, dict):
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)

@@ -9,15 +9,23 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-ArgumentError = ImageError = InputError = LanguageTagError = MissingExtraError = MissingLanguageError = ValueError
+ArgumentError = ImageError = InputError = LanguageTagError = MissingLanguageError = ValueError
 ModelFolderError = ModelKindError = ModelMismatchError = NonFiniteError = RegionError = UnknownImageError = ValueError
 UnknownLanguageError = VocabularyError = ValueError
+MissingExtraError = ImportError
 
 
 class HubCodeMixin:
     """Marks a class that Auto classes load."""
 
     auto_classes: ClassVar[tuple[str, ...]]
+
+
+class MadeOfTowers:
+    """Makes models of two pretrained towers in the package; here, they are loaded."""
+
+
+ProcessorOfTowers = MadeOfTowers
 
 
 def did_you_mean(given: object, known: Any, prefix: str = "") -> str:

@@ -52,8 +52,8 @@ def demo(
     begin_work()
     from ..training.base import RecipeRun
     from ..training.loading import load_recipe
-    from ..utils.identity import holds_weights
     from ..utils.files import locked
+    from ..utils.identity import holds_weights
     from .tables import print_run
 
     output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")

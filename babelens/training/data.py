@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from datasets import Dataset, IterableDataset
 
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.added_translations import add_translations
 from ..data.batching.mixture import TaskData
 from ..data.batching.streams import sample_of_stream

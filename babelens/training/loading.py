@@ -97,7 +97,7 @@ class MuralBuilder(ModelBuilder):
         model, source = super().make_model(processor), self.recipe.model
         if source.from_pretrained and source.overrides:
             with overrides_checked():
-                model = MuralModel.from_mural(model, **source.overrides)
+                model = MuralModel.from_native(model, **source.overrides)
             model.set_attn_implementation(source.attn_implementation or "sdpa")
         return model
 
@@ -123,7 +123,7 @@ class EtclBuilder(ModelBuilder):
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         model = super().make_model(processor)
         if isinstance(model, MuralModel):
-            model = EtclModel.from_mural(model, **self.recipe.model.overrides)
+            model = EtclModel.from_native(model, **self.recipe.model.overrides)
             model.set_attn_implementation(self.recipe.model.attn_implementation or "sdpa")
         return model
 

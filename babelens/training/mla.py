@@ -25,8 +25,8 @@ from transformers import (
     set_seed,
 )
 
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..configuration.presets import load_preset, merged, preset_facts
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..model_cards.base_models import TEXT_TOWER, base_model_facts
 from ..model_cards.licenses import OTHER
 from ..model_cards.short_cards import AdapterCardFacts, write_short_card

@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
+from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
 from ..configuration.presets import load_preset
-from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages
 from ..inference.backbones import check_backbone, load_backbone, load_image_processor
 from ..model_cards.base_models import IMAGE_TOWER

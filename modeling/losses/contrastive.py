@@ -33,24 +33,17 @@ def contrastive_loss(
     over all candidates, including the target.
 
     Args:
-        x: embeddings of one side of the pairs; they need not be normalized.
-        y: embeddings of the other side; row i of `x` and row i of `y` belong together.
-        temperature: divides the cosines; if it is a tensor that requires a gradient, it receives one.
+        x, y ([N, d]): embeddings, normalized or not; row i of `x` and row i of `y` belong together.
+        temperature ([]): divides the cosines; if it is a tensor that requires a gradient, it receives one.
         margin: additive margin, in units of the cosine (Yang et al. 2019).
         label_smoothing: a probability.
-        positives: pairs beside the diagonal that are correct too, and therefore not negatives: a boolean mask, or
-            integer labels. With labels, two rows belong together if they have an equal label in any of the K
+        positives ([N, N] bool, [N] or [K, N] integer): pairs off the diagonal that are correct too, and therefore not
+            negatives, as a mask or as labels: two rows belong together if they have an equal label in any of the K
             groupings.
         tile_size: number of rows and columns of a tile of logits; the default is 1024.
 
     Returns:
         The mean losses `(x -> y, y -> x)`, scalars in float32 (float64 for float64 inputs).
-
-    Shape:
-        x, y: [N, d]; temperature: []; positives: [N, N] bool, or [N] or [K, N] integer.
-
-    Raises:
-        ValueError: if the shapes of `x`, `y` and `positives` do not fit, or `tile_size` is below 1.
 
     Examples:
         >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
@@ -71,14 +64,7 @@ def contrastive_loss(
 
 
 def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
-    """Adds both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, or one pair loss of ETCL (equation 2).
-
-    Args:
-        x, y, temperature, kwargs: as in `contrastive_loss`.
-
-    Returns:
-        A scalar.
-    """
+    """Adds both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, or one pair loss of ETCL (equation 2)."""
     forward, backward = contrastive_loss(x, y, temperature, **kwargs)
     return forward + backward
 
@@ -91,40 +77,14 @@ def triple_contrastive_loss(
     *,
     text_text_temperature: Tensor | float | None = None,
     margin: float = 0.0,
-    label_smoothing: float = 0.0,
-    positives: Tensor | None = None,
-    tile_size: int | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of three pair losses.
-
-    Each of the pairs image-A, A-B and B-image contributes the sum of its two directions
-    (`symmetric_contrastive_loss`).
-
-    Args:
-        image: embeddings of the images; none of the three needs to be normalized.
-        text_a: embeddings of each image's caption in one language.
-        text_b: embeddings of the translations of these captions.
-        temperature: divides the cosines of all pairs, or of those with images if `text_text_temperature` is given.
-        text_text_temperature: divides the cosines of A-B.
-        margin: additive margin of A-B, in units of the cosine.
-        label_smoothing: as in `contrastive_loss`, for all three pairs.
-        positives: triplets that are not each other's negatives, whichever two of their members are compared: labels as
-            in `contrastive_loss`, or a symmetric mask.
-        tile_size: as in `contrastive_loss`.
-
-    Returns:
-        A scalar in float32 (float64 for float64 inputs).
-
-    Shape:
-        image, text_a, text_b: [N, d]; temperatures: []; positives: [N, N] bool, or [N] or [K, N] integer.
-
-    Raises:
-        ValueError: as in `contrastive_loss`.
+    """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of the pair losses
+    image-A, A-B and B-image. The margin, and `text_text_temperature` if it is given, are those of A-B.
 
     Examples:
         >>> loss = triple_contrastive_loss(image_embeds, english, german, temperature=0.07, label_smoothing=0.1)
     """
-    options: dict[str, Any] = {"label_smoothing": label_smoothing, "positives": positives, "tile_size": tile_size}
     if text_text_temperature is None:
         text_text_temperature = temperature
     image_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
@@ -142,32 +102,12 @@ def sigmoid_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2): each of the N^2 pairs of a batch is judged by itself,
-    without a softmax over the others.
+    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2): each of the N^2 pairs of a batch is judged by itself.
 
     With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
-    `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. It is symmetric in `x` and `y`.
-
-    Args:
-        x, y, tile_size: as in `contrastive_loss`.
-        temperature: divides the cosines, 1/t' of the paper, which begins with 0.1; if it is a tensor that requires a
-            gradient, it receives one.
-        bias: is added to the logits, b of the paper, which begins with -10, because nearly all pairs are negatives;
-            like the temperature, it may be trained.
-        positives: pairs beside the diagonal that are correct too, as in `contrastive_loss`; they count neither as
-            positives nor as negatives.
-
-    Returns:
-        A scalar in float32 (float64 for float64 inputs).
-
-    Shape:
-        x, y: [N, d]; temperature, bias: []; positives: [N, N] bool, or [N] or [K, N] integer.
-
-    Raises:
-        ValueError: as in `contrastive_loss`.
-
-    Examples:
-        >>> sigmoid_loss(image_embeds, text_embeds, temperature=0.1, bias=-10.0).backward()
+    `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins with the temperature 0.1 and
+    the bias -10, because nearly all pairs are negatives. Further `positives` count neither as positives nor as
+    negatives; the other arguments are those of `contrastive_loss`.
     """
     tile_size = _checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -179,37 +119,25 @@ def sigmoid_loss(
 
 
 def _checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size: int | None) -> int:
-    """Checks the arguments of a loss, and returns the number of rows and columns of its tiles."""
+    """Checks the shapes of a loss's arguments, and returns the number of rows and columns of its tiles."""
+    count, tile_size = len(x), DEFAULT_TILE if tile_size is None else tile_size
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
     if positives is not None:
-        _check_positives(positives, len(x))
-    tile_size = DEFAULT_TILE if tile_size is None else tile_size
+        is_mask, shape = positives.dtype == torch.bool, tuple(positives.shape)
+        fits = shape == (count, count) if is_mask else len(shape) in (1, 2) and shape[-1] == count
+        if not fits or positives.is_floating_point():
+            raise ValueError(f"positives of {count} pairs are a mask or labels, not {list(shape)} {positives.dtype}")
     if tile_size < 1:
         raise ValueError(f"tile_size={tile_size} must be at least 1")
     return tile_size
 
 
-def _check_positives(positives: Tensor, count: int) -> None:
-    if positives.dtype == torch.bool:
-        fits = positives.shape == (count, count)
-    else:
-        fits = not positives.is_floating_point() and positives.dim() in (1, 2) and positives.shape[-1] == count
-    if not fits:
-        raise ValueError(
-            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an "
-            f"integer type; these are {list(positives.shape)} {positives.dtype}"
-        )
-
-
 class _TiledSoftmax(torch.autograd.Function):
     """Computes what a softmax cross-entropy needs of the rows and columns of `x @ y.T`, one tile at a time.
 
-    The diagonal is replaced by `right`; further positives become -inf, which removes them from every softmax.
-
-    Returns:
-        The log-sum-exp of each row and of each column, [2, N], and, if asked for, the mean of their finite logits,
-        [2, N] (zeros otherwise).
+    The diagonal is replaced by `right`; further positives become -inf, which removes them from every softmax. Returns
+    the log-sum-exp of each row and column, [2, N], and, if asked for, the mean of their finite logits, [2, N].
     """
 
     @staticmethod

@@ -59,9 +59,6 @@ def interpolated_contrastive_loss(
     Shape:
         positive: [N]; negatives, valid: [N, K]; average_probability: [].
 
-    Raises:
-        ValueError: if the shapes do not fit, or `valid` is not boolean.
-
     Examples:
         >>> to_second = distance_matrix(first, second)  # translations, [N, d] each
         >>> others = ~torch.eye(len(first), dtype=torch.bool)
@@ -113,9 +110,6 @@ def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
 
     Shape:
         visio_textual, textual: [N, K], with K = 3 in the paper; result: [].
-
-    Raises:
-        ValueError: if the two do not have the same shape.
     """
     if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
         raise ValueError(

@@ -96,9 +96,6 @@ def neighborhood_loss(
 
     Shape:
         sentences: [S, d]; image_ids, language_ids: [S] integer; result: [].
-
-    Raises:
-        ValueError: if there is not one image and one language for each sentence.
     """
     if not len(sentences) == len(image_ids) == len(language_ids):
         raise ValueError(
@@ -167,9 +164,6 @@ class _ReverseGradient(torch.autograd.Function):
 def reversal_schedule(progress: float) -> float:
     """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient after a fraction p of the training: from 0
     to 1.
-
-    Raises:
-        ValueError: if `progress` is not between 0 and 1.
     """
     if not 0 <= progress <= 1:
         raise ValueError(f"progress={progress} must be a fraction of the training, from 0 to 1")
@@ -192,9 +186,6 @@ def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Ten
 
     Shape:
         masked, predicted, sentences: [2, N, d], the sentences in languages i and j; result: [].
-
-    Raises:
-        ValueError: if the three do not have this shape.
     """
     shapes = [list(tensor.shape) for tensor in (masked, predicted, sentences)]
     if shapes.count(shapes[0]) < 3 or masked.dim() != 3 or len(masked) != 2:

@@ -42,9 +42,6 @@ def top_violation_triplet_loss(
     Shape:
         distances: [A, B]; positives, negatives: [A, B] bool; result: []. For G groups: [G, A, B] and [G].
 
-    Raises:
-        ValueError: if a mask is not boolean or has another shape, or `top_n` is below 1.
-
     Examples:
         >>> distances = pairwise_distances(image_embeds, text_embeds)
         >>> loss = top_violation_triplet_loss(distances, same_label(image_ids, caption_image_ids))
@@ -143,9 +140,6 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
 
     Shape:
         distances: [A, B]; positives: [A, B] bool; result: [].
-
-    Raises:
-        ValueError: if the mask is not boolean or has another shape, or `hardness` is not between 0 and 1.
     """
     if distances.dim() != 2 or positives.shape != distances.shape or positives.dtype != torch.bool:
         raise ValueError(
@@ -187,9 +181,6 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
 
     Shape:
         x: [A, d]; y: [B, d]; result: [A, B].
-
-    Raises:
-        ValueError: if `x` and `y` are not matrices of the same width.
     """
     if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"x and y must be [A, d] and [B, d], but are {list(x.shape)} and {list(y.shape)}")

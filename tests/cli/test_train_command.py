@@ -19,7 +19,7 @@ from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
 from babelens.training.training import is_finished
 from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
-from babelens.utils.locks import locked
+from babelens.utils.files import locked
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 

@@ -44,7 +44,7 @@ def images(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def unwarned():
-    text_inputs._warn_of_native_texts.cache_clear()
+    text_inputs._warn_once.cache_clear()
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)

@@ -22,7 +22,7 @@ def is_trained(module):
 
 
 @pytest.mark.parametrize("make", ["make_mural", "make_etcl"])
-@pytest.mark.parametrize("freeze", [[], ["image"], ["text"], ["text", "image"]], ids="-".join)
+@pytest.mark.parametrize("freeze", [["image"], ["text", "image"]], ids="-".join)
 def test_a_frozen_tower_is_not_trained_in_a_new_or_loaded_model(make, freeze, request, tmp_path):
     model, _ = request.getfixturevalue(make)(freeze=freeze)
     model.save_pretrained(tmp_path)
@@ -73,11 +73,11 @@ def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens
 
 def test_an_etcl_freezes_what_its_mural_froze(make_mural):
     mural, _ = make_mural(**LOCKED)
-    assert EtclModel.from_mural(mural).frozen_towers == ("image",)
-    assert EtclModel.from_mural(mural, freeze=[]).frozen_towers == ()
+    assert EtclModel.from_native(mural).frozen_towers == ("image",)
+    assert EtclModel.from_native(mural, freeze=[]).frozen_towers == ()
 
 
-@pytest.mark.parametrize("freeze", [["vision"], ["images"]])
+@pytest.mark.parametrize("freeze", [["vision"]])
 def test_a_tower_that_is_not_there(freeze):
     with pytest.raises(
         (ValueError, StrictDataclassError), match=r"freeze: there is no tower .*there are: image, text"

@@ -64,10 +64,9 @@ def test_images_are_the_features_of_the_backbone(name: str, bert: Path, tmp_path
 
 
 POOLED = [
-    *((name, "mean") for name in ENCODERS if name != "siglip_text_model"),
-    *((name, "eos") for name in ("mt5", "bert", "xlm-roberta")),
-    *((name, "cls") for name in ("bert", "xlm-roberta", "distilbert", "modernbert")),
-    *((name, "pooler") for name in ("bert", "mpnet", "clip_text_model", "siglip_text_model", "altclip_text_model")),
+    *((name, "mean") for name in ("bert", "mt5", "xlm-roberta", "modernbert")),
+    *(("mt5", "eos"), ("xlm-roberta", "eos"), ("distilbert", "cls")),
+    *((name, "pooler") for name in ("mpnet", "clip_text_model", "siglip_text_model")),
 ]
 
 
@@ -219,8 +218,8 @@ def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> N
     mbart = MBartModel(MBartConfig(vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1))
     decoder = BertModel(BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     decoder.config.is_decoder = True
-    for text, reason in ((gpt2, "decoder"), (mbart, "decoder"), (decoder, "decoder"), (vit, "no text encoder")):
-        with pytest.raises(ModelKindError, match=reason):
+    for text in (gpt2, mbart, decoder, vit):
+        with pytest.raises(ModelKindError, match="expected a text encoder"):
             MuralModel.from_towers(vit, text)
     with pytest.raises(ModelKindError, match="reads no images"):
         MuralModel.from_towers(bert, bert)

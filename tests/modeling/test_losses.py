@@ -115,9 +115,7 @@ def test_etcl_fixture(name, temperature, smoothing, margin, tile_size):
 
 
 @pytest.mark.parametrize("positives", POSITIVES.values(), ids=POSITIVES)
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("margin", [0.0, 0.3])
-@pytest.mark.parametrize("temperature", [1.0, 0.07])
+@pytest.mark.parametrize(("temperature", "margin", "label_smoothing"), [(1.0, 0.0, 0.1), (0.07, 0.3, 0.0)])
 def test_dense_and_tiled_losses_follow_the_formula(temperature, margin, label_smoothing, positives):
     x, y = embeddings()
     temperature = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
@@ -130,8 +128,7 @@ def test_dense_and_tiled_losses_follow_the_formula(temperature, margin, label_sm
 
 
 @pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY | ONE_WAY.T], ids=["none", *POSITIVES][:4])
-@pytest.mark.parametrize("tile_size", [None, 3])
-@pytest.mark.parametrize("text_text_temperature", [None, 0.01])
+@pytest.mark.parametrize(("tile_size", "text_text_temperature"), [(None, None), (3, 0.01)])
 def test_the_triple_loss_follows_the_formula(text_text_temperature, tile_size, positives):
     image, a = embeddings()
     b = a.detach().flip(1).requires_grad_()
@@ -173,8 +170,7 @@ def test_the_diagonal_of_a_mask_makes_no_difference():
         assert pair[0] == pair[1]
 
 
-@pytest.mark.parametrize("tile_size", [None, 3])
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("tile_size", "label_smoothing"), [(None, 0.0), (3, 0.1)])
 def test_where_everything_is_right_nothing_is_lost(tile_size, label_smoothing):
     x, y = embeddings()
     temperature = torch.tensor(0.01, dtype=torch.float64, requires_grad=True)
@@ -186,8 +182,7 @@ def test_where_everything_is_right_nothing_is_lost(tile_size, label_smoothing):
 # ---- Precision ----
 
 
-@pytest.mark.parametrize("tile_size", [None, 3])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("tile_size", "dtype"), [(None, torch.bfloat16), (3, torch.float16)])
 def test_half_precision_embeddings_are_compared_in_float32(dtype, tile_size):
     x, y = embeddings(dtype=dtype)
     wide = [value.detach().float().requires_grad_() for value in (x, y)]

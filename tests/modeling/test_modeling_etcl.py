@@ -104,13 +104,13 @@ def test_positives_reach_all_three_losses(make_etcl):
 # ---- From MURAL ----
 
 
-def test_from_mural_embeds_as_the_mural_did(make_mural, tmp_path):
+def test_it_embeds_as_the_mural_did(make_mural, tmp_path):
     mural, processor = make_mural(text_text_margin=0.2)
     batch = image_text_batch(processor)
     expected = embeddings(mural, batch)
     mural.save_pretrained(tmp_path)
     for source in (mural, str(tmp_path), tmp_path):
-        etcl = EtclModel.from_mural(source, label_smoothing=0.05)
+        etcl = EtclModel.from_native(source, label_smoothing=0.05)
         assert_equal(embeddings(etcl, batch), expected)
         assert torch.equal(etcl.temperature, mural.temperature)
         assert (etcl.config.text_text_margin, etcl.config.label_smoothing) == (0.2, 0.05)
@@ -120,12 +120,12 @@ def test_from_mural_embeds_as_the_mural_did(make_mural, tmp_path):
     assert_equal(embeddings(etcl, batch), expected)
 
 
-def test_from_mural_refuses_another_kind_of_model(make_etcl):
-    with pytest.raises(ModelKindError, match="starts from a MURAL model; this one is 'etcl'"):
-        EtclModel.from_mural(make_etcl()[0])
+def test_another_kind_of_model_is_refused(make_smalr):
+    with pytest.raises(ModelKindError, match="starts from a MURAL, an ETCL or an ALIGN; this model is 'smalr'"):
+        EtclModel.from_native(make_smalr()[0])
 
 
-def test_from_align(make_mural):
+def test_an_align_gives_its_text_head(make_mural):
     align, processor = make_mural(tasks=["image_text"])
     batch = image_text_batch(processor)
-    assert_equal(embeddings(EtclModel.from_mural(align), batch), embeddings(align, batch))
+    assert_equal(embeddings(EtclModel.from_native(align), batch), embeddings(align, batch))

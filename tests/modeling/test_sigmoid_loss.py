@@ -23,7 +23,7 @@ def reference(x, y, temperature, bias, *, positives=None):
 
 
 @pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY], ids=["none", "labels", "groupings", "mask"])
-@pytest.mark.parametrize(("temperature", "bias"), [(1.0, 0.0), (0.1, -10.0), (0.02, -3.0)])
+@pytest.mark.parametrize(("temperature", "bias"), [(1.0, 0.0), (0.02, -3.0)])
 def test_values_and_gradients_are_those_of_the_formula(temperature, bias, positives):
     scalars = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (temperature, bias)]
     inputs = [*embeddings(), *scalars]
@@ -102,13 +102,13 @@ def test_a_model_of_two_towers_learns_the_bias(request, make, tmp_path):
 def test_a_softmax_model_goes_on_with_the_sigmoid_and_back(make_mural):
     mural, _ = make_mural()
     assert mural.logit_bias == 0.0 and "similarity.bias" not in mural.state_dict()
-    for made in (MuralModel.from_mural, EtclModel.from_mural):
+    for made in (MuralModel.from_native, EtclModel.from_native):
         other = made(mural, image_text_loss="sigmoid")
         assert other.logit_bias.item() == -10
-    assert MuralModel.from_mural(MuralModel.from_mural(mural, image_text_loss="sigmoid"), image_text_loss="softmax")
-    assert EtclModel.from_mural(MuralModel.from_mural(mural, image_text_loss="sigmoid")).logit_bias.item() == -10
+    assert MuralModel.from_native(MuralModel.from_native(mural, image_text_loss="sigmoid"), image_text_loss="softmax")
+    assert EtclModel.from_native(MuralModel.from_native(mural, image_text_loss="sigmoid")).logit_bias.item() == -10
     with pytest.raises(ValueError, match="is for the softmax"):
-        MuralModel.from_mural(mural, image_text_loss="sigmoid", label_smoothing=0.1)
+        MuralModel.from_native(mural, image_text_loss="sigmoid", label_smoothing=0.1)
 
 
 def test_etcl_compares_translations_by_the_softmax(make_etcl):

@@ -7,7 +7,6 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from babelens.processing import images
 from babelens.processing.images import check_image, open_image, to_rgb
 from babelens.utils.errors import ImageError
 
@@ -84,23 +83,6 @@ def test_a_16_bit_tiff_is_read_in_either_byte_order(order: str, tmp_path: Path) 
     image.save(tmp_path / "grey.tiff")
     for source in (image, tmp_path / "grey.tiff"):
         assert np.asarray(open_image(source))[0, :, 0].tolist() == [0, 128, 255]
-
-
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "L", "RGB"])
-def test_transparency_is_laid_on_white_strip_by_strip(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (37, 29, 4), dtype=np.uint8)
-    image = PIL.Image.fromarray(noise)
-    image = image.convert("RGB").quantize(9) if mode == "P" else image.convert(mode)
-    if mode in ("P", "L"):
-        image.info["transparency"] = 3
-    if mode == "RGB":
-        image.info["transparency"] = image.getpixel((3, 4))
-    assert image.has_transparency_data
-    rgba = image.convert("RGBA")
-    expected = PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, "white"), rgba).convert("RGB")
-    for pixels in (1, 100, 1 << 20):
-        monkeypatch.setattr(images, "_STRIP_PIXELS", pixels)
-        assert np.array_equal(to_rgb(image), expected)
 
 
 def test_what_is_made_upright_is_another_image() -> None:
