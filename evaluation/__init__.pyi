@@ -5,7 +5,6 @@ from .classification import (
     evaluate_classification as evaluate_classification,
     group_means as group_means,
     language_groups as language_groups,
-    linear_probe_accuracy as linear_probe_accuracy,
     neighbor_accuracy as neighbor_accuracy,
 )
 from .comparison import Difference as Difference, RunResults as RunResults, Score as Score, compare as compare
@@ -16,8 +15,13 @@ from .consistency import (
 )
 from .emoji import EmojiBenchmark as EmojiBenchmark
 from .metric import RetrievalRecall as RetrievalRecall
-from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_model_meta as mteb_model_meta
-from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks
+from .mteb import (
+    MtebModel as MtebModel,
+    MtebScore as MtebScore,
+    evaluate_mteb as evaluate_mteb,
+    mteb_model as mteb_model,
+    mteb_tasks as mteb_tasks,
+)
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import evaluate_retrieval as evaluate_retrieval
 from .texts import evaluate_bitext as evaluate_bitext

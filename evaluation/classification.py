@@ -1,4 +1,4 @@
-"""Image classification with a dual encoder: zero-shot in any language, by nearest neighbors, and by a linear probe.
+"""Image classification with a dual encoder: zero-shot in any language, and by nearest neighbors.
 
     data = ClassifiedImages.of_folder("imagenet/val")
     labels = read_labels("babel_imagenet-298.json", data.classes, ["de", "sw"])
@@ -194,43 +194,6 @@ def neighbor_accuracy(
     }
 
 
-def linear_probe_accuracy(
-    train: np.ndarray,
-    train_targets: np.ndarray,
-    test: np.ndarray,
-    test_targets: np.ndarray,
-    *,
-    ranks: list[int] | None = None,
-) -> Numbers:
-    """Classifies images by a logistic regression that is trained on frozen features, as CLIP's paper probes them.
-
-    It is scikit-learn's with L-BFGS and its default penalty (C = 1), on features that are scaled to variance 1. The
-    paper chooses the penalty on validation data for each data set.
-
-    Args:
-        train, train_targets, test, test_targets: as in `neighbor_accuracy`; features need not have unit length.
-        ranks: receives the rank of each image's class.
-
-    Returns:
-        `top1` and, with more than five classes, `top5` in percent, `n_train` and `n_images`.
-    """
-    if len(np.unique(train_targets)) < 2:
-        raise InputError("a linear probe needs training images of two classes or more")
-    probe = _sklearn("pipeline").make_pipeline(
-        _sklearn("preprocessing").StandardScaler(), _sklearn("linear_model").LogisticRegression(max_iter=1000)
-    )
-    probe.fit(train, train_targets)
-    scores = probe.predict_log_proba(test)  # [N, classes of the training images]
-    row_of = {index: row for row, index in enumerate(probe.classes_.tolist())}
-    found = np.full(len(test), len(row_of) + 1)  # an image of a class that was not trained is never right
-    for image, target in enumerate(test_targets.tolist()):
-        if target in row_of:
-            found[image] = int(np.sum(scores[image] >= scores[image, row_of[target]]))
-    if ranks is not None:
-        ranks += found.tolist()
-    return _accuracies(found, len(row_of)) | {"n_train": len(train), "n_images": len(test)}
-
-
 def _accuracies(ranks: np.ndarray, n_classes: int) -> Numbers:
     """The share of ranks within the first and the first five, in percent."""
     return {f"top{k}": 100.0 * float(np.mean(ranks <= k)) for k in (1, 5) if k == 1 or n_classes > k}
@@ -241,4 +204,4 @@ def _sklearn(module: str) -> Any:
     try:
         return import_module(f"sklearn.{module}")
     except ImportError as error:
-        raise MissingExtraError("neighbors and linear probes are scikit-learn's: pip install scikit-learn") from error
+        raise MissingExtraError("nearest neighbors are scikit-learn's: pip install scikit-learn") from error

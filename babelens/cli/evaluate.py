@@ -1,14 +1,8 @@
-"""`babelens evaluate`: one job for each kind of evaluation, most in a module `evaluate_<job>.py`.
+"""`babelens evaluate`: a command for each kind of evaluation, most in a module `evaluate_<name>.py`."""
 
-The job may be left out: `babelens evaluate MODEL --data photos` is `babelens evaluate captions MODEL --data photos`,
-since --data is the key option of that job.
-"""
-
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..utils.errors import ModelKindError
 from .evaluate_benchmark import benchmark
@@ -22,17 +16,12 @@ from .starting import begin_work
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
 
-# ---- `babelens evaluate task`: a model on the test data of the task that it was fine-tuned on ----
-
 
 def task(
     model: Model,
     recipe: Annotated[
         str,
-        typer.Option(
-            help="The recipe whose `test` data are used: a file, or the name of one that comes with babelens, such "
-            "as `rc3/xvnli`."
-        ),
+        typer.Option(help="The recipe whose `test` data are used: a file, or a name such as `rc3/xvnli`."),
     ],
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
@@ -69,67 +58,8 @@ def task(
     )
 
 
-# ---- The jobs ----
+JOBS: list[Any] = [captions, classes, emoji, benchmark, mteb, task]
 
-Job = Callable[..., None]
-# The jobs, with the option that asks for each where the job is left out; the first is done without any such option.
-# Of several such options, the one of the first job counts.
-JOBS: dict[Job, str | None] = {
-    emoji: None,
-    classes: "--labels",
-    captions: "--data",
-    benchmark: "--benchmark",
-    mteb: "--mteb",
-    task: "--recipe",
-}
-
-# `--data emoji` names the embedded benchmark instead of captioned images.
-_EMOJI = emoji.__name__
-
-
-class JobGroup(TyperGroup):
-    """A group of commands that finds the command by the options when its name is left out."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = with_job(args)
-        return super().parse_args(ctx, args)
-
-
-def with_job(arguments: list[str]) -> list[str]:
-    """The arguments of `evaluate` with the job that they ask for in front."""
-    default, *others = JOBS
-    rest, data = _without_option(arguments, "--data")
-    if data == _EMOJI:
-        arguments = rest
-    for job in others:
-        if any(argument.partition("=")[0] == JOBS[job] for argument in arguments):
-            return [job.__name__, *arguments]
-    return [default.__name__, *arguments]
-
-
-def _without_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:
-    """The arguments without an option, and its value; `--option VALUE` or `--option=VALUE`."""
-    for index, argument in enumerate(arguments):
-        name, is_joined, value = argument.partition("=")
-        if name == option and is_joined:
-            return arguments[:index] + arguments[index + 1 :], value
-        if argument == option and index + 1 < len(arguments):
-            return arguments[:index] + arguments[index + 2 :], arguments[index + 1]
-    return arguments, None
-
-
-_by_option = ", ".join(f"with {option} it is `{job.__name__}`" for job, option in JOBS.items() if option)
-
-evaluate = typer.Typer(
-    cls=JobGroup,
-    no_args_is_help=True,
-    help=f"""Measure how well a model does, language by language.
-
-    Each job below has arguments and a help of its own: `babelens evaluate captions --help`. The job may be left out:
-    {_by_option}, and else (and with `--data emoji`) it is `{_EMOJI}`. A folder that is called as a job is written as
-    a path: `./emoji`.
-    """,
-)
+evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does, language by language.")
 for job in JOBS:
-    evaluate.command(rich_help_panel="Jobs")(job)
+    evaluate.command()(job)

@@ -13,9 +13,6 @@ from .starting import begin_work
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
 
-_ZERO_SHOT = "Zero-shot, by labels"
-_BY_IMAGES = "By other images"
-
 
 def classes(
     model: Model,
@@ -31,7 +28,6 @@ def classes(
             help="The labels of the classes in each language: a JSON file with an object for each language, a TSV "
             "file with the header `class`, `en`, `de` and so on, or Babel-ImageNet's published file.",
             dir_okay=False,
-            rich_help_panel=_ZERO_SHOT,
         ),
     ] = None,
     prompts: Annotated[
@@ -40,7 +36,6 @@ def classes(
             help="The templates of the texts: `photo` (the package's template of each language), `clip` (CLIP's 80 "
             'English ones), `label` (labels alone), or a JSON file such as {"de": ["ein Foto von {}."]}. A language '
             "without a template is asked by its labels alone.",
-            rich_help_panel=_ZERO_SHOT,
         ),
     ] = "photo",
     languages: Annotated[
@@ -48,15 +43,13 @@ def classes(
         typer.Option(
             help="The languages to evaluate: tags separated by commas, such as `en,de,zh-Hant`. Without this "
             "option, all languages of the labels.",
-            rich_help_panel=_ZERO_SHOT,
         ),
     ] = None,
     train_data: Annotated[
         Path | None,
         typer.Option(
-            help="Other images of the same classes, in the same form, for --knn and --linear-probe.",
+            help="Other images of the same classes, in the same form, for --knn.",
             file_okay=False,
-            rich_help_panel=_BY_IMAGES,
         ),
     ] = None,
     knn: Annotated[
@@ -65,17 +58,8 @@ def classes(
             help="Classify by a vote of the K nearest images of --train-data.",
             metavar="K",
             min=1,
-            rich_help_panel=_BY_IMAGES,
         ),
     ] = None,
-    linear_probe: Annotated[
-        bool,
-        typer.Option(
-            "--linear-probe",
-            help="Classify by a logistic regression on the features of --train-data.",
-            rich_help_panel=_BY_IMAGES,
-        ),
-    ] = False,
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
@@ -86,19 +70,15 @@ def classes(
     With --labels, an image is compared with the labels of the classes, language by language. A language is measured on
     the classes that it has a label for.
 
-    With --knn or --linear-probe, an image is compared with images of known class; no text takes part.
+    With --knn, an image is compared with images of known class; no text takes part.
     """
     tags = tags_of(languages)
-    if labels is None and knn is None and not linear_probe:
-        raise typer.BadParameter(
-            "nothing to classify by: give --labels, --knn or --linear-probe", param_hint="--labels"
-        )
+    if labels is None and knn is None:
+        raise typer.BadParameter("nothing to classify by: give --labels or --knn", param_hint="--labels")
     if labels is None and tags is not None:
         raise typer.BadParameter("there are no labels in any language: give --labels", param_hint="--languages")
-    if (knn or linear_probe) and train_data is None:
-        raise typer.BadParameter("there are no images of known class: give --train-data", param_hint="--train-data")
-    if train_data is not None and not (knn or linear_probe):
-        raise typer.BadParameter("nothing reads them: give --knn or --linear-probe", param_hint="--train-data")
+    if (knn is None) != (train_data is None):
+        raise typer.BadParameter("--knn and --train-data go together", param_hint="--train-data")
     begin_work()
     import numpy as np
 
@@ -107,10 +87,9 @@ def classes(
         evaluate_classification,
         group_means,
         language_groups,
-        linear_probe_accuracy,
         neighbor_accuracy,
     )
-    from ..training.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
+    from ..training.run_results import GROUPS, NEIGHBORS, OF_IMAGES, ZERO_SHOT
     from .inputs import load_retrieval_embedder
     from .tables import show_results
 
@@ -131,23 +110,16 @@ def classes(
         ranks |= {f"{ZERO_SHOT}/{language}": each for language, each in of_language.items()}
         groups = language_groups(named, len(tested.classes))
         report |= {ZERO_SHOT: zero_shot, GROUPS: group_means(zero_shot, groups)}
-    if trained is not None and targets is not None:
+    if knn is not None and trained is not None and targets is not None:
         known = embedder.encode_image(trained.images, normalize=False), trained.targets
         voted: list[int] = []
-        probed: list[int] = []
-        if knn is not None:
-            report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
-        if linear_probe:
-            report[PROBE] = linear_probe_accuracy(*known, features, targets, ranks=probed)
-        of_images = {NEIGHBORS: voted, PROBE: probed}
-        ranks |= {
-            f"{part}/{OF_IMAGES}": tested.query_ranks(np.array(each)) for part, each in of_images.items() if each
-        }
+        report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
+        ranks[f"{NEIGHBORS}/{OF_IMAGES}"] = tested.query_ranks(np.array(voted))
     show_results(report, output, as_json, lambda: _print(str(data), report), model=model, ranks=ranks)
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:
-    from ..training.run_results import GROUPS, NEIGHBORS, PROBE, ZERO_SHOT
+    from ..training.run_results import GROUPS, NEIGHBORS, ZERO_SHOT
 
     console = plain_console()
     if ZERO_SHOT in report:
@@ -163,11 +135,9 @@ def _print(data: str, report: Mapping[str, Any]) -> None:
         for language, numbers in report[ZERO_SHOT].items():
             if "n_equal_labels" in numbers:
                 console.print(f"{language}: {numbers['n_equal_labels']} classes share their label with another class")
-    for part, title in ((NEIGHBORS, "nearest neighbors"), (PROBE, "linear probe")):
-        if part in report:
-            top = ", ".join(f"top {k} {report[part][f'top{k}']:.1f}" for k in (1, 5) if f"top{k}" in report[part])
-            votes = f"{report[part]['neighbors']} " if part == NEIGHBORS else ""
-            console.print(f"{votes}{title}: {top} ({report[part]['n_train']:,} training images)")
+    if found := report.get(NEIGHBORS):
+        top = ", ".join(f"top {k} {found[f'top{k}']:.1f}" for k in (1, 5) if f"top{k}" in found)
+        console.print(f"{found['neighbors']} nearest neighbors: {top} ({found['n_train']:,} training images)")
 
 
 def _accuracies(numbers: Mapping[str, Any]) -> tuple[str, str]:

@@ -11,18 +11,14 @@ from .options import (
     AsJson,
     BatchSize,
     Model,
-    TextPooling,
-    TextPrompt,
-    TextTask,
     TrustRemoteCode,
-    of_text_encoders,
     split_tags,
     tags_of,
 )
 from .starting import begin_work
 
 if TYPE_CHECKING:
-    from ..evaluation.mteb_runs import MtebScore
+    from ..evaluation.mteb import MtebScore
 
 
 def mteb(
@@ -30,7 +26,6 @@ def mteb(
     tasks: Annotated[
         str,
         typer.Option(
-            "--mteb",
             help="The tasks, by mteb's names separated by commas: `XM3600T2IRetrieval`, `STS17`, `Tatoeba`, ….",
             metavar="TASKS",
         ),
@@ -42,17 +37,14 @@ def mteb(
             "`uk,sw`. Without this option, all subsets."
         ),
     ] = None,
-    text_language: Annotated[
+    text_task: Annotated[
         str | None,
-        typer.Option(
-            help="The language of all texts, for tasks that do not tell it. By default it is that of the subset, "
-            "and a task that leaves it open is refused.",
-            metavar="TAG",
-        ),
+        typer.Option(help="The head for tasks of texts alone, such as MURAL's `text_text`."),
     ] = None,
-    task: TextTask = None,
-    text_pooling: TextPooling = None,
-    text_prompt: TextPrompt = None,
+    text_prompt: Annotated[
+        str | None,
+        typer.Option(help="The prefix that a text encoder without images reads, such as `query: ` for E5."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -65,8 +57,7 @@ def mteb(
         bool,
         typer.Option(
             "--card",
-            help="Add the results to the card in the model's folder, as the Hub reads them: `model-index` in its "
-            "README.md, and `.eval_results`.",
+            help="Add the results to the `model-index` of the card in the model's folder.",
         ),
     ] = False,
     batch_size: BatchSize = 64,
@@ -80,10 +71,9 @@ def mteb(
     """
     names, tags = split_tags(tasks), tags_of(languages)
     if not names:
-        raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--mteb")
+        raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--tasks")
     begin_work()
-    from ..evaluation.mteb_models import mteb_model
-    from ..evaluation.mteb_runs import eval_result_entries, evaluate_mteb, model_index, mteb_tasks
+    from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
     from ..training.reporting import EVALUATION
     from .inputs import load_retrieval_embedder
@@ -96,14 +86,14 @@ def mteb(
             raise typer.BadParameter(str(error), param_hint="--card") from error
     chosen = mteb_tasks(names, tags)
     loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    loading |= of_text_encoders(text_pooling, text_prompt)
+    loading |= {} if text_prompt is None else {"text_prompt": text_prompt}
     embedder = load_retrieval_embedder(model, **loading)
-    judged = mteb_model(embedder, language=text_language, text_task=task, source=model, **loading)
+    judged = mteb_model(embedder, text_task=text_task, source=model, **loading)
     if output is None and Path(model).is_dir():
         output = Path(model) / EVALUATION / "mteb"
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=not as_json)
     if card:
-        add_results(model, model_index(scores), eval_result_entries(scores))
+        add_results(model, model_index(scores), {})
     show_results(_by_task(scores), None, as_json, lambda: _print(scores, output))
 
 
@@ -119,7 +109,7 @@ def _by_task(scores: "list[MtebScore]") -> dict[str, Any]:
 
 def _print(scores: "list[MtebScore]", output: Path | None) -> None:
     """Prints a table for each task, a row for each subset."""
-    from ..evaluation.mteb_runs import SHOWN
+    from ..evaluation.mteb import SHOWN
 
     console = plain_console()
     for name in dict.fromkeys(score.task for score in scores):

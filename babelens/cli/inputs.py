@@ -9,7 +9,6 @@ import typer
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..inference.cross_encoder import CrossEncoder, Reranker
 from ..inference.embedder import Embedder
 from ..inference.region_extraction import RegionExtractor
 from ..inference.translation import Translator, TranslatorsByPair
@@ -62,33 +61,6 @@ def _is_for_tasks(model: str) -> bool:
     return method is not None and method.task_workflow is not None
 
 
-def load_cross_encoder(
-    rerank: str | None, regions: str | None, grid: int | None, *, trust_remote_code: bool, **options: Any
-) -> CrossEncoder | None:
-    """The cross-encoder of the option --rerank, with the model that finds regions; None without that option.
-
-    Args:
-        rerank, regions, grid: the options, which `check_reranking` has checked.
-        trust_remote_code: whether to run code that comes with the models.
-        options: those of `CrossEncoder.from_pretrained`.
-
-    Raises:
-        typer.BadParameter: when a model is not there, or of another kind.
-    """
-    if not rerank:
-        return None
-    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    try:
-        cross_encoder = CrossEncoder.from_pretrained(rerank, **options, **code)
-    except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="--rerank") from error
-    if regions:
-        cross_encoder.find_regions = load_region_finder(
-            regions, grid, cross_encoder.model, cross_encoder.processor, **code
-        )
-    return cross_encoder
-
-
 def load_region_finder(
     regions: str, grid: int | None, model: PreTrainedModel, processor: ProcessorMixin, **code: Any
 ) -> RegionExtractor:
@@ -105,17 +77,7 @@ def load_region_finder(
     return finder
 
 
-def load_reranker(
-    rerank: str | None, top_k: int, regions: str | None, grid: int | None, **options: Any
-) -> Reranker | None:
-    """The reranker of the options of reranking; arguments and errors are those of `load_cross_encoder`."""
-    cross_encoder = load_cross_encoder(rerank, regions, grid, **options)
-    return Reranker(cross_encoder, top_k) if cross_encoder else None
-
-
-def load_translator(
-    given: str, to: str | None, trust_remote_code: bool, option: str = "--translate-test"
-) -> Translator:
+def load_translator(given: str, to: str | None, trust_remote_code: bool, option: str) -> Translator:
     """The translator of an option, which keeps its translations on disk.
 
     Args:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -106,21 +106,6 @@ Languages = Annotated[
     ),
 ]
 Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
-Protocol = Annotated[
-    Literal["standard", "mla"],
-    typer.Option(
-        help="The protocol for image-to-text recall. `mla` is that of MLA's paper, which ranks images by their "
-        "best caption."
-    ),
-]
-OnlyCaptioned = Annotated[
-    bool,
-    typer.Option(
-        "--only-captioned",
-        help="In every language, search only the images that have a caption in it, as on WIT, where languages "
-        "have images of their own.",
-    ),
-]
 
 
 def locked_file(context: typer.Context, file: Path | None) -> Path | None:
@@ -147,76 +132,6 @@ TextTask = Annotated[
         "compares texts with texts. Without this option, texts are in the space of the images.",
     ),
 ]
-TextPooling = Annotated[
-    Literal["mean", "cls", "eos"] | None,
-    typer.Option(
-        help="How a text encoder without images, such as E5, pools its texts, where its folder does not state it."
-    ),
-]
-TextPrompt = Annotated[
-    str | None,
-    typer.Option(help="What such a text encoder reads before every text, such as `query: ` for E5."),
-]
-
-CONSISTENCY = "Cross-lingual consistency"
-
-_RERANKING = "Reranking"
-
-Rerank = Annotated[
-    str | None,
-    typer.Option(
-        help="A cross-encoder that reorders the best candidates of MODEL: a folder, or a name on the Hub.",
-        rich_help_panel=_RERANKING,
-    ),
-]
-TopK = Annotated[
-    int,
-    typer.Option(help="Candidates per query passed to the cross-encoder.", min=1, rich_help_panel=_RERANKING),
-]
-Regions = Annotated[
-    str | None,
-    typer.Option(
-        help="The object detector that finds the regions of an image, for a cross-encoder that reads regions: a "
-        "folder, or a name on the Hub. With --grid, an image encoder or a dual encoder.",
-        rich_help_panel=_RERANKING,
-    ),
-]
-Grid = Annotated[
-    int | None,
-    typer.Option(
-        help="Use a grid of N×N features of the image encoder as regions.",
-        metavar="N",
-        min=1,
-        rich_help_panel=_RERANKING,
-    ),
-]
-
-
-# The options of `babelens index`.
-
-Index = Annotated[
-    str, typer.Argument(metavar="INDEX", help="The folder of the index, or an address that LanceDB takes.")
-]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        help="Only vectors whose metadata fit this filter in SQL, such as `width > 500 AND license = 'cc0'`.",
-    ),
-]
-
-
-def check_reranking(rerank: str | None, regions: str | None, grid: int | None) -> None:
-    """Checks that the options of reranking belong together.
-
-    Raises:
-        typer.BadParameter: for an option without the one that it needs.
-    """
-    if regions and not rerank:
-        raise typer.BadParameter("there is no cross-encoder to read them: give --rerank", param_hint="--regions")
-    if grid and not regions:
-        raise typer.BadParameter(
-            "there is no image encoder whose features could be used: give --regions", param_hint="--grid"
-        )
 
 
 def split_tags(languages: str) -> list[str]:
@@ -231,9 +146,3 @@ def tags_of(languages: str | None) -> list[str] | None:
     if not (tags := split_tags(languages)):
         raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
     return tags
-
-
-def of_text_encoders(text_pooling: str | None, text_prompt: str | None) -> dict[str, Any]:
-    """The options of text encoders that were given, as arguments of `Embedder.from_pretrained`."""
-    given = {"text_pooling": text_pooling, "text_prompt": text_prompt}
-    return {name: value for name, value in given.items() if value is not None}

@@ -90,7 +90,7 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     if {result.get("translations") for result in joined.values()} == {"captions"}:
         console.print(
             "The translations of a caption were the captions of its image in the other languages. Where people wrote "
-            "them anew, they tell more about the image than translations could (--consistency-translator)."
+            "them anew, they tell more about the image than translations could (--translator)."
         )
     if "clc_c" not in joined:
         console.print("CLC-C was left out: it needs captions to be fitted on.")

@@ -9,6 +9,6 @@ How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
                 ── reporting.Reporting ─> evaluation, card      the numbers of the saved model
 
 The parts are the same for all methods, unless the method's module (`loading`, `mla`, `words`, `rc3`) declares a
-subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate --recipe` read a recipe's data
+subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate task` read a recipe's data
 with `RecipeData` alone.
 """

@@ -38,7 +38,7 @@ def test_a_benchmark_is_shown_in_full(run, name):
 
 
 def test_ours_stand_beside_the_figures_of_papers(run, model, xtd, tmp_path):
-    arguments = ("evaluate", model, "--benchmark", "xtd", "--root", xtd, "--languages", "ko,de")
+    arguments = ("evaluate", "benchmark", model, "--benchmark", "xtd", "--root", xtd, "--languages", "ko,de")
     shown = run(*arguments, "--output", tmp_path / "out/xtd.json").output
     assert "xtd, t2i_r10, beside Jain et al. 2021 (MURAL), table 4" in shown and "88.1" in shown
     report = json.loads((tmp_path / "out/xtd.json").read_text())
@@ -65,8 +65,11 @@ def test_the_parts_of_cxc_are_shown(run, model, tmp_path):
 
 
 def test_what_is_wrong_is_said_in_one_sentence(run, model, xtd):
-    arguments = ("evaluate", model, "--benchmark", "xtd", "--root")
-    assert "there is no benchmark 'xdt'" in run("evaluate", model, "--benchmark", "xdt", "--root", xtd, code=2).output
+    arguments = ("evaluate", "benchmark", model, "--benchmark", "xtd", "--root")
+    assert (
+        "there is no benchmark 'xdt'"
+        in run("evaluate", "benchmark", model, "--benchmark", "xdt", "--root", xtd, code=2).output
+    )
     assert "has no captions in sw" in run(*arguments, xtd, "--languages", "sw", code=2).output
     assert "names no language" in run(*arguments, xtd, "--languages", ",", code=2).output
     assert "there is no benchmark 'xdt'" in run("evaluate", "benchmark", "--benchmark", "xdt", code=2).output

@@ -88,7 +88,7 @@ def test_an_empty_description_is_refused(run, model, images, query):
 
 @pytest.mark.parametrize("languages", [",", "", " , "])
 def test_no_language_is_refused(run, model, images, languages):
-    shown = run("evaluate", model, "--data", images, "--languages", languages, code=2).output
+    shown = run("evaluate", "captions", model, "--data", images, "--languages", languages, code=2).output
     assert "names no language" in shown
 
 

@@ -38,7 +38,7 @@ def seeds(recipe, tmp_path_factory):
 def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
     output = seeds
     file = tmp_path / "evaluated.json"
-    run("evaluate", output / "seed-1", "--data", recipe.parent, "--output", file)
+    run("evaluate", "captions", output / "seed-1", "--data", recipe.parent, "--output", file)
     scores = json.loads(run("compare", output, output / "seed-2", file, "--format", "json"))
     assert list(dict.fromkeys(score["run"] for score in scores)) == ["seeds", "seed-2", "evaluated"]
     assert list(dict.fromkeys(score["language"] for score in scores)) == ["de", "en", "fr", "mean"]

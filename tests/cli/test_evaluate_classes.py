@@ -27,16 +27,26 @@ def photos(tmp_path):
 
 def test_all_ways_of_classifying(run, model, photos):
     data, labels = photos / "test", photos / "labels.json"
-    arguments = ["evaluate", model, "--data", data, "--labels", labels, "--output", photos / "out" / "classes.json"]
-    shown = run(*arguments, "--train-data", photos / "train", "--knn", 3, "--linear-probe").output
+    arguments = [
+        "evaluate",
+        "classes",
+        model,
+        "--data",
+        data,
+        "--labels",
+        labels,
+        "--output",
+        photos / "out" / "classes.json",
+    ]
+    shown = run(*arguments, "--train-data", photos / "train", "--knn", 3).output
     report = json.loads((photos / "out" / "classes.json").read_text("utf-8"))
-    assert list(report) == ["zero_shot", "groups", "knn", "linear_probe"]
+    assert list(report) == ["zero_shot", "groups", "knn"]
     images = ClassifiedImages.of_folder(data)
     expected = evaluate_classification(Embedder.from_pretrained(model), images, read_labels(labels, images.classes))
     assert report["zero_shot"] == expected
     assert report["groups"]["well-resourced"]["languages"] == ["en", "de"]
-    assert report["knn"]["neighbors"] == 3 and report["linear_probe"]["n_train"] == 12
-    for text in ("accuracy in %", "mean, all (2)", "3 nearest neighbors: top 1", "linear probe: top 1"):
+    assert report["knn"]["neighbors"] == 3
+    for text in ("accuracy in %", "mean, all (2)", "3 nearest neighbors: top 1"):
         assert text in " ".join(shown.split())
 
 
@@ -54,7 +64,7 @@ def test_models_are_compared_image_by_image(run, model, photos):
             "--knn",
             1,
         ]
-        run("evaluate", model, "--data", photos / "test", *options, "--linear-probe", "--output", results[-1])
+        run("evaluate", "classes", model, "--data", photos / "test", *options, "--output", results[-1])
     reports = [json.loads(path.read_text("utf-8")) for path in results]
     compared = json.loads(run("compare", *results, "--format", "json").stdout)
     of = {(each["test_set"], each["language"], each["metric"]): each for each in compared if each["run"] == "label"}
@@ -67,13 +77,13 @@ def test_models_are_compared_image_by_image(run, model, photos):
     means = [report["groups"]["well-resourced"]["top1"] for report in reports]
     found = of["zero_shot", "mean, well-resourced", "top1"]  # German has other images, because it lacks labels
     assert found["difference"] == pytest.approx(means[1] - means[0]) and found["difference_low"] is not None
-    for part in ("knn", "linear_probe"):  # no text takes part
-        assert of[part, "images", "top1"]["difference"] == 0 and of[part, "images", "top1"]["p"] == 1
+    of_images = of["knn", "images", "top1"]  # no text takes part
+    assert of_images["difference"] == 0 and of_images["p"] == 1
     assert ("knn", "images", "neighbors") not in of
 
 
 def test_languages_and_a_file_of_prompts(run, model, photos):
-    arguments = ["evaluate", model, "--data", photos / "test", "--labels", photos / "labels.json", "--json"]
+    arguments = ["evaluate", "classes", model, "--data", photos / "test", "--labels", photos / "labels.json", "--json"]
     found = json.loads(run(*arguments, "--languages", "DE", "--prompts", photos / "prompts.json").stdout)
     assert list(found["zero_shot"]) == ["de"]
     assert {name: found["zero_shot"]["de"][name] for name in ("n_classes", "n_images", "n_templates")} == {
@@ -86,9 +96,9 @@ def test_languages_and_a_file_of_prompts(run, model, photos):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "give --labels, --knn or --linear-probe"),
-        (["--knn", "1"], "there are no images of known class: give --train-data"),
-        (["--labels", "LABELS", "--train-data", "DATA"], "give --knn or --linear-probe"),
+        ([], "give --labels or --knn"),
+        (["--knn", "1"], "--knn and --train-data go together"),
+        (["--labels", "LABELS", "--train-data", "DATA"], "--knn and --train-data go together"),
         (["--knn", "1", "--train-data", "DATA", "--languages", "de"], "there are no labels in any language"),
         (["--labels", "LABELS", "--languages", ","], "names no language"),
     ],

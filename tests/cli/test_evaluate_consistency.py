@@ -33,7 +33,7 @@ def photos(tmp_path_factory):
 
 def test_captions_search_together_and_the_weights_are_those_of_fit(run, model, photos):
     options = ("--data", photos, "--split", "test", "--languages", "en,de", "--consistency")
-    report = json.loads(run("evaluate", model, *options, "--fit-split", "validation", "--json").stdout)
+    report = json.loads(run("evaluate", "captions", model, *options, "--fit", "validation", "--json").stdout)
     embedder, test = Embedder.from_pretrained(model), load_captions(photos, split="test")
     made = {
         kind: CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de"], aggregation=aggregation))
@@ -52,7 +52,7 @@ def test_captions_search_together_and_the_weights_are_those_of_fit(run, model, p
     assert (learned["parameters"], learned["losses"], learned["fitted_in"]) == (96, pytest.approx(losses), "en")
     assert set(report["recalls"]) == {"en", "de"}
 
-    shown = run("evaluate", model, *options, "--fit-split", "validation").stdout
+    shown = run("evaluate", "captions", model, *options, "--fit", "validation").stdout
     assert "CLC-A" in shown and "CLC-C, 96 weights" in shown and "hidden unit 32" in shown
     assert f"{learned['weights']['hidden'][31][1]:.3f}" in shown
 
@@ -62,18 +62,21 @@ def test_translations_come_from_a_file_and_not_from_other_captions(run, model, p
     table = tmp_path / "table.tsv"
     table.write_text("\n".join(["en\tde", *(f"number {n}\tdas {n}" for n in range(8))]))
     both = ("--data", photos, "--split", "test", "--languages", "en,de", "--consistency", "--json")
-    failed = run("evaluate", model, *both, "--consistency-translator", table, code=1).exception
+    failed = run("evaluate", "captions", model, *both, "--translator", table, code=1).exception
     assert isinstance(failed, InputError) and "8 texts have no translation from de to en" in str(failed)
     lines = [json.dumps({"en": f"number {n}", "de": f"das {n}"}) for n in range(8)]
     lines += [json.dumps({"de": f"{word} {n}", "en": f"that {n}"}) for n in range(8) for word in ("nummer", "bild")]
     table = tmp_path / "table.jsonl"
     table.write_text("\n".join(lines))
-    found = json.loads(run("evaluate", model, *both, "--consistency-translator", table).stdout)["consistency"]["clc_a"]
+    found = json.loads(run("evaluate", "captions", model, *both, "--translator", table).stdout)["consistency"]["clc_a"]
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de"], aggregation="mean"))
     arguments = Embedder.from_pretrained(model), load_captions(photos, split="test"), ["en", "de"], consistency
     expected = evaluate_consistent_retrieval(*arguments, translator=TranslationTable(table))
     assert found["recalls"] == {str(photos): expected} and found["translations"] == "machine"
-    assert json.loads(run("evaluate", model, *both).stdout)["consistency"]["clc_a"]["translations"] == "captions"
+    assert (
+        json.loads(run("evaluate", "captions", model, *both).stdout)["consistency"]["clc_a"]["translations"]
+        == "captions"
+    )
 
 
 def test_without_captions_to_fit_on_clc_c_is_left_out(run, model, photos):
@@ -84,14 +87,15 @@ def test_without_captions_to_fit_on_clc_c_is_left_out(run, model, photos):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--fit-split", "validation"), "CLC-C is fitted with --consistency"),
-        (("--consistency", "--fit-split", "test"), "fitted on the captions that it is measured on"),
-        (("--consistency", "--rerank", "somewhere"), "a cross-encoder reads one text"),
-        (("--consistency", "--only-captioned"), "gives each language images of its own"),
+        (("--fit", "validation"), "CLC-C is fitted with --consistency"),
+        (("--consistency", "--fit", "test"), "other captions"),
+        (("--consistency", "--protocol", "wit"), "search together"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(run, model, photos, options, complaint):
-    assert complaint in run("evaluate", model, "--data", photos, "--split", "test", *options, code=2).output
+    assert (
+        complaint in run("evaluate", "captions", model, "--data", photos, "--split", "test", *options, code=2).output
+    )
 
 
 def test_the_emoji_benchmark_with_names_that_search_together(run, model, emoji_corpus, monkeypatch):
@@ -105,7 +109,7 @@ def test_the_emoji_benchmark_with_names_that_search_together(run, model, emoji_c
     monkeypatch.setattr(emoji, "load_emoji", lambda **options: emoji_corpus)
     monkeypatch.setattr(module, "load_emoji", load_emoji)
     groups = ("--image-languages", "en,de", "--pair-languages", "es", "--unseen-languages", "ar")
-    report = json.loads(run("evaluate", model, *groups, "--consistency", "--json").stdout)
+    report = json.loads(run("evaluate", "emoji", model, *groups, "--consistency", "--json").stdout)
     assert asked == [
         (["twemoji"], "test", ["en", "de"]),
         (["noto"], "train", ["en", "de"]),
@@ -115,13 +119,13 @@ def test_the_emoji_benchmark_with_names_that_search_together(run, model, emoji_c
         assert set(found["recalls"]) == {"unseen_concepts", "unseen_vendor"}
         assert found["recalls"]["unseen_vendor"]["de"]["n_images"] == 8
     assert len(report["consistency"]["clc_c"]["weights"]["hidden"]) == 32
-    assert "CLC-C, 96 weights" in run("evaluate", model, *groups, "--consistency").stdout
+    assert "CLC-C, 96 weights" in run("evaluate", "emoji", model, *groups, "--consistency").stdout
 
 
 def test_results_with_consistency_are_compared_by_their_recalls(run, model, photos, tmp_path):
     options = ("--data", photos, "--split", "test", "--languages", "en,de")
     for name, more in (("plain", ()), ("joined", ("--consistency",))):
-        run("evaluate", model, *options, *more, "--output", tmp_path / f"{name}.json")
+        run("evaluate", "captions", model, *options, *more, "--output", tmp_path / f"{name}.json")
     rows = json.loads(run("compare", tmp_path / "plain.json", tmp_path / "joined.json", "--format", "json").stdout)
     plain, joined = ([entry for entry in rows if entry["run"] == name] for name in ("plain", "joined"))
     assert plain and [entry["mean"] for entry in plain] == [entry["mean"] for entry in joined]

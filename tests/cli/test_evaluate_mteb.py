@@ -37,7 +37,7 @@ def letters(output):
 
 
 def test_scores_are_printed_kept_and_added_to_the_card(run, folder):
-    given = ("evaluate", folder, "--mteb", "TinyBitext,TinyZeroShot", "--languages", "de")
+    given = ("evaluate", "mteb", folder, "--tasks", "TinyBitext,TinyZeroShot", "--languages", "de")
     results = json.loads(run(*given, "--card", "--json").stdout)
     assert list(results) == ["TinyBitext", "TinyZeroShot"]
     f1 = results["TinyBitext"]["splits"]["test"]["de-en"]["f1"]
@@ -47,26 +47,26 @@ def test_scores_are_printed_kept_and_added_to_the_card(run, folder):
     scores = {each.dataset_name: each for each in ModelCard.load(folder / "README.md").data.eval_results}
     assert scores["TinyBitext (de-en)"].metric_value == pytest.approx(100 * f1, abs=1e-3)
     assert scores["TinyZeroShot (default)"].metric_type == "accuracy"
-    assert (folder / ".eval_results" / "TinyZeroShot.yaml").is_file()
 
 
 def test_tables_and_another_folder(run, folder, tmp_path):
-    shown = run("evaluate", "mteb", folder, "--mteb", "TinyBitext", "--output", tmp_path / "mteb").output
+    shown = run("evaluate", "mteb", folder, "--tasks", "TinyBitext", "--output", tmp_path / "mteb").output
     assert "TinyBitext, in %" in shown and "deu-Latn, eng-Latn" in shown and "f1" in shown
     assert list((tmp_path / "mteb").rglob("TinyBitext.json")) and not (folder / "evaluation").exists()
 
 
 def test_a_text_encoder_with_its_prompt(run, tmp_path):
-    saved_encoder("bert", tmp_path / "bert")
-    given = ("evaluate", tmp_path / "bert", "--mteb", "TinyBitext", "--json")
-    assert "choosetextpooling" in letters(run(*given, code=2).output)
+    saved_encoder("bert", tmp_path / "bert", "mean_tokens")
+    given = ("evaluate", "mteb", tmp_path / "bert", "--tasks", "TinyBitext", "--json")
     for prompt in ("query: ", "passage: "):  # results of one are not those of the other
-        results = json.loads(run(*given, "--text-pooling", "mean", "--text-prompt", prompt).stdout)
+        results = json.loads(run(*given, "--text-prompt", prompt).stdout)
         assert results["TinyBitext"]["main_metric"] == "f1"
     assert len(list((tmp_path / "bert" / "evaluation" / "mteb" / "results" / "local__bert").iterdir())) == 2
 
 
 def test_wrong_calls(run, folder, model):
-    assert "hasnomodelcard" in letters(run("evaluate", model, "--mteb", "TinyBitext", "--card", code=2).output)
-    shown = run("evaluate", folder, "--mteb", "TinyBitext", "--languages", "sw", code=1)
+    assert "hasnomodelcard" in letters(
+        run("evaluate", "mteb", model, "--tasks", "TinyBitext", "--card", code=2).output
+    )
+    shown = run("evaluate", "mteb", folder, "--tasks", "TinyBitext", "--languages", "sw", code=1)
     assert "TinyBitext has no texts in sw; its subsets are de-en" in str(shown.exception)

@@ -17,7 +17,6 @@ from babelens.cli.main import app
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import emoji
 from babelens.evaluation.retrieval import evaluate_retrieval
-from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import (
     BadImageError,
@@ -28,7 +27,6 @@ from babelens.utils.errors import (
     ModelFolderError,
 )
 from tests.support.full_disk import full_disk
-from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
 
@@ -205,10 +203,12 @@ def test_evaluate_captioned_images(run, clip_folder, captioned, tmp_path, protoc
         Embedder.from_pretrained(clip_folder), load_captions(str(captioned)), ["de", "en"], protocol=protocol
     )
     output = tmp_path / "results.json"
-    result = run("evaluate", clip_folder, "--data", captioned, "--protocol", protocol, "--json", "--output", output)
+    result = run(
+        "evaluate", "captions", clip_folder, "--data", captioned, "--protocol", protocol, "--json", "--output", output
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == json.loads(output.read_text()) == expected
-    table = run("evaluate", clip_folder, "--data", captioned, "--languages", "en").stdout
+    table = run("evaluate", "captions", clip_folder, "--data", captioned, "--languages", "en").stdout
     assert f"{expected['en']['t2i_r1']:.1f}" in table
     assert not [line for line in table.splitlines() if line.split()[:1] == ["de"]]
 
@@ -217,22 +217,24 @@ def test_evaluate_on_the_emoji_benchmark(run, clip_folder, emoji_corpus, tmp_pat
     asked = {}
     monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
     groups = ("--image-languages", "en,de", "--pair-languages", "es", "--unseen-languages", "ar")
-    result = run("evaluate", clip_folder, *groups, "--json", "--output", tmp_path / "emoji.json")
+    result = run("evaluate", "emoji", clip_folder, *groups, "--json", "--output", tmp_path / "emoji.json")
     assert result.exit_code == 0, result.output
     assert asked == {"vendors": ["twemoji", "noto"], "languages": ["en", "de", "es", "ar", "en"]}
     report = json.loads(result.stdout)
     assert list(report["unseen_vendor"]["groups"]["pair"]["languages"]) == ["es"]
-    assert "Unseen concepts" in run("evaluate", clip_folder, *groups).stdout
+    assert "Unseen concepts" in run("evaluate", "emoji", clip_folder, *groups).stdout
 
 
 def test_evaluate_refuses_options_that_would_do_nothing(run, clip_folder, captioned):
-    assert run("evaluate", clip_folder, "--languages", "en").exit_code == 2
-    assert run("evaluate", clip_folder, "--data", captioned, "--test-vendor", "noto").exit_code == 2
-    assert isinstance(run("evaluate", clip_folder, "--data", captioned, "--languages", "fr").exception, CorpusError)
+    assert run("evaluate", "captions", clip_folder, "--languages", "en").exit_code == 2
+    assert run("evaluate", "captions", clip_folder, "--data", captioned, "--test-vendor", "noto").exit_code == 2
+    assert isinstance(
+        run("evaluate", "captions", clip_folder, "--data", captioned, "--languages", "fr").exception, CorpusError
+    )
 
 
 def test_evaluate_refuses_a_language_in_two_groups(run, clip_folder):
-    result = run("evaluate", clip_folder, "--image-languages", "en,de", "--unseen-languages", "de,ar")
+    result = run("evaluate", "emoji", clip_folder, "--image-languages", "en,de", "--unseen-languages", "de,ar")
     assert isinstance(result.exception, InputError) and "de is in two" in str(result.exception)
 
 
@@ -251,24 +253,3 @@ def test_the_real_command_line(clip_folder, images, tmp_path):
     assert refused.returncode == 1
     assert "Error: 'klingonish' is not a language tag" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-# ---- With a cross-encoder behind the dual encoder ----
-
-
-@pytest.fixture(scope="module")
-def judge_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("judge")
-    for part in tiny_cross_encoder(NAMES, ["en", "de"]):
-        part.save_pretrained(folder)
-    return folder
-
-
-def test_evaluate_with_a_cross_encoder(run, clip_folder, judge_folder, captioned):
-    result = run("evaluate", clip_folder, "--data", captioned, "--rerank", judge_folder, "--top-k", 3, "--json")
-    assert result.exit_code == 0, result.output
-    reranker = Reranker(CrossEncoder.from_pretrained(judge_folder), 3)
-    expected = evaluate_retrieval(
-        Embedder.from_pretrained(clip_folder), load_captions(captioned), ["de", "en"], reranker=reranker
-    )
-    assert json.loads(result.stdout) == expected

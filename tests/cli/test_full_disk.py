@@ -34,7 +34,7 @@ def small_disk():
     [
         (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.npy"], 200),
         (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.parquet"], 200),
-        (["evaluate", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
+        (["evaluate", "captions", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
         (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
         (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
     ],

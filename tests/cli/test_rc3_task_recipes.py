@@ -156,7 +156,7 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     assert list(ranks) == ([] if task == "translation" else [f"shapes/{language}" for language in LANGUAGES])
     again = CliRunner().invoke(
         app,
-        ["evaluate", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],
+        ["evaluate", "task", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],
         catch_exceptions=False,
     )
     assert json.loads(again.stdout) == report
@@ -192,7 +192,7 @@ def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
     card = (output / "README.md").read_text()
     assert "| Languages of the texts in fine-tuning | en |" in card
     assert re.search(r"\| en \| yes \| [\d.]+ \| 32 \|", card) and re.search(r"\| de \| no \| [\d.]+ \| 32 \|", card)
-    shown = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(entailment / "recipe.yaml")])
+    shown = CliRunner().invoke(app, ["evaluate", "task", str(output), "--recipe", str(entailment / "recipe.yaml")])
     assert "visual-entailment, shapes" in shown.output and "mean" not in shown.output
     model = AutoModelForSequenceClassification.from_pretrained(output)
     assert type(model) is Rc3ForVisualEntailment
@@ -268,9 +268,9 @@ def test_a_model_of_two_images_is_not_trained_on_one(files, tmp_path):
 
 def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):
     output = entailment / "run"
-    done = CliRunner().invoke(app, ["evaluate", str(output), "--data", str(files)])
+    done = CliRunner().invoke(app, ["evaluate", "captions", str(output), "--data", str(files)])
     assert done.exit_code == 2 and "--recipe" in done.output
     other = tmp_path / "other.yaml"
     other.write_text(yaml.safe_dump(recipe(files, "visual-reasoning", *recipes(files)["visual-reasoning"])))
-    done = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(other)])
+    done = CliRunner().invoke(app, ["evaluate", "task", str(output), "--recipe", str(other)])
     assert done.exit_code == 1 and "Rc3ForVisualEntailment" in str(done.exception)

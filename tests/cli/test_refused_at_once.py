@@ -66,7 +66,7 @@ def acquire(**changes):
         (["search", "clip", "a cat", "--images", "fotos"], ["fotos"]),
         (["embed", "./clp", "--images", "photos", "--output", "out.npy"], ["clp"]),
         (["serve", "clp", "--images", "photos"], ["'clp'"]),
-        (["evaluate", "clp", "--data", "photos"], ["'clp'"]),
+        (["evaluate", "captions", "clp", "--data", "photos"], ["'clp'"]),
         (["export", "clp", "--output", "out"], ["'clp'"]),
         (["trim", "clp", "--texts", "file.txt", "--output", "out"], ["'clp'"]),
         (["train", "recipe.yaml"], ["recipe.yaml"]),

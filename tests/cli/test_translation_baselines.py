@@ -52,36 +52,29 @@ def photos(tmp_path_factory):
 
 
 def test_recall_with_and_without_translation_and_its_time(run, model, photos, nllb, translations, tmp_path):
-    options = ("--data", photos, "--translate-test", nllb, "--output", tmp_path / "photos.json")
-    report = json.loads(run("evaluate", model, *options, "--json").stdout)
+    options = ("--data", photos, "--translator", nllb, "--output", tmp_path / "photos.json")
+    report = json.loads(run("evaluate", "captions", model, *options, "--json").stdout)
     corpus, embedder = load_captions(photos), Embedder.from_pretrained(model)
     assert report["recalls"] == evaluate_retrieval(embedder, corpus, ["de", "en"])
     german = report["translate_test"]["de"]
     assert german["untranslated"] == report["recalls"]["de"] and report["translate_test"]["en"]["translated"] is None
     assert german["gain"]["mean_recall"] == german["translated"]["mean_recall"] - german["untranslated"]["mean_recall"]
     assert len(list(translations.glob("*.sqlite"))) == 1 and (tmp_path / "photos.ranks.npz").is_file()
-    shown = run("evaluate", model, *options).stdout
+    shown = run("evaluate", "captions", model, *options).stdout
     seconds = german["seconds_per_1000_texts"]["translation"]
     assert "translated into en" in shown and f"{seconds:.2f}" in shown  # as it was when they were translated
-
-
-def test_one_model_for_each_language_and_another_target(run, model, photos, nllb):
-    options = ("--data", photos, "--languages", "en", "--translate-to", "de", "--json")
-    found = json.loads(run("evaluate", model, *options, "--translate-test", f"en={nllb}").stdout)
-    assert found["translate_test"]["en"]["translated"]["n_texts"] == 6
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--translate-test", "nothing-here"], "nothing-here"),
-        (["--translate-test", "MODEL"], "AutoModelForSeq2SeqLM"),
-        (["--translate-test", "NLLB", "--consistency"], "it is measured without --consistency"),
+        (["--translator", "nothing-here"], "nothing-here"),
+        (["--translator", "MODEL"], "AutoModelForSeq2SeqLM"),
     ],
 )
 def test_a_translator_that_cannot_be_used(run, model, photos, nllb, options, message):
     given = [{"MODEL": model, "NLLB": nllb}.get(option, option) for option in options]
-    shown = run("evaluate", model, "--data", photos, *given, code=2).output
+    shown = run("evaluate", "captions", model, "--data", photos, *given, code=2).output
     assert message in " ".join(shown.replace("│", " ").split())
 
 

@@ -12,7 +12,6 @@ from babelens.evaluation import (
     evaluate_classification,
     group_means,
     language_groups,
-    linear_probe_accuracy,
     neighbor_accuracy,
     read_labels,
 )
@@ -243,20 +242,6 @@ def test_nearest_neighbors_by_cosine_equal_brute_force():
         }
     with pytest.raises(InputError, match="there are 30 images to be neighbors, and 31"):
         neighbor_accuracy(train, train_targets, test, targets, neighbors=31)
-
-
-def test_a_linear_probe_separates_what_a_line_separates():
-    random = np.random.default_rng(0)
-    centers = 8 * random.normal(size=(7, 6)) * [1, 1, 1, 1, 100, 0.01]  # features of very different scales
-    targets = np.arange(70) % 7
-    spread = random.normal(size=(70, 6)) * [1, 1, 1, 1, 100, 0.01]
-    features = centers[targets] + spread / 5
-    found = linear_probe_accuracy(features[:35], targets[:35], features[35:], targets[35:])
-    assert found == {"top1": 100.0, "top5": 100.0, "n_train": 35, "n_images": 35}
-    unseen = linear_probe_accuracy(features[:35], targets[:35], features[35:], np.full(35, 9))
-    assert unseen["top1"] == unseen["top5"] == 0.0
-    with pytest.raises(InputError, match="two classes or more"):
-        linear_probe_accuracy(features[:5], np.zeros(5), features, targets)
 
 
 def test_classes_of_the_training_images_are_found_by_name(data):

@@ -66,7 +66,9 @@ def test_commands_take_a_lora(clip, tmp_path):
         assert done.exit_code == 0, done.output
         return done.output
 
-    found = run("evaluate", tmp_path / "lora", "--data", tmp_path / "shapes", "--languages", "en", "--json")
+    found = run(
+        "evaluate", "captions", tmp_path / "lora", "--data", tmp_path / "shapes", "--languages", "en", "--json"
+    )
     assert "t2i_r10" in found
     assert ".png" in run("search", tmp_path / "lora", "a red dot", "--images", tmp_path / "shapes", "--language", "en")
 

@@ -57,7 +57,7 @@ def test_commands_take_it(folder, tmp_path):
         return done.stdout
 
     data = ("--data", tmp_path / "shapes")
-    assert "t2i_r10" in run("evaluate", folder, *data, "--languages", "en,de", "--json")
+    assert "t2i_r10" in run("evaluate", "captions", folder, *data, "--languages", "en,de", "--json")
     images = ("--images", tmp_path / "shapes")
     assert ".png" in run("search", folder, "a red dot", *images)
 

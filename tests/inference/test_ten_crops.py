@@ -239,7 +239,7 @@ def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, t
     with torch.no_grad():
         expected = model(image_features=torch.tensor(corpus["features"][:])).image_embeds
     np.testing.assert_allclose(embedder.encode_image(images_of(corpus)), expected, atol=1e-6)
-    assert '"n_images": 16' in run("evaluate", tmp_path / "run", "--data", output, "--json").output
+    assert '"n_images": 16' in run("evaluate", "captions", tmp_path / "run", "--data", output, "--json").output
 
 
 def test_the_splits_of_a_data_set_become_splits_of_one_folder(resnet, tmp_path):

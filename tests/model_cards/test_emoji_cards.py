@@ -44,7 +44,7 @@ def test_the_four_questions_become_two_tables():
         image_languages=["de"],
         unseen_languages=["pt"],
         training_data=emoji_sources(["twemoji", "openmoji", "fluent"]),
-        results=emoji_results(REPORT, command="babelens evaluate mural-emoji"),
+        results=emoji_results(REPORT, command="babelens evaluate emoji mural-emoji"),
     )
     text = model_card(facts).text
     concepts, vendor = text.split("**Emoji, unseen concepts (twemoji, test split)**")[1].split(
@@ -52,4 +52,4 @@ def test_the_four_questions_become_two_tables():
     )
     assert "| de | captioned images | 12.5 |" in concepts and "| pt | nothing | 12.5 |" in concepts
     assert "R@10 of 2.2" in concepts and "R@10 of 0.8" in vendor
-    assert text.count("Measured by `babelens evaluate mural-emoji`.") == 1
+    assert text.count("Measured by `babelens evaluate emoji mural-emoji`.") == 1

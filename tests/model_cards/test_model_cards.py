@@ -47,7 +47,9 @@ def facts() -> ModelCardFacts:
         pair_languages=["sw"],
         unseen_languages=["pt"],
         parameters=1234567,
-        results=retrieval_results(report, dataset="Emoji, unseen concepts", command="babelens evaluate mural-emoji"),
+        results=retrieval_results(
+            report, dataset="Emoji, unseen concepts", command="babelens evaluate emoji mural-emoji"
+        ),
         examples=[
             Example(
                 title="Ein Hund",
@@ -116,7 +118,7 @@ def test_the_text_says_what_was_measured_and_how(facts):
     assert "| de | captioned images | 50.1 | 51.1 | 52.1 | 53.1 | 54.1 | 55.1 | 56.1 | 447 | 440 |" in text
     assert "| sw | translations only | 30.0 |" in text
     assert "| pt | nothing | 10.0 |" in text
-    assert "Measured by `babelens evaluate mural-emoji`." in text
+    assert "Measured by `babelens evaluate emoji mural-emoji`." in text
     assert "1,234,567" in text
     assert "| Twemoji | images | CC-BY-4.0 | Twitter and contributors |" in text
     assert "How this model was trained was not recorded." in text

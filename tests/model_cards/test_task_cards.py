@@ -28,7 +28,7 @@ def facts(task: str, **changes) -> TaskCardFacts:
             "unseen_languages": ["de"],
             "training_data": [SNLI],
             "results": [
-                Result(dataset="test", language=language, scores=scores, command="babelens evaluate rc3-task")
+                Result(dataset="test", language=language, scores=scores, command="babelens evaluate emoji rc3-task")
             ],
         }
         | changes

@@ -1,0 +1,485 @@
+"""Dual encoders as models of mteb, the benchmark of embeddings (https://github.com/embeddings-benchmark/mteb).
+
+mteb asks a model for the embeddings of a task's texts and images. An `Embedder` computes them, so that every dual
+encoder that it loads is measured in the same way. mteb states languages by ISO 639-3 with a script (`ukr-Cyrl`), one
+or several for each subset; the embedder is told the language of every text. Where a task leaves it open, that is an
+error, and no language is assumed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import langcodes
+import numpy as np
+from huggingface_hub import EvalResult, ModelCard
+
+from ..inference.embedder import Embedder
+from ..utils.errors import (
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    MissingLanguageError,
+    ModelKindError,
+    SourceUnavailableError,
+    UnknownLanguageError,
+)
+from ..utils.hub_code import optional_file
+from ..utils.identity import model_identity
+from ..utils.languages import language_and_script, normalize_language, normalize_languages
+
+try:
+    import mteb
+    from mteb.languages import check_language_code
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.types import Licenses
+except ModuleNotFoundError as error:
+    raise MissingExtraError("mteb is not installed, on whose tasks models are measured: pip install mteb") from error
+
+_SOURCE = "https://github.com/embeddings-benchmark/mteb/"
+_SCRIPTS = {"Kore": "Hang"}  # as mteb writes Korean
+# Shown next to the metric that mteb ranks models by. `hit_rate_at_k` is the recall of `evaluate_retrieval`.
+SHOWN = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10")
+_PAIRS = ("BitextMining", "STS")  # tasks whose rows are pairs of texts, in the languages of the subset
+_NAMED = 40  # subsets that an error names
+
+
+class MtebModel(AbsEncoder):
+    """A dual encoder as mteb's `EncoderProtocol`; made by `mteb_model`, whose arguments it has.
+
+    Args:
+        embedder: the dual encoder.
+        meta: its description.
+        tasks: the tasks whose pairs of texts are in two languages, by name.
+        language, text_task: as in `mteb_model`.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        meta: ModelMeta,
+        *,
+        tasks: Mapping[str, Any] | None = None,
+        language: str | None = None,
+        text_task: str | None = None,
+    ) -> None:
+        self.model = self.embedder = embedder
+        self.mteb_model_meta = meta
+        self.tasks = dict(tasks or {})
+        self.language = None if language is None else normalize_language(language)
+        self.text_task = text_task
+
+    def encode(
+        self,
+        inputs: Any,
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        show_progress_bar: bool | None = None,
+        **unused: Any,
+    ) -> np.ndarray:
+        """Embeddings of the texts, of the images, or of texts with images, [N, d].
+
+        Vectors are of unit length. Of a text and an image together, the sum of the two towers' features is the
+        embedding, as in mteb's own CLIP.
+
+        Args:
+            inputs: batches, dictionaries with lists `text`, `image` or both.
+            task_metadata, hf_split, hf_subset: the task, its split and its subset.
+            show_progress_bar: whether to show a progress bar.
+            unused: mteb's other options, such as `batch_size`, which `inputs` follow already.
+        """
+        texts: list[str] = []
+        images: list[np.ndarray] = []
+        for batch in inputs:
+            texts += batch.get("text", [])
+            if "image" in batch:
+                normalize = "text" not in batch
+                images.append(self.embedder.encode_image(batch["image"], show_progress=False, normalize=normalize))
+        if not texts:
+            if not images:
+                raise InputError(f"{task_metadata.name}: the inputs have neither texts nor images")
+            return np.concatenate(images)
+        language = self.language or as_known(
+            language_of_texts(task_metadata, hf_subset, lambda: self._side(task_metadata, hf_split, hf_subset, texts)),
+            known_languages(self.embedder),
+        )
+        embeddings = self.embedder.encode_text(
+            texts,
+            language=language,
+            task=self.text_task if task_metadata.modalities == ["text"] else None,
+            show_progress=show_progress_bar,
+            normalize=not images,
+        )
+        return embeddings + np.concatenate(images) if images else embeddings
+
+    def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
+        """Whether these are the first or the second texts of the pairs of a task; mteb tells neither to a model."""
+        if (task := self.tasks.get(metadata.name)) is None:
+            raise InputError(
+                f"{metadata.name} pairs texts in two languages, and a model is not told which of them it is given: "
+                "name its tasks when it is made, mteb_model(…, tasks=tasks)"
+            )
+        data = task.dataset.get(subset, task.dataset)
+        columns = getattr(task, "column_names", ("sentence1", "sentence2"))
+        same = [index for index, column in enumerate(columns) if list(data[split][column]) == texts]
+        if len(same) != 1:
+            raise InputError(f"{metadata.name}, subset {subset!r}: the columns {' and '.join(columns)} do not differ")
+        return same[0]
+
+
+def mteb_model(
+    model: str | Path | Embedder,
+    *,
+    tasks: Sequence[Any] = (),
+    language: str | None = None,
+    text_task: str | None = None,
+    name: str | None = None,
+    source: str | Path | None = None,
+    **loading: Any,
+) -> MtebModel:
+    """Makes a model of mteb from a dual encoder or an adapter.
+
+    Args:
+        model: a folder, a repository of the Hub, or an `Embedder`.
+        tasks: the tasks that it will be measured on, as objects of mteb. Only tasks that pair texts in two languages
+            (bitext mining, cross-lingual STS) need to be given: mteb does not tell a model which of the two languages
+            it is asked for.
+        language: the language of all texts, for tasks that do not tell it. By default it is the one that the task
+            states for the subset, and an error where it states several.
+        text_task: the head that embeds texts in tasks of texts alone, such as `"text_text"` for MURAL; images
+            are always compared with texts by the head of images.
+        name: the name with an owner under which mteb keeps the results; by default the repository's, or `local/` and
+            the name of the folder.
+        source: the folder or repository of an `Embedder`, which describes the model.
+        loading: arguments of `Embedder.from_pretrained`, such as `batch_size`, `device` and `trust_remote_code`.
+
+    Examples:
+        >>> tasks = mteb.get_tasks(tasks=["XM3600T2IRetrieval"], languages=["ukr", "swa"])
+        >>> results = mteb.evaluate(mteb_model("runs/mural"), tasks)
+    """
+    embedder, source = (model, source) if isinstance(model, Embedder) else (None, model)
+    embedder = embedder or Embedder.from_pretrained(str(source), **loading)
+    meta = _described(embedder, None if source is None else str(source), name, loading)
+    given = {"language": language, "text_task": text_task}
+    given = {key: value for key, value in given.items() if value is not None}
+    meta = meta.model_copy(update={"experiment_kwargs": given or None})
+    named = {task.metadata.name: task for task in tasks}
+    return MtebModel(embedder, meta, tasks=named, language=language, text_task=text_task)
+
+
+# ---- Its description ----
+
+
+def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
+    """The description of a model for mteb, from the files of its folder. The revision of a local folder is a digest
+    of its weights, so that results which mteb has kept are always those of the same weights."""
+    model, processor = embedder.model, embedder.processor
+    on_hub = source is not None and not Path(source).is_dir()
+    folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
+    card = {} if source is None else _card(source, loading)
+    known = known_languages(embedder)
+    base, license = card.get("base_model"), str(card.get("license") or "").lower()
+    return ModelMeta(
+        loader=None,
+        name=name or (source if on_hub else f"local/{folder.resolve().name}"),
+        revision=(_commit(source, loading) if source and on_hub else None) or model_identity(model, processor),
+        release_date=None,
+        languages=_mteb_codes(known or card.get("language_bcp47") or card.get("language") or []),
+        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        n_embedding_parameters=None,
+        memory_usage_mb=None,
+        max_tokens=None,
+        # Of any text, in a language that the model has learned.
+        embed_dim=embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
+        license=license if license in get_args(Licenses) else None,
+        open_weights=True,
+        public_training_code=None,
+        public_training_data=None,
+        framework=["PyTorch", "Transformers", "safetensors"],
+        reference=f"https://huggingface.co/{source}" if on_hub else None,
+        similarity_fn_name="cosine",
+        use_instructions=bool(getattr(processor, "text_prompt", "")),
+        training_datasets=None,
+        adapted_from=base if isinstance(base, str) else None,
+        modalities=["image", "text"] if embedder.takes_images else ["text"],
+    )
+
+
+def known_languages(embedder: Embedder) -> list[str]:
+    """The languages that a model has learned, where it lists them, the native language first."""
+    native = getattr(embedder.processor, "native_language", None)
+    return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
+
+
+def _card(source: str, loading: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a model's card; none where it has no card."""
+    file = optional_file(source, "README.md", loading)
+    return {} if file is None else ModelCard.load(file).data.to_dict()
+
+
+def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
+    """The commit of a repository that was loaded, which names the folder of its files in the Hub's cache."""
+    for name in ("config.json", "adapter_config.json"):
+        file = optional_file(source, name, loading)
+        if file is not None and (folder := file.parent).parent.name == "snapshots":
+            return folder.name
+    return None
+
+
+def _mteb_codes(tags: str | list[str]) -> list[str] | None:
+    """Languages as mteb writes them, `ukr-Cyrl`; none for those that mteb does not have."""
+    codes = set()
+    for tag in [tags] if isinstance(tags, str) else tags:
+        language = langcodes.Language.get(tag).maximize()
+        code = f"{language.to_alpha3()}-{_SCRIPTS.get(language.script or '', language.script)}"
+        try:
+            check_language_code(code)
+        except ValueError:
+            continue
+        codes.add(code)
+    return sorted(codes) or None
+
+
+# ---- Languages of tasks ----
+
+
+def short_tag(code: str) -> str:
+    """The canonical tag of a language, without a script that the language is usually written in.
+
+    Examples:
+        >>> short_tag("ukr-Cyrl"), short_tag("zho-Hant"), short_tag("srp-Latn")
+        ('uk', 'zh-Hant', 'sr-Latn')
+    """
+    tag = normalize_language(code)
+    language = langcodes.Language.get(tag).language or tag
+    return language if language_and_script(language) == language_and_script(tag) else tag
+
+
+def subset_languages(metadata: Any, subset: str) -> list[str]:
+    """The tags of the languages of a task's subset, in the order in which mteb states them.
+
+    Args:
+        metadata: mteb's metadata of the task.
+        subset: the subset, or the column of one language in a task whose columns are languages.
+    """
+    stated = metadata.eval_langs
+    codes = stated.get(subset, [subset]) if isinstance(stated, dict) else stated
+    return list(dict.fromkeys(short_tag(code) for code in codes))
+
+
+def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
+    """The subsets of a task that have one of these languages, perhaps by another name (`zh` for `cmn`), each with
+    those that it has.
+    """
+    wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages))}
+    found: dict[str, set[str]] = {}
+    for subset in metadata.hf_subsets:
+        try:
+            present = {language_and_script(tag) for tag in subset_languages(metadata, subset)}
+        except LanguageTagError:  # code
+            continue
+        if tags := {tag for tag, form in wanted.items() if form in present}:
+            found[subset] = tags
+    if not found:
+        known = ", ".join(metadata.hf_subsets[:_NAMED])
+        raise UnknownLanguageError(f"{metadata.name} has no texts in {', '.join(wanted)}; its subsets are {known}")
+    return found
+
+
+def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> str:
+    """The language of the texts that a model is given.
+
+    Args:
+        metadata: mteb's metadata of the task.
+        subset: the subset.
+        side: tells, for pairs of texts in two languages, whether these are the first (0) or the second texts (1).
+    """
+    try:
+        tags = subset_languages(metadata, subset)
+    except LanguageTagError as error:
+        raise MissingLanguageError(
+            f"{_place(metadata, subset)}: {error}; give the language of its texts with language="
+        ) from error
+    forms = [language_and_script(tag) for tag in tags]
+    if len(set(forms)) == 1:
+        return tags[0]
+    if pair := _pair(subset, forms) or (tags if len(tags) == 2 else None):
+        if metadata.type in _PAIRS:
+            return pair[side()]
+    elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` of nor, nno and nob
+        return named
+    raise MissingLanguageError(
+        f"{_place(metadata, subset)} has texts in {', '.join(tags)}, and mteb does not tell which of them a text has; "
+        "give the language of its texts with language="
+    )
+
+
+def as_known(tag: str, known: Iterable[str]) -> str:
+    """The name that a model has for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
+    names = list(known)
+    same = [name for name in names if language_and_script(name) == language_and_script(tag)]
+    return tag if tag in names or not same else same[0]
+
+
+def _pair(subset: str, forms: list[tuple[str, str]]) -> list[str] | None:
+    """The two languages that the name of a subset states, such as `de-en` or `acm_Arab-eng_Latn`."""
+    parts = [_tag(part) for part in subset.split("-")]
+    tags = [part for part in parts if part is not None]
+    if len(parts) == len(tags) == 2 and {language_and_script(tag) for tag in tags} <= set(forms):
+        return tags
+    return None
+
+
+def _tag(name: str) -> str | None:
+    try:
+        return short_tag(name)
+    except LanguageTagError:
+        return None
+
+
+def _place(metadata: Any, subset: str) -> str:
+    return f"{metadata.name}, subset {subset!r}"
+
+
+# ---- Runs ----
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtebScore:
+    """The scores of one subset of a task.
+
+    Args:
+        task, kind: the task, and mteb's name of its kind.
+        dataset, revision: the data set on the Hub, and its commit.
+        split, subset: the split and the subset of the data set.
+        languages: the languages of the subset, as mteb writes them.
+        main_metric: the metric that mteb ranks models by.
+        scores: all metrics of mteb, whose values are mteb's: fractions, and not percentages.
+        date: when they were measured, in ISO 8601.
+        version: the version of mteb.
+    """
+
+    task: str
+    kind: str
+    dataset: str
+    revision: str
+    split: str
+    subset: str
+    languages: list[str]
+    main_metric: str
+    scores: dict[str, float]
+    date: str | None
+    version: str
+
+    def shown(self) -> dict[str, float]:
+        """The main metric and those of `SHOWN`, in percent."""
+        names = dict.fromkeys([self.main_metric, *SHOWN])
+        return {name: 100 * self.scores[name] for name in names if name in self.scores}
+
+
+def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> list[Any]:
+    """Tasks of mteb by their names, with their subsets in some languages.
+
+    Args:
+        names: such as `XM3600T2IRetrieval` and `STS17`.
+        languages: BCP-47 tags; by default all languages. A subset of two languages needs one of them.
+    """
+    tasks, present = [], set()
+    for name in names:
+        try:
+            task = mteb.get_task(name)
+        except KeyError as error:
+            raise InputError(f"mteb has no such task: {error.args[0].removeprefix('KeyError: ')}") from error
+        if languages is not None:
+            subsets = subsets_in(task.metadata, languages)
+            task = task.filter_languages(None, hf_subsets=list(subsets))
+            present |= set().union(*subsets.values())
+        tasks.append(task)
+    if absent := [tag for tag in normalize_languages(list(languages or [])) if tag not in present]:
+        raise UnknownLanguageError(f"none of these tasks has texts in {', '.join(absent)}")
+    return tasks
+
+
+def evaluate_mteb(
+    model: MtebModel, tasks: Sequence[Any], *, cache: str | Path | None = None, show_progress: bool = False
+) -> list[MtebScore]:
+    """Measures a model on tasks of mteb.
+
+    Args:
+        model: as `mteb_model` makes it.
+        tasks: as `mteb_tasks` returns them, or as mteb does.
+        cache: a folder in which mteb keeps its results (`results/<model>/<revision>/<task>.json`). Subsets whose
+            results are there are not measured again.
+        show_progress: whether to show a progress bar.
+
+    Examples:
+        >>> tasks = mteb_tasks(["XM3600T2IRetrieval"], ["uk", "sw"])
+        >>> for score in evaluate_mteb(mteb_model("runs/mural"), tasks):
+        ...     print(score.task, score.subset, score.shown())
+    """
+    described = model.mteb_model_meta
+    for task in tasks:
+        if unread := [each for each in task.metadata.modalities if each not in described.modalities]:
+            raise ModelKindError(
+                f"{task.metadata.name} has {'s and '.join(unread)}s, which {described.name} does not read"
+            )
+    model.tasks |= {task.metadata.name: task for task in tasks}
+    results = mteb.evaluate(
+        model,
+        tasks,
+        cache=None if cache is None else mteb.ResultCache(cache),
+        encode_kwargs={"batch_size": model.embedder.batch_size, "show_progress_bar": False},
+        co2_tracker=False,
+        show_progress_bar=show_progress,
+    )
+    for failed in results.exceptions or []:  # data that are not public
+        raise SourceUnavailableError(f"{failed.task_name}: {failed.exception}")
+    scores = []
+    for task, result in zip(tasks, results.task_results, strict=True):
+        for split in task.eval_splits:
+            for found in result.scores[split]:
+                if found["hf_subset"] in task.hf_subsets:  # the cache may have others
+                    scores.append(_score(task.metadata, result, split, found))
+    return scores
+
+
+def _score(metadata: Any, result: Any, split: str, found: dict[str, Any]) -> MtebScore:
+    numbers = {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return MtebScore(
+        task=metadata.name,
+        kind=metadata.type,
+        dataset=metadata.dataset["path"],
+        revision=metadata.dataset["revision"],
+        split=split,
+        subset=found["hf_subset"],
+        languages=list(found["languages"]),
+        main_metric=metadata.main_score,
+        scores=numbers,
+        date=result.date.isoformat() if result.date else None,
+        version=result.mteb_version,
+    )
+
+
+def model_index(scores: Sequence[MtebScore]) -> list[EvalResult]:
+    """The scores as entries of a card's `model-index`, in percent."""
+    return [
+        EvalResult(
+            task_type=score.kind,
+            dataset_type=score.dataset,
+            dataset_name=f"{score.task} ({score.subset})",
+            dataset_config=score.subset,
+            dataset_split=score.split,
+            dataset_revision=score.revision,
+            metric_type=metric,
+            metric_name=metric,
+            metric_value=round(value, 3),
+            source_name=f"mteb {score.version}",
+            source_url=_SOURCE,
+        )
+        for score in scores
+        for metric, value in score.shown().items()
+    ]
