@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-from babelens.cli.evaluate import with_job
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes
 
@@ -78,10 +77,12 @@ def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = Tr
     if name not in known:
         return [f"no command {name}"]
     command = known[name]
-    while hasattr(command, "commands"):  # a group of jobs, whose name may be left out
-        job, *words = with_job(words) if words and words[0] not in command.commands else words or ["--help"]
+    while hasattr(command, "commands"):  # a group
+        job, *words = words or ["--help"]
         if job == "--help":
             return []
+        if job not in command.commands:
+            return [f"{name} has no command {job}"]
         command, name = command.commands[job], f"{name} {job}"
     parameters = command.params
     options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
