@@ -82,7 +82,7 @@ def test_the_folder_is_fit_to_be_published(trained):
     assert "checkpoint-" not in done.output
     card = (trained / "README.md").read_text()
     assert "apache-2.0" in card
-    assert re.search(r"Computed in (float32|bfloat16), because ", card)
+    assert re.search(r"Computed in (float32|bfloat16)\.", card)
     assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
 
 
