@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -133,6 +134,18 @@ class _Call(threading.local):  # a context variable would do as well, but torch.
 
 
 _CALL = _Call()
+
+
+def not_compiled_in_training(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Leaves a method out of the graphs of `torch.compile` while gradients are computed: several graphs would not see
+    what this thread stored between them."""
+    eager = torch.compiler.disable(method)
+
+    @wraps(method)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (eager if torch.is_grad_enabled() else method)(*args, **kwargs)
+
+    return chosen
 
 
 # ---- Acquirers ----
@@ -290,6 +303,7 @@ class AcquiredEmbedding(WrappedLayer):
         """Registers the hook that changes the ids before the tower reads them; returns the handle that removes it."""
         return tower.register_forward_pre_hook(self._mark_ids, with_kwargs=True)
 
+    @not_compiled_in_training
     def _mark_ids(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = next((name for name in ("input_ids", "x") if name in kwargs), None)
         input_ids = args[0] if args else kwargs.get(name)
@@ -318,6 +332,7 @@ class AcquiredEmbedding(WrappedLayer):
             marked = marked.masked_fill(positions > end, self.marks.padding)
         return marked if self.marks.end is None else marked.scatter(1, end, self.marks.end)
 
+    @not_compiled_in_training
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
         unmarked, sees_ids = _CALL.ids.get(id(self), (None, True))

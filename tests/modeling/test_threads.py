@@ -196,3 +196,20 @@ def test_threads_with_one_processor(nllb):
         return [list(row) for row in ids], nllb.tokenizer.src_lang
 
     compare_threads(call)
+
+
+@pytest.mark.parametrize("part", ["blocks", "tower"])
+def test_compiled_training_sees_the_languages_of_each_batch(part):
+    """torch.compile must not take the languages of one batch for those of the next."""
+
+    def embed(model: nn.Module, names: list[str]) -> torch.Tensor:
+        inputs = {"input_ids": IDS, "pixel_values": torch.ones(1, 3, 8, 8)}
+        return model(**inputs, adapter_names=names).text_embeds
+
+    batches = [["de"] * 3, ["fr"] * 3, ["cs", "fr", "de"]]
+    plain, model = adapted_clip(), adapted_clip()
+    tower = model.base_model.model.text_model
+    for module in tower.encoder.layers if part == "blocks" else [tower]:
+        module.compile(backend="eager")
+    for names in batches:
+        torch.testing.assert_close(embed(model, names), embed(plain, names))
