@@ -19,7 +19,7 @@ from tests.support.scaled_training import (
     whole_batch,
 )
 from tests.support.tiny_rc3 import rc3_data
-from tests.support.tiny_training import shapes_corpus
+from tests.support.tiny_training import CHECKPOINTING, shapes_corpus
 
 STEPS = {"max_steps": 5, "double": True, "max_grad_norm": 0.0, **PLAIN}
 SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimizers that do together what one would
@@ -128,7 +128,7 @@ def test_masks_of_words_are_drawn_by_each_process(tmp_path):
 
 
 def test_heads_of_rc3_do_not_wait_for_the_decoder(tmp_path):
-    settings = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False}}
+    settings = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": False}}
     first, second = together(2, train_rc3_head, tmp_path / "two", "Rc3ForImageTextRetrieval", **settings)
     (alone,) = together(1, train_rc3_head, tmp_path / "one", "Rc3ForImageTextRetrieval")
     for name, value in alone.items():

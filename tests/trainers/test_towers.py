@@ -30,7 +30,14 @@ from babelens.utils.errors import BabelensError, TrainingSetupError
 from tests.support.processes import together
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
 from tests.support.tiny_recipes import mla, mural
-from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights, write_shapes
+from tests.support.tiny_training import (
+    CHECKPOINTING,
+    assert_same,
+    shapes_corpus,
+    shapes_trainer,
+    weights,
+    write_shapes,
+)
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
@@ -114,7 +121,7 @@ def test_a_tower_has_a_rate_of_its_own_unless_a_pattern_decides(tmp_path):
             assert group["lr"] == next(rate for prefix, rate in rates.items() if name.startswith(prefix)), name
 
 
-@pytest.mark.parametrize("changes", [{"embed_chunk_size": 3}, {"activation_checkpointing": True}], ids=str)
+@pytest.mark.parametrize("changes", [{"embed_chunk_size": 3}, {CHECKPOINTING: True}], ids=str)
 def test_what_saves_memory_gives_the_same_weights(changes, tmp_path):
     """Batch norm with frozen statistics treats the images of a chunk as those of a whole batch."""
     found = []
