@@ -16,9 +16,6 @@ class BabelensError(Exception):
     """
 
 
-# ---- Installation ----
-
-
 class MissingExtraError(BabelensError, ImportError):
     """A package of one of babelens' extras is needed and is not installed; the message names the extra to install."""
 
@@ -39,15 +36,14 @@ class BadTextError(CorpusError):
 
 
 class BenchmarkError(CorpusError):
-    """A benchmark is unknown, does not have a language, or a folder does not hold it as it was published; the message
-    names what is missing."""
+    """A benchmark is unknown, does not have a language, or a folder does not hold it as it was published."""
 
 
 class SourceUnavailableError(BabelensError, OSError):
-    """Data could not be fetched: the registry did not answer, or it sent something else than what was pinned."""
+    """Data could not be fetched, or something other than what was pinned was sent."""
 
 
-# ---- Languages ----
+# ---- Inputs and languages ----
 
 
 class LanguageTagError(BabelensError, ValueError):
@@ -60,9 +56,6 @@ class UnknownLanguageError(BabelensError, ValueError):
 
 class MissingLanguageError(BabelensError, ValueError):
     """A text came without its language, and the model cannot read it without one."""
-
-
-# ---- Calls of models and processors ----
 
 
 class InputError(BabelensError, ValueError):
@@ -107,15 +100,14 @@ class ModelKindError(BabelensError, TypeError):
 
 
 class ModelMismatchError(BabelensError, ValueError):
-    """Weights or embeddings do not belong together: an adapter and the model it was made for, an embedding and its
-    vocabulary, the vectors of an index and a query of another model."""
+    """Weights or embeddings do not belong together: an adapter and its base, vectors of an index and a query."""
 
 
 class VocabularyError(BabelensError, ValueError):
     """A tokenizer, a word list, a dictionary or word vectors cannot serve as a model's vocabulary."""
 
 
-# ---- Training ----
+# ---- Training, search, publishing, serving ----
 
 
 class RecipeError(BabelensError, ValueError):
@@ -123,7 +115,7 @@ class RecipeError(BabelensError, ValueError):
 
 
 class TrainingSetupError(BabelensError, ValueError):
-    """Settings, data, a model and a machine do not fit each other; the message names what does not fit."""
+    """Settings, data, a model and a machine do not fit each other."""
 
 
 class ChangedRunError(TrainingSetupError):
@@ -142,9 +134,6 @@ class ComparisonError(BabelensError, ValueError):
     """Results cannot be compared: there are none, or they are of different queries."""
 
 
-# ---- Search ----
-
-
 class SearchIndexError(BabelensError, ValueError):
     """A folder or an address holds no search index, a damaged one, or one that cannot do what was asked for."""
 
@@ -153,36 +142,29 @@ class FilterError(SearchIndexError):
     """A filter by metadata cannot be read, or does not fit the columns of the index."""
 
 
-# ---- Publishing ----
-
-
 class PublishError(BabelensError, ValueError):
     """A folder cannot be published: a file is missing, its license is unknown, or its code cannot travel with it."""
-
-
-# ---- Serving ----
 
 
 class ServingError(BabelensError, OSError):
     """A server cannot be started: its port is taken, its host is not one of this machine, or it needs a token."""
 
 
-# ---- Suggestions in error messages: the known name that is nearest to a misspelt one ----
+# ---- Parts of messages ----
+
+_NAMED = 5  # largest number of names in a message
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
-    """Returns what to add to an error about an unknown name, such as `; did you mean 'mural'?` for `murral`.
-
-    Args:
-        given: the unknown name.
-        known: the names that exist.
-        prefix: what the message puts before the suggested name, such as `text_config.`.
-
-    Returns:
-        The end of a sentence; an empty string if no known name is similar.
-    """
+    """Returns what to add to an error about an unknown name, such as `; did you mean 'mural'?` for `murral`; an empty
+    string if no known name is similar. `prefix` comes before the suggested name, such as `text_config.`."""
     nearest = get_close_matches(str(given), list(known), n=1)
     return suggestion(prefix + nearest[0]) if nearest else ""
+
+
+def suggestion(name: str) -> str:
+    """Returns the end of an error message that suggests `name`."""
+    return f"; did you mean {name!r}?"
 
 
 def nearest_first(given: object, known: Iterable[str]) -> list[str]:
@@ -212,16 +194,6 @@ def no_folder(source: str) -> str:
     return f"No folder {source!r} here{hint}" + ("" if hint else "; names on the Hugging Face Hub are OWNER/NAME")
 
 
-def suggestion(name: str) -> str:
-    """Returns the end of an error message that suggests `name`."""
-    return f"; did you mean {name!r}?"
-
-
-# ---- Parts of messages ----
-
-_NAMED = 5  # largest number of names in a message
-
-
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, without the advice that libraries add in further lines."""
     lines = str(error).strip().splitlines()
@@ -229,8 +201,8 @@ def first_line(error: BaseException) -> str:
 
 
 def is_of_a_file(error: BaseException) -> bool:
-    """Returns whether an error may come from what is in a file: any `Exception`, and a panic of tokenizers' code in
-    Rust, which is none."""
+    """Returns whether an error may come from what is in a file: any `Exception`, or a panic of tokenizers' code in
+    Rust."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

@@ -1,3 +1,0 @@
-"""The old place of `utils.defaults`."""
-
-from ..utils.defaults import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The old place of `utils.errors`."""
-
-from ..utils.errors import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The old place of `utils.identity`."""
-
-from ..utils.identity import *  # noqa: F403

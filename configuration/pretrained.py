@@ -1,3 +1,0 @@
-"""The old place of `utils.pretrained`."""
-
-from ..utils.pretrained import *  # noqa: F403

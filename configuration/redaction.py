@@ -1,3 +1,0 @@
-"""The old place of `utils.redaction`."""
-
-from ..utils.redaction import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The old place of `utils.sentence_files`."""
-
-from ..utils.sentence_files import *  # noqa: F403
