@@ -114,16 +114,12 @@ def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
 def test_what_was_kept_of_images_stays_when_texts_alone_change(
     folder, images, change, image_cache, tmp_path, monkeypatch, caplog
 ):
-    """All of it, and also an index of an earlier version, which states the whole model alone, by that model."""
     first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
     before = ImageIndex.of_folder(first, images, cache=kept).embeddings
     source = images_source(first, "first", images)
     build_index(tmp_path / "index", source)
-    object.__setattr__(source.info, "fingerprint", model_identity(first.model, first.processor))
-    build_index(tmp_path / "earlier", source)
     job = EmbeddingJob(str(images), tmp_path / "shards")
     embed_source(first, job, model="first")
-    assert search_index(open_index(tmp_path / "earlier"), first, ["a cat"], language="en")
 
     change(folder)
     second = Embedder.from_pretrained(folder)
@@ -131,8 +127,6 @@ def test_what_was_kept_of_images_stays_when_texts_alone_change(
     monkeypatch.setattr(second, "_image_features", None)  # nothing is encoded again
     np.testing.assert_array_equal(ImageIndex.of_folder(second, images, cache=kept).embeddings, before)
     assert len(search_index(open_index(tmp_path / "index"), second, ["a cat"], language="en")) == 3
-    with pytest.raises(ModelMismatchError):
-        search_index(open_index(tmp_path / "earlier"), second, ["a cat"], language="en")
     monkeypatch.undo()
     embed_source(second, job, model="second")
     assert not caplog.records
@@ -144,19 +138,6 @@ def test_the_first_change_matters(folder, images):
     CHANGES["heads of images"](folder)
     after = ImageIndex.of_folder(Embedder.from_pretrained(folder), images).embeddings
     assert (before * after).sum(1).min() < 0.99
-
-
-def test_an_index_of_an_earlier_version_opens_with_a_warning(folder, images, image_cache, tmp_path, caplog):
-    embedder = Embedder.from_pretrained(folder)
-    source = images_source(embedder, "first", images)
-    object.__setattr__(source.info, "fingerprint", source.info.fingerprint.split("-")[0])
-    build_index(tmp_path / "index", source)
-    index = open_index(tmp_path / "index")
-    assert search_index(index, embedder, ["a cat"], language="en")
-    assert "earlier version" in caplog.text
-    other_weights(folder)
-    with pytest.raises(ModelMismatchError):
-        search_index(index, Embedder.from_pretrained(folder), ["a cat"], language="en")
 
 
 @pytest.fixture(scope="module")

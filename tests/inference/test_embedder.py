@@ -194,7 +194,7 @@ def test_what_is_no_text_is_refused(clip_parts, texts):
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
-    with pytest.raises(InputError, match=r"texts\[1\] has half a surrogate pair, U\+D83D, at character 4"):
+    with pytest.raises(InputError, match=r"texts\[1\] has half a surrogate pair at character 4"):
         Embedder(*clip_parts).encode_text(["a cat", "cat \ud83d"], language="en")
 
 
@@ -204,9 +204,9 @@ def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
         (5, "int is no image"),
         (None, "NoneType is no image"),
         ({"a": 1}, "dict is no image"),
-        ([5], r"images\[0\] is 5, not an image"),
+        ([5], r"images\[0\]: 5 is not an image"),
         ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
-        (np.zeros((9, 9, 3)), r"images\[0\] is an array of float64"),
+        (np.zeros((9, 9, 3)), r"images\[0\]: an array of float64"),
         (Image.new("RGB", (0, 5)), "an image of 0 x 5 pixels is empty"),
         (Image.new("RGB", (1, 10_000)), "more than 100 times as long"),
     ],

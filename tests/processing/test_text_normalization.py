@@ -28,52 +28,53 @@ def read_variants():
 VARIANTS = list(read_variants())
 
 
-@pytest.mark.parametrize(("kind", "language", "texts"), VARIANTS, ids=[f"{v[1]}{v[0]}" for v in VARIANTS])
-def test_spellings_of_one_text_are_one(kind, language, texts):
-    assert len({" ".join(folded(text, language).split()) for text in texts}) == 1
-    assert len(set(texts)) > 1
-    if kind == "=":
-        assert len({" ".join(same_letters(text, language).split()) for text in texts}) == 1
-    for text in texts:
-        once = folded(text, language)
-        capitals = (once.replace("i", "İ") if language in ("tr", "az") else once).upper()
-        assert folded(once, language) == once and folded(capitals, language) == once
-        for form in ("NFC", "NFD"):
-            assert folded(unicodedata.normalize(form, text), language) == once
-        same = same_letters(text, language)
-        assert same_letters(same, language) == same
+@pytest.mark.parametrize("kind", sorted({kind for kind, _, _ in VARIANTS}))
+def test_spellings_of_one_text_are_one(kind):
+    for _, language, texts in (each for each in VARIANTS if each[0] == kind):
+        assert len({" ".join(folded(text, language).split()) for text in texts}) == 1, texts
+        assert len(set(texts)) > 1
+        if kind == "=":
+            assert len({" ".join(same_letters(text, language).split()) for text in texts}) == 1, texts
+        for text in texts:
+            once = folded(text, language)
+            capitals = (once.replace("i", "İ") if language in ("tr", "az") else once).upper()
+            assert folded(once, language) == once and folded(capitals, language) == once, text
+            for form in ("NFC", "NFD"):
+                assert folded(unicodedata.normalize(form, text), language) == once, text
+            same = same_letters(text, language)
+            assert same_letters(same, language) == same, text
 
 
-@pytest.mark.parametrize(
-    ("language", "one", "other"),
-    [
-        ("tr", "kır", "kir"),
-        ("uk", "гриб", "ґриб"),
-        ("mn", "ёс", "ес"),
-        ("be", "ён", "ен"),
-        ("ur", "ہے", "ہی"),
-        ("ur", "پہل", "پھل"),
-        ("ug", "ئى", "ي"),
-        ("ckb", "ئەو", "یەو"),
-        ("sd", "ڪار", "کار"),
-        ("ps", "سړی", "سړي"),
-        ("ml", "അവൻ", "അവന്"),
-        ("hi", "बड़ा", "बडा"),
-        ("da", "æble", "aeble"),
-        ("is", "með", "međ"),
-        ("ti", "ሓመድ", "ሃመድ"),
-        ("vi", "của", "cua"),
-        ("de", "Bär", "Bar"),
-        ("es", "año", "ano"),
-        ("ja", "ハ", "パ"),
-        ("ro", "țară", "tară"),
-        ("th", "ที่", "ที"),
-        ("to", "ʻa", "a"),
-    ],
-)
-def test_texts_of_another_meaning_stay_apart(language, one, other):
-    assert folded(one, language) != folded(other, language)
-    assert same_letters(one, language) != same_letters(other, language)
+APART = [
+    ("tr", "kır", "kir"),
+    ("uk", "гриб", "ґриб"),
+    ("mn", "ёс", "ес"),
+    ("be", "ён", "ен"),
+    ("ur", "ہے", "ہی"),
+    ("ur", "پہل", "پھل"),
+    ("ug", "ئى", "ي"),
+    ("ckb", "ئەو", "یەو"),
+    ("sd", "ڪار", "کار"),
+    ("ps", "سړی", "سړي"),
+    ("ml", "അവൻ", "അവന്"),
+    ("hi", "बड़ा", "बडा"),
+    ("da", "æble", "aeble"),
+    ("is", "með", "međ"),
+    ("ti", "ሓመድ", "ሃመድ"),
+    ("vi", "của", "cua"),
+    ("de", "Bär", "Bar"),
+    ("es", "año", "ano"),
+    ("ja", "ハ", "パ"),
+    ("ro", "țară", "tară"),
+    ("th", "ที่", "ที"),
+    ("to", "ʻa", "a"),
+]
+
+
+def test_texts_of_another_meaning_stay_apart():
+    for language, one, other in APART:
+        assert folded(one, language) != folded(other, language), one
+        assert same_letters(one, language) != same_letters(other, language), one
 
 
 def test_case_and_meaning_stay_for_tokenizers():
