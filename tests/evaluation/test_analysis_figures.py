@@ -16,7 +16,7 @@ from babelens.evaluation.analysis import (
     language_map,
     save_figure,
 )
-from babelens.utils.errors import InputError, MissingExtraError
+from babelens.utils.errors import MissingExtraError
 
 TAGS = ["en", "de", "sr-Latn", "zh-Hant", "sw"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,11 +80,6 @@ def test_a_png_is_the_same_at_every_call(tmp_path):
     assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
     with Image.open(tmp_path / "1.png") as image:
         assert min(image.size) > 300
-
-
-def test_other_files_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"figure.pdf: a figure is written as .svg or .png"):
-        save_figure(distances(), tmp_path / "figure.pdf")
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):

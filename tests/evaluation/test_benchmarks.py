@@ -7,9 +7,8 @@ from scipy.stats import spearmanr
 from babelens.data.benchmarks.catalog import benchmark_names
 from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_benchmark
 from babelens.evaluation.crisscrossed import sampled_spearman
-from babelens.evaluation.ranking import neighbor_ranks
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import BenchmarkError, NonFiniteError
+from babelens.utils.errors import BenchmarkError
 from tests.support.published_benchmarks import WRITERS
 
 
@@ -146,13 +145,6 @@ def test_cxc_counts_all_positives_and_no_item_finds_itself(loaded):
     assert results["text-text"]["en"]["mean_rank"] == np.mean(expected) and results["text-text"]["en"]["n"] == 8
     assert results["image-image"]["en"]["n"] == 2  # the others have no positive
     assert [results[kind]["en"]["n"] for kind in ("sts", "sis", "sits")] == [5, 4, 5]
-
-
-def test_neighbors_tie_against_the_query_and_must_be_finite():
-    same = np.ones((4, 3))
-    assert neighbor_ranks(same, [[1], [0], [], [1, 2]]).tolist() == [3, 3, 0, 2]
-    with pytest.raises(NonFiniteError):
-        neighbor_ranks(same * np.nan, [[1], [0], [], []])
 
 
 def test_spearman_is_sampled_over_half_of_the_queries():

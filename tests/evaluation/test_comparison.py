@@ -73,18 +73,6 @@ def test_damaged_ranks_are_refused(tmp_path):
     assert read_ranks(tmp_path / "missing.ranks.npz") == {}
 
 
-def test_the_bootstrap_is_one_that_draws_images_one_by_one():
-    random = np.random.default_rng(0)
-    contributions = random.choice([-2.0, 0.0, 0.5, 3.0], 80) / 80
-    drawn = contributions[random.integers(0, 80, (20_000, 80))].sum(1)
-    found = paired_bootstrap(contributions)
-    assert found.value == pytest.approx(contributions.sum())
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))), abs=0.03)
-    weak = paired_bootstrap(contributions - contributions.mean() + 0.002)
-    assert weak.p == pytest.approx(2 * min((drawn - contributions.sum() + 0.16 <= 0).mean(), 1), abs=0.03)
-    assert paired_bootstrap(contributions) == found  # the same at every call
-
-
 def test_the_bootstrap_is_that_of_scipy():
     """On a recall with one text for each image, whose mean SciPy draws by pairs."""
     stats = pytest.importorskip("scipy.stats", reason="scipy, of the extra [analysis], is not installed")
@@ -105,19 +93,6 @@ def test_the_bootstrap_is_that_of_scipy():
     assert found.value == pytest.approx(hits[1].mean() - hits[0].mean())
     assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.4)
     assert found.high - found.low > 5
-
-
-def test_no_difference_has_no_stars_and_a_large_one_has_three():
-    none, large = paired_bootstrap(np.zeros(50)), paired_bootstrap(np.full(50, 0.2))
-    assert (none.value, none.p, none.stars) == (0, 1, "")
-    assert large.p < 0.001 and large.stars == "***"
-
-
-def test_chance_is_called_a_difference_as_often_as_p_says():
-    """Of pairs of rows that differ by chance alone, about 5 % have p < .05."""
-    random = np.random.default_rng(1)
-    found = [paired_bootstrap(random.choice([-1.0, 0.0, 1.0], 200), resamples=400).p < 0.05 for _ in range(400)]
-    assert 0.02 < np.mean(found) < 0.085
 
 
 def test_rows_of_seeds():
@@ -233,8 +208,3 @@ def test_the_accuracy_of_labels_is_compared_image_by_image():
     each = ((labels[1] == 1).astype(float) - (labels[0] == 1)).reshape(20, 2).sum(1) * 100 / 40
     assert second.difference == paired_bootstrap(each)
     assert second.difference.value == pytest.approx(second.mean - first.mean)
-
-
-def test_languages_that_all_rows_have_are_compared():
-    scores = compare({"a": [run_of("a", 0, languages=["de", "sw"])], "b": [run_of("b", 1, languages=["fr", "de"])]})
-    assert {score.language for score in scores} == {"de"}

@@ -21,7 +21,6 @@ from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.utils.errors import (
     InputError,
     MissingExtraError,
-    MissingLanguageError,
     ModelKindError,
     UnknownLanguageError,
 )
@@ -121,11 +120,6 @@ def test_the_sides_of_a_bitext_have_their_own_languages(clip, backwards):
     assert score.scores["accuracy"] == np.mean((german @ english.T).argmax(1) == np.arange(len(PAIRS)))
 
 
-def test_columns_may_be_languages(clip):
-    only_score(model_of(clip), tasks.parallel_bitext(PAIRS))
-    assert clip.heard == {text: language for pair in PAIRS for text, language in zip(pair, ("de", "en"), strict=True)}
-
-
 def test_similarity_is_spearmans_of_the_cosines(clip):
     gold = [1.0, 4.0, 2.5, 0.5]
     rows = [(*pair, score) for pair, score in zip(PAIRS, gold, strict=True)]
@@ -133,25 +127,6 @@ def test_similarity_is_spearmans_of_the_cosines(clip):
     german, english = (clip.encode_text(texts, language="de") for texts in zip(*PAIRS, strict=True))
     assert score.scores["cosine_spearman"] == pytest.approx(spearmanr((german * english).sum(1), gold).statistic)
     assert {clip.heard[first] for first, _ in PAIRS} == {"de"}
-
-
-def test_pairs_in_two_languages_need_their_task(clip):
-    """mteb does not tell a model which of the two languages it is given."""
-    task = tasks.bitext(PAIRS)
-    with pytest.raises(InputError, match=r"TinyBitext pairs texts in two languages.*tasks=tasks"):
-        mteb.evaluate(model_of(clip), task, cache=None)
-    mteb.evaluate(model_of(clip, tasks=[task]), task, cache=None)
-    with pytest.raises(InputError, match="sentence1 and sentence2 do not differ"):
-        only_score(model_of(clip), tasks.bitext([(text, text) for text, _ in PAIRS]))
-
-
-def test_a_language_that_is_open_is_refused_or_stated(clip):
-    rows = [(*pair, float(index)) for index, pair in enumerate(PAIRS)]
-    task = tasks.similarity(rows, ["deu-Latn", "eng-Latn", "fra-Latn"])
-    with pytest.raises(MissingLanguageError, match=r"TinySTS, subset 'default' has texts in de, en, fr"):
-        only_score(model_of(clip), task)
-    assert only_score(model_of(clip, language="fr"), task).subset == "default"
-    assert set(clip.heard.values()) == {"fr"}
 
 
 def test_a_language_goes_by_the_models_own_name(make_mla):

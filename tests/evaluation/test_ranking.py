@@ -117,16 +117,6 @@ def test_a_collapsed_model_finds_nothing():
     assert recalls["mean_recall"] == 0
 
 
-def test_recalls_of_a_part_keep_all_candidates():
-    images, texts, text_to_images = random_ties(7)
-    ranks = embedding_ranks(images, texts, text_to_images)
-    some_texts, some_images = np.arange(len(texts)) % 3 == 0, np.arange(len(images)) < 5
-    recalls = ranks.recalls(some_texts, some_images)
-    assert recalls["t2i_r5"] == 100 * np.mean(ranks.text_to_image[::3] <= 5)
-    assert recalls["i2t_r10"] == 100 * np.mean([0 < rank <= 10 for rank in ranks.image_to_text[:5] if rank])
-    assert (recalls["n_texts"], recalls["n_images"]) == (8, 5)
-
-
 def test_chance_is_what_random_rankings_reach():
     text_to_images = [[0], [1, 2, 3], [4, 5]]
     random = np.random.default_rng(0)

@@ -6,12 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.data.batching import retrieval_sets
 from babelens.data.batching.retrieval_sets import retrieval_set
-from babelens.data.corpus import caption_index
-from babelens.data.corpus.caption_index import CaptionIndex
-from babelens.evaluation.consistency import evaluate_consistent_retrieval
 from babelens.evaluation.metric import RetrievalRecall
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
@@ -55,24 +50,6 @@ def test_images_are_encoded_once_for_all_languages(color_embedder, caption_corpu
     assert all(numbers["mean_recall"] == 100 for numbers in results.values())
     assert embedder.n_images == 12
     assert {language for _, language in embedder.texts} == {"de", "en"}
-
-
-@pytest.mark.parametrize("evaluate", [evaluate_retrieval, evaluate_consistent_retrieval])
-def test_captions_are_indexed_once_for_each_language_at_most(color_embedder, emoji_corpus, monkeypatch, evaluate):
-    """An index holds the captions in all languages: one for each pair of languages would be cubic in their number."""
-    corpus, made = emoji_corpus.filter(lambda row: row["vendor"] == "twemoji"), []
-    languages = ["en", "de", "es", "ar"]
-    joint = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages, aggregation="mean"))
-    for module in (caption_index, retrieval_sets):
-        monkeypatch.setattr(module, "CaptionIndex", lambda table: made.append(len(table)) or CaptionIndex(table))
-    evaluate(color_embedder(), corpus, languages, **({} if evaluate is evaluate_retrieval else {"consistency": joint}))
-    assert len(made) == (1 if evaluate is evaluate_retrieval else 1 + len(languages))
-
-
-def test_one_mistake_is_counted_once(color_embedder, caption_corpus):
-    results = evaluate_retrieval(color_embedder({"thing 30": 90}), caption_corpus, "en")["en"]
-    assert results["t2i_r1"] == 90
-    assert results["i2t_r1"] == pytest.approx(100 * 10 / 12)  # image 30 lost its text, image 90 has two that fit
 
 
 def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(color_embedder, caption_corpus):

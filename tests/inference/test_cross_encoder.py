@@ -5,16 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from babelens import Rc3ForVisualEntailment
 from babelens.inference import cross_encoder as cross_encoder_module
 from babelens.inference.cross_encoder import CrossEncoder
-from babelens.utils.errors import (
-    ImageError,
-    InputError,
-    LanguageTagError,
-    ModelFolderError,
-    UnknownLanguageError,
-)
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TEXTS = ["thing 0", "a thing of many words, number 10", "ding 20", "sache, die 30 heißt", "thing 40"]
@@ -86,34 +78,12 @@ def test_pairs_of_texts_and_images(parts, images):
     assert chosen[0] == chosen[2]
 
 
-def test_nothing_to_score(parts, images):
-    judge = CrossEncoder(*parts)
-    assert judge.score([], [], language="en").shape == (0,)
-    assert judge.score_all([], images, language="en").shape == (0, 7)
-    assert judge.score_all(TEXTS, [], language="en").shape == (5, 0)
-
-
 @pytest.mark.parametrize("visual", ["regions", "both"])
 def test_regions_in_place_of_images_or_beside_them(images, regions, visual):
     parts = tiny_cross_encoder(TEXTS, ["en", "de"], visual=visual)
     given = {"regions": regions} | ({"images": images[:3]} if visual == "both" else {})
     found = CrossEncoder(*parts, batch_size=4).score_all(TEXTS, language=LANGUAGES, **given)
     np.testing.assert_allclose(found, one_by_one(parts, TEXTS, LANGUAGES, **given), rtol=0, atol=1e-5)
-
-
-def test_a_model_in_training_is_left_as_it_was(parts, images):
-    model, processor = parts
-    expected = CrossEncoder(model, processor).score(TEXTS, images[:5], language=LANGUAGES)
-    model.train()
-    model.scorer.eval()
-    try:
-        state = torch.get_rng_state()
-        found = CrossEncoder(model, processor).score(TEXTS, images[:5], language=LANGUAGES)
-        assert model.training and not model.scorer.training
-        assert torch.equal(torch.get_rng_state(), state)
-    finally:
-        model.eval()
-    assert np.array_equal(found, expected)
 
 
 def test_loaded_from_a_folder_it_scores_the_same(parts, images, tmp_path):
@@ -125,38 +95,3 @@ def test_loaded_from_a_folder_it_scores_the_same(parts, images, tmp_path):
     half = CrossEncoder.from_pretrained(tmp_path, device="cpu", dtype=torch.bfloat16)
     assert half.model.dtype == torch.bfloat16
     np.testing.assert_allclose(half.score_all(TEXTS, images, language=LANGUAGES), expected, atol=0.2)
-
-
-def test_models_that_are_no_cross_encoder(parts, clip_folder, tmp_path):
-    with pytest.raises(TypeError, match="is no cross-encoder"):
-        CrossEncoder.from_pretrained(clip_folder)
-    with pytest.raises(OSError, match="nowhere"):
-        CrossEncoder.from_pretrained(tmp_path / "nowhere")
-    parts[0].model.save_pretrained(tmp_path)
-    with pytest.raises(ModelFolderError, match=r"lacks the weights scorer\.bias, scorer\.weight"):
-        CrossEncoder.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="batch_size"):
-        CrossEncoder(*parts, batch_size=0)
-    entailment = Rc3ForVisualEntailment(parts[0].config)
-    with pytest.raises(TypeError, match="Rc3ForVisualEntailment is no cross-encoder: its output has no scores"):
-        CrossEncoder(entailment, parts[1]).score(["a"], [Image.new("RGB", (16, 16))], language="en")
-
-
-def test_bad_inputs(parts, images, regions, tmp_path):
-    judge = CrossEncoder(*parts)
-    with pytest.raises(ValueError, match="5 texts need as many images"):
-        judge.score(TEXTS, images, language="en")
-    with pytest.raises(ValueError, match="give images=, regions=, or both"):
-        judge.score_all(TEXTS, language="en")
-    with pytest.raises(ValueError, match="7 images and 3 regions"):
-        judge.score_all(TEXTS, images, regions=regions, language="en")
-    with pytest.raises(ValueError, match="5 texts came with 1 language tags"):
-        judge.score_all(TEXTS, images, language=["en"])
-    with pytest.raises(UnknownLanguageError, match="'fr'"):
-        judge.score_all(TEXTS, images, language="fr")
-    with pytest.raises(LanguageTagError):
-        judge.score_all(TEXTS, images, language="english")
-    with pytest.raises(InputError, match="no layer for regions"):
-        judge.score_all(TEXTS, regions=regions, language="en")
-    with pytest.raises(ImageError, match="missing"):
-        judge.score(["thing"], [tmp_path / "missing.png"], language="en")

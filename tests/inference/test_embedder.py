@@ -22,7 +22,7 @@ from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_dual_encoder import as_output
 from babelens.processing.images import open_image
-from babelens.utils.errors import ImageError, InputError, LanguageTagError, ModelKindError, NonFiniteError
+from babelens.utils.errors import ImageError, LanguageTagError, ModelKindError, NonFiniteError
 from tests.support.tiny_dual_encoders import KINDS
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
@@ -57,22 +57,6 @@ def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder)
         ).pooler_output[0]
         expected = (features / features.norm()).detach().numpy()
         np.testing.assert_allclose(embedding, expected, atol=1e-6)
-
-
-def test_texts_are_tokenized_some_at_a_time(dual_encoder, monkeypatch):
-    """What a tokenizer returns beside the tokens would otherwise be held for all texts."""
-    model, processor = dual_encoder
-    whole, counts = Embedder(model, processor).encode_text(TEXTS, language="de"), []
-    monkeypatch.setattr("babelens.inference.texts._TOKENIZED_AT_ONCE", 2)
-    call = type(processor).__call__
-
-    def noted(self, *args, **given):
-        counts.append(len(given.get("text", ())))
-        return call(self, *args, **given)
-
-    monkeypatch.setattr(type(processor), "__call__", noted)
-    np.testing.assert_array_equal(Embedder(model, processor).encode_text(TEXTS, language="de"), whole)
-    assert max(counts) <= 2 or not Embedder(model, processor)._texts._has_one_tokenizer
 
 
 def test_image_embeddings_are_those_of_the_model(dual_encoder):
@@ -163,15 +147,6 @@ def test_large_jpegs_are_decoded_as_drafts(clip_parts, tmp_path):
     assert Embedder(clip_parts[0], processor, draft_jpegs=True).draft is None  # the size of its images is not fixed
 
 
-def test_one_text_nothing_and_mixed_languages(clip_parts):
-    embedder = Embedder(*clip_parts)
-    np.testing.assert_allclose(
-        embedder.encode_text(TEXTS[0], language="en"), embedder.encode_text(TEXTS[:1], language=["DE"]), atol=1e-6
-    )
-    assert len(embedder.encode_text([], language="en")) == 0
-    assert len(embedder.encode_image([])) == 0
-
-
 def test_wrong_input_is_refused(clip_parts, tmp_path):
     embedder = Embedder(*clip_parts)
     with pytest.raises(LanguageTagError, match="klingonish"):
@@ -185,17 +160,6 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
         Embedder(*clip_parts, batch_size=0)
     with pytest.raises(TypeError, match="CLIPTextModel is no dual encoder"):
         Embedder(clip_parts[0].text_model, clip_parts[1])
-
-
-@pytest.mark.parametrize("texts", [5, b"a", {"a": 1}, [5], ["a", None], [["a"]], "\ud800"])
-def test_what_is_no_text_is_refused(clip_parts, texts):
-    with pytest.raises(InputError, match="text"):
-        Embedder(*clip_parts).encode_text(texts, language="en")
-
-
-def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
-    with pytest.raises(InputError, match=r"texts\[1\] has half a surrogate pair at character 4"):
-        Embedder(*clip_parts).encode_text(["a cat", "cat \ud83d"], language="en")
 
 
 @pytest.mark.parametrize(
@@ -281,14 +245,6 @@ def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_modes_are_restored_when_an_image_is_bad(clip_parts):
-    model = copy.deepcopy(clip_parts[0]).train()
-    with pytest.raises(ImageError):
-        Embedder(model, clip_parts[1]).encode_image(["missing.png"])
-    assert model.training
-    assert all(module.training for module in model.modules())
-
-
 def test_from_pretrained_and_half_precision(clip_parts, clip_folder):
     ours = Embedder(*clip_parts).encode_text(TEXTS, language="de")
     loaded = Embedder.from_pretrained(clip_folder, batch_size=2, device="cpu")
@@ -298,30 +254,6 @@ def test_from_pretrained_and_half_precision(clip_parts, clip_folder):
     rough = half.encode_image([image(0)])
     assert rough.dtype == np.float32
     np.testing.assert_allclose(rough, loaded.encode_image([image(0)]), atol=0.03)
-
-
-class ProcessorWithLanguage:
-    """As babelens' processors: it takes the language of each text, and pads and cuts as its model needs it."""
-
-    def __init__(self, processor):
-        self.tokenizer = processor.tokenizer
-        self.processor = processor
-        self.calls = []
-
-    def __call__(self, text=None, images=None, language=None, **kwargs):
-        if text is not None:
-            self.calls += zip(text, language, strict=True)
-            kwargs |= {"padding": True, "truncation": True}
-        return self.processor(text=text, images=images, **kwargs)
-
-
-def test_processors_that_take_languages_are_given_each_text_with_its_own(clip_parts):
-    model, processor = clip_parts
-    processor = ProcessorWithLanguage(processor)
-    languages = ["en", "de", "zh_cn", "DE", "de"]
-    embeddings = Embedder(model, processor, batch_size=2).encode_text(TEXTS, language=languages)
-    assert sorted(processor.calls) == sorted(zip(TEXTS, ["en", "de", "zh-CN", "de", "de"], strict=True))
-    np.testing.assert_array_equal(embeddings, Embedder(*clip_parts, batch_size=2).encode_text(TEXTS, language="de"))
 
 
 def test_siglip_texts_are_padded_as_in_training(build_tokenizer, tower):
@@ -377,39 +309,6 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
         embedder.encode_image([tmp_path / "a.png"])
     with pytest.raises(NonFiniteError, match=r"image 0: CLIPModel"):
         embedder.encode_image([Image.new("RGB", (8, 8))])
-
-
-@pytest.mark.parametrize("make", ["clip", "mural", "etcl"])
-def test_texts_are_tokenised_once_to_the_same_inputs(make, clip_parts, make_mural, make_etcl, monkeypatch):
-    """To those that the processor makes of each batch; texts of the greatest length alone are counted again."""
-    model, processor = {"clip": lambda: clip_parts, "mural": make_mural, "etcl": make_etcl}[make]()
-    texts = [*TEXTS, "ein rotes Auto " * 80, "zwei " * 100, "a b c", "zwei " * 90]
-    language = {} if make == "clip" else {"language": "de"}
-    given, tokenised = [], []
-    features = model.get_text_features
-    monkeypatch.setattr(model, "get_text_features", lambda **inputs: given.append(inputs) or features(**inputs))
-    counts = [len(tokens) for tokens in processor.tokenizer(texts, verbose=False)["input_ids"]]
-    limit = len(processor(text=texts[-1:], padding=False, truncation=True, **language)["input_ids"][0])
-    encode = type(processor.tokenizer).__call__
-
-    def noted(self, text, *arguments, **options):
-        tokenised.extend(text)
-        return encode(self, text, *arguments, **options)
-
-    embedder = Embedder(model, processor, batch_size=2)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(processor.tokenizer), "__call__", noted)
-        embeddings = embedder.encode_text(texts, language="de")
-    full = [text for text, count in zip(texts, counts, strict=True) if count >= limit]
-    assert sorted(tokenised) == sorted([*texts, *full]) and len(full) < len(texts)
-    order = sorted(range(len(texts)), key=lambda index: -counts[index])
-    for start, inputs in zip(range(0, len(texts), 2), given, strict=True):
-        batch = [texts[index] for index in order[start : start + 2]]
-        expected = processor(text=batch, **language, padding=True, truncation=True, return_tensors="pt")
-        assert inputs.keys() == expected.keys()
-        assert all(torch.equal(inputs[name], expected[name]) for name in expected)
-    embedder._texts._has_one_tokenizer = False  # the processor makes each batch
-    assert np.array_equal(embedder.encode_text(texts, language="de"), embeddings)
 
 
 # ---- Heads ----

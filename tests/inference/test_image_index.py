@@ -12,7 +12,6 @@ from PIL import Image
 
 from babelens.inference.embedder import Embedder
 from babelens.inference.image_index import ImageIndex
-from babelens.utils.errors import BadImageError, CorpusError
 
 
 class CountingEmbedder(Embedder):
@@ -32,18 +31,6 @@ def folder(tmp_path):
         Image.fromarray(random.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(path)
     (tmp_path / "images" / "notes.txt").write_text("no image")
     return tmp_path / "images"
-
-
-def test_every_image_is_found_by_its_own_embedding(clip_parts, folder):
-    embedder = Embedder(*clip_parts)
-    index = ImageIndex.of_folder(embedder, folder, cache=None)
-    assert [path.relative_to(folder).as_posix() for path in index.paths] == ["a.jpg", "b.png", "inner/c.webp"]
-    for path in index.paths:
-        (best, score), second = index.search(embedder.encode_image(path)[0], top=2)
-        assert best == path
-        assert score == pytest.approx(1, abs=1e-5)
-        assert score >= second[1]
-    assert len(index.search(index.embeddings[0], top=99)) == 3
 
 
 def test_drafts_of_large_jpegs_and_whole_ones_are_kept_apart(clip_parts, tmp_path):
@@ -118,23 +105,6 @@ def test_bad_images_are_skipped_and_named_in_one_line(clip_parts, folder, tmp_pa
         assert "3 of 6 files" in line and all(path.name in line for path in index.skipped) and "._a" not in line
 
 
-def test_a_folder_in_which_no_image_can_be_read(clip_parts, tmp_path):
-    (tmp_path / "a.HEIC").write_bytes(b"none")
-    (tmp_path / "b.png").write_bytes(b"none")
-    with pytest.raises(BadImageError, match=r"a\.HEIC.*b\.png"):
-        ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
-
-
-def test_no_image_is_asked_for(clip_parts, folder):
-    index = ImageIndex.of_folder(Embedder(*clip_parts), folder)
-    assert index.search_distinct(index.embeddings[0], 0) == index.search(index.embeddings[0], 0) == []
-
-
-def test_a_folder_without_images(clip_parts, tmp_path):
-    with pytest.raises(CorpusError, match="no images"):
-        ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
-
-
 @pytest.mark.parametrize("damage", ["truncated", "empty", "nan", "flat", "text", "pickle"])
 def test_a_damaged_cache_is_named_and_written_anew(clip_parts, folder, tmp_path, caplog, damage):
     embedder = CountingEmbedder(*clip_parts)
@@ -165,17 +135,6 @@ def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_pat
     index = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
     assert len(index.embeddings) == 3
     assert "could not be kept" in caplog.text and str(tmp_path / "cache") in caplog.text
-
-
-def test_a_folder_at_the_place_of_the_file_in_the_cache_is_a_warning(clip_parts, folder, tmp_path, caplog):
-    embedder = Embedder(*clip_parts)
-    ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
-    (store,) = (tmp_path / "cache").iterdir()
-    store.unlink()
-    store.mkdir()
-    (store / "x").touch()
-    assert len(ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache").embeddings) == 3
-    assert "is damaged" in caplog.text and "could not be kept" in caplog.text
 
 
 def test_files_of_one_content_are_found_once(clip_parts, folder):

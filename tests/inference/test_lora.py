@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from peft.utils.hotswap import hotswap_adapter
 from transformers import AutoModel
 from typer.testing import CliRunner
 
-from babelens import Embedder, MlaAdapterConfig
+from babelens import Embedder
 from babelens.cli.main import app
 from babelens.utils.errors import ModelFolderError, ModelMismatchError
 from tests.contracts import TEXTS, drawn_images
@@ -73,22 +72,6 @@ def test_commands_take_a_lora(clip, tmp_path):
     assert ".png" in run("search", tmp_path / "lora", "a red dot", "--images", tmp_path / "shapes", "--language", "en")
 
 
-def test_a_lora_is_checked_before_it_is_pushed(clip, tmp_path):
-    from babelens.publishing import folder_problems
-
-    adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
-    problems = folder_problems(tmp_path / "lora")
-    assert any("is a folder of this machine" in problem for problem in problems)
-    settings = json.loads((tmp_path / "lora/adapter_config.json").read_text())
-    (tmp_path / "lora/adapter_config.json").write_text(
-        json.dumps(settings | {"base_model_name_or_path": "openai/clip-vit-base-patch32"})
-    )
-    card = "---\nlicense: mit\nbase_model: openai/clip-vit-base-patch32\nlibrary_name: peft\n---\n# A LoRA of CLIP\n"
-    (tmp_path / "lora/README.md").write_text(card)
-    left = folder_problems(tmp_path / "lora")
-    assert not [problem for problem in left if "adapter" in problem], left
-
-
 def test_what_does_not_fit_is_refused(clip, tmp_path):
     adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
     settings = json.loads((tmp_path / "lora/adapter_config.json").read_text())
@@ -101,18 +84,3 @@ def test_what_does_not_fit_is_refused(clip, tmp_path):
         (tmp_path / "lora/adapter_config.json").write_text(json.dumps(settings | changed))
         with pytest.raises(error, match="lora"):
             Embedder.from_pretrained(tmp_path / "lora", device="cpu")
-
-
-def test_mla_says_what_it_cannot_do_with_adapters(tmp_path):
-    sizes = {"vocab_size": 40, "embedding_size": 8, "acquirer_size": 4, "sep_token_id": 3}
-    model = get_peft_model(tiny_clip()[0], MlaAdapterConfig(language="de", **sizes), adapter_name="de")
-    model.add_adapter("fr", MlaAdapterConfig(language="fr", **sizes))
-    with pytest.raises(ValueError, match="cannot be added up"):
-        model.add_weighted_adapter(["de", "fr"], [0.5, 0.5], "both")
-    with pytest.raises(ValueError, match="cannot be merged"):
-        model.merge_and_unload()
-    model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="only supports LORA but MLA"):  # PEFT says so
-        hotswap_adapter(model, str(tmp_path / "fr"), adapter_name="de")
-    model.set_adapter("fr")  # which takes the place of hotswapping: both stay loaded
-    assert model.active_adapter == "fr"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -15,17 +14,13 @@ from babelens.utils.errors import (
     ArgumentError,
     InputError,
     LanguageTagError,
-    MissingExtraError,
     ModelFolderError,
-    ModelKindError,
     ModelMismatchError,
     UnknownLanguageError,
 )
-from tests.contracts import LANGUAGES, TEXTS, check_compiled, drawn_images
+from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.exported_kinds import EXPORTED, LEARNED, MLA_KINDS
-from tests.support.tiny_dual_encoders import KINDS
 from tests.support.tiny_native import saved, tiny_clip
-from tests.support.tiny_text_encoders import saved_encoder
 
 CLOSE = {"rtol": 0, "atol": 1e-4}
 # The others are exported by `make test-slow`.
@@ -86,17 +81,6 @@ def test_models_that_read_words(name, exported, request):
     assert stated["text_length"] == 40
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXPORTED)
-def test_the_towers_compile_to_one_graph(name):
-    model, processor = EXPORTED[name]()
-    embedder = Embedder(model, processor)
-    batches = [(["a red circle"] * 2, ["en"] * 2), (["ein", "zwei Quadrate", "un"], ["de", "en", "de"])]
-    check_compiled(model, "get_text_features", [dict(embedder.process_texts(*batch)) for batch in batches])
-    images = processor(images=drawn_images(3), return_tensors="pt")["pixel_values"]
-    check_compiled(model, "get_image_features", [{"pixel_values": images[:2]}, {"pixel_values": images}])
-
-
 def test_queries_are_checked_as_the_embedder_checks_them(exported, caplog):
     _, folder = exported("mla on clip")
     encode = Embedder.from_pretrained(folder, backend="onnx").encode_text
@@ -153,35 +137,6 @@ def test_an_adapter_is_exported_with_its_model(tmp_path):
         export_onnx(tmp_path / "adapter", tmp_path / "adapter")
 
 
-def test_models_without_a_graph_are_refused(tmp_path, make_rc3):
-    saved(make_rc3()[:1], tmp_path / "rc3")
-    with pytest.raises((ModelKindError, ModelFolderError)):
-        export_onnx(tmp_path / "rc3", tmp_path / "out")
-    with pytest.raises(ModelKindError, match="NaFlex"):
-        export_onnx(saved(KINDS["siglip2"](), tmp_path / "siglip2"), tmp_path / "out")
-    saved_encoder("bert", tmp_path / "bert")
-    with pytest.raises(ModelKindError, match="embedder of sentence-transformers"):
-        export_onnx(tmp_path / "bert", tmp_path / "out", text_pooling="mean")
-    assert not (tmp_path / "out").exists()
-
-
-def test_wrong_arguments_are_refused(exported, tmp_path):
-    source, folder = exported("mural")
-    with pytest.raises(ArgumentError, match=r"fp8.*fp32, fp16, int8"):
-        export_onnx(source, tmp_path / "out", precisions=["fp8"])
-    with pytest.raises(ArgumentError, match="exists"):
-        export_onnx(source, folder)
-    with pytest.raises(ArgumentError, match="neither 'torch' nor 'onnx'"):
-        Embedder.from_pretrained(folder, backend="tensorrt")
-    with pytest.raises(ArgumentError, match="runs on the processor"):
-        Embedder.from_pretrained(folder, backend="onnx", device="cuda")
-    with pytest.raises(ModelFolderError, match=r"has no ONNX graphs.*babelens export"):
-        Embedder.from_pretrained(source, backend="onnx")
-    embedder = Embedder.from_pretrained(folder, backend="onnx")
-    with pytest.raises(ModelKindError, match="no head for each task"):
-        embedder.encode_text("x", language="en", task="text_text")
-
-
 def test_damaged_folders_are_refused(exported, tmp_path):
     _, folder = exported("mural")
     for file, content, reported in (
@@ -207,14 +162,3 @@ def test_a_graph_that_differs_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ModelMismatchError, match="other embeddings than the model"):
         export_onnx(saved(EXPORTED["mural"](), tmp_path / "model"), tmp_path / "out", precisions=["int8"])
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("package", ["onnxruntime", "onnxscript"])
-def test_missing_packages_are_named(package, exported, tmp_path, monkeypatch):
-    source, folder = exported("mural")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"pip install onnx"):
-        if package == "onnxruntime":
-            Embedder.from_pretrained(folder, backend="onnx")
-        else:
-            export_onnx(source, tmp_path / "out")

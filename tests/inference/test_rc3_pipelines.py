@@ -5,7 +5,6 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoModelForVisualQuestionAnswering, AutoProcessor, pipeline
 
-from babelens.utils.errors import ImageError, InputError, MissingLanguageError, UnknownLanguageError
 from tests.contracts import TEXTS, drawn_images
 from tests.support.tiny_rc3_heads import ANSWERS, save_heads
 
@@ -57,14 +56,6 @@ def test_questions_about_an_image_each(answer, probabilities, batch_size):
     assert_answers(found, probabilities())
 
 
-def test_one_question_and_several_about_one_image(answer, probabilities, tmp_path):
-    IMAGES[0].save(tmp_path / "image.png")
-    assert_answers([answer(str(tmp_path / "image.png"), ASKED[0], language="de")], probabilities()[:1])
-    assert_answers(answer(IMAGES[0], ASKED, language="de"), probabilities(images=IMAGES[:1] * 5))
-    about_all = [answers[0] for answers in answer(IMAGES, ASKED[0], language="de")]
-    assert about_all[2] == answer(IMAGES[2], ASKED[0], language="de")[0]
-
-
 def test_items_name_their_languages_and_regions(answer, probabilities):
     languages, rng = ["en", "de", "fr", "th", "zh"], np.random.default_rng(0)
     regions = [None, *(rng.standard_normal((2, 6), dtype=np.float32) for _ in range(4))]
@@ -77,19 +68,6 @@ def test_items_name_their_languages_and_regions(answer, probabilities):
     assert_answers(found, probabilities(languages, images, regions))
     unnamed = {"image": IMAGES[0], "question": ASKED[0], "language": None}
     assert answer(unnamed, language="de") == answer(IMAGES[0], ASKED[0], language="de")
-
-
-def test_wrong_questions(answer, tmp_path):
-    with pytest.raises(MissingLanguageError, match="language of every text"):
-        answer(IMAGES[0], "Farbe?")
-    with pytest.raises(UnknownLanguageError, match="'uk'"):
-        answer(IMAGES[0], "Farbe?", language="uk")
-    with pytest.raises(InputError, match="2 images came with 1 questions"):
-        answer(IMAGES[:2], ["Farbe?"], language="de")
-    with pytest.raises(InputError, match="a question is given with its image"):
-        answer({"image": IMAGES[0]}, language="de")
-    with pytest.raises(ImageError, match=r"none\.png: no such file"):
-        answer(str(tmp_path / "none.png"), "Farbe?", language="de")
 
 
 @torch.no_grad()
@@ -125,16 +103,3 @@ def test_a_text_without_an_image_in_a_language_of_its_own(translate):
     assert translate(unnamed, language="de", target_language="fr", max_new_tokens=6) == found[:1]
     assert found[1] == translate(text=ASKED[0], language="de", target_language="en", max_new_tokens=6)
     assert translate(text=ASKED[:2], language="de", target_language="en", max_new_tokens=6)[0] == found[1]
-
-
-def test_wrong_translations(translate):
-    with pytest.raises(MissingLanguageError, match="the language to write is missing"):
-        translate(IMAGES[0], "ein Auto", language="de")
-    with pytest.raises(MissingLanguageError, match="language of every text"):
-        translate(IMAGES[0], "ein Auto", target_language="fr")
-    with pytest.raises(InputError, match="takes no return_full_text"):
-        translate(IMAGES[0], "ein Auto", language="de", target_language="fr", return_full_text=True)
-    with pytest.raises(InputError, match="2 texts need a list of as many images"):
-        translate(IMAGES[0], ["ein Auto", "ein Hund"], language="de", target_language="fr")
-    with pytest.raises(InputError, match="a text is given with its image"):
-        translate(IMAGES[0], language="de", target_language="fr")

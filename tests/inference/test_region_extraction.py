@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    CLIPImageProcessorPil,
     DetrConfig,
     DetrForObjectDetection,
     ResNetConfig,
@@ -12,19 +11,16 @@ from transformers import (
     RTDetrConfig,
     RTDetrForObjectDetection,
     RTDetrResNetConfig,
-    SwinConfig,
-    SwinModel,
     ViTConfig,
     ViTModel,
     YolosConfig,
     YolosForObjectDetection,
 )
 
-from babelens.inference.region_extraction import RegionExtractor, grid_regions
+from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.trainers.frozen_features import frozen_features
-from babelens.utils.errors import RegionError
 from tests.contracts import drawn_images
 
 IMAGE_PROCESSOR = square_image_processor(64)
@@ -136,24 +132,6 @@ def test_images_one_by_one_have_the_same_regions(build):
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
 
 
-def test_a_detector_is_loaded_with_its_image_processor(tmp_path):
-    model, size = made(detr), {"height": 64, "width": 64}
-    image_processor = CLIPImageProcessorPil(size=size, crop_size=size)
-    for part in (model, image_processor):
-        part.save_pretrained(tmp_path)
-    loaded = RegionExtractor.from_pretrained(tmp_path, max_regions=3)
-    direct = RegionExtractor.from_detector(model, image_processor, max_regions=3)
-    np.testing.assert_array_equal(loaded(drawn_images(2)), direct(drawn_images(2)))
-
-
-def test_a_model_that_detects_nothing_is_refused():
-    extractor = RegionExtractor.from_detector(made(lambda: ResNetModel(ResNetConfig(**SMALL_RESNET))), IMAGE_PROCESSOR)
-    with pytest.raises(RegionError, match="no detector of DETR's kind"):
-        extractor(drawn_images(1))
-    with pytest.raises(RegionError, match="no images"):
-        extractor([])
-
-
 # ---- Encoders ----
 
 
@@ -179,37 +157,6 @@ def test_regions_are_the_means_of_cells(build):
         np.testing.assert_allclose(found[:, cell], expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_patches_of_wide_images_keep_their_places():
-    config = ViTConfig(patch_size=8)
-    states = torch.arange(12.0).reshape(1, 12, 1)  # two tokens before 2 x 5 patches
-    found = grid_regions(states, (16, 40), config, 1)
-    assert found.item() == torch.arange(2.0, 12.0).mean()
-
-
-@pytest.mark.parametrize("size", [64, 72])
-@torch.no_grad()
-def test_merged_patches_are_a_map(size):
-    swin = SwinConfig(image_size=size, patch_size=4, embed_dim=8, depths=[1, 1, 1], num_heads=[1] * 3, window_size=4)
-    model, images = made(lambda: SwinModel(swin)), square_image_processor(size)
-    found = RegionExtractor.from_encoder(model, images, grid=2)(drawn_images(2))
-    states = model(**images(drawn_images(2), return_tensors="pt")).last_hidden_state
-    side = -(-size // 16)  # of 72 pixels, 18 patches become 9 and 5
-    maps = states.transpose(1, 2).reshape(2, 32, side, side)
-    expected = torch.nn.functional.adaptive_avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_states_that_are_no_map_are_refused():
-    with pytest.raises(RegionError, match=r"49 states are no map of \(64, 64\) pixels in patches of 4"):
-        grid_regions(torch.zeros(1, 49, 8), (64, 64), SwinConfig(patch_size=4, depths=[1, 1]), 2)
-    with pytest.raises(RegionError, match=r"3 states are no map of \(64, 64\) pixels in patches of 16"):
-        grid_regions(torch.zeros(1, 3, 8), (64, 64), ViTConfig(patch_size=16), 2)
-    with pytest.raises(RegionError, match=r"4 states are no map of \(64, 64\) pixels in patches of None"):
-        grid_regions(torch.zeros(1, 4, 8), (64, 64), ResNetConfig(), 2)
-    with pytest.raises(RegionError, match=r"shape \(2, 3\)"):
-        grid_regions(torch.zeros(2, 3), (8, 8), ViTConfig(), 2)
-
-
 # ---- Kept ----
 
 
@@ -225,12 +172,6 @@ def test_versions_are_the_image_and_changed_ones_always_the_same():
     )
     alone = extractor(drawn_images(3)[2:], [5], augmentation)  # an image is changed by its own seed
     np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
-
-
-def test_nothing_is_changed_before_a_detector():
-    extractor = RegionExtractor.from_detector(made(detr), IMAGE_PROCESSOR)
-    with pytest.raises(ValueError, match="images of a detector cannot be augmented"):
-        extractor.versions(drawn_images(2), ImageAugmentation(), augmented=1)
 
 
 def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):

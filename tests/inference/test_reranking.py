@@ -5,13 +5,11 @@ import pytest
 
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import ranking
-from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference import cross_encoder as reranking
 from babelens.inference.cross_encoder import CrossEncoder, Reranker
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import UnknownLanguageError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TIE = 1e-6
@@ -104,72 +102,7 @@ def test_a_hand_made_case():
     assert reranked_ranks(images, texts, [[2]], score, 2).text_to_image.tolist() == [3]
 
 
-def test_a_pair_on_two_shortlists_is_scored_once():
-    rng = np.random.default_rng(0)
-    images, texts = (rng.standard_normal((20, 8)).astype(np.float32) for _ in range(2))
-    score, asked = from_matrix(rng.standard_normal((20, 20)))
-    reranked_ranks(images, texts, [[n] for n in range(20)], score, 5)
-    (pairs,) = asked
-    assert len(np.unique(pairs, axis=0)) == len(pairs) < 2 * 20 * 5
-    cosines = unit(texts) @ unit(images).T
-    listed = {(text, image) for text in range(20) for image in np.argsort(-cosines[text])[:5]}
-    listed |= {(text, image) for image in range(20) for text in np.argsort(-cosines[:, image])[:5]}
-    assert {tuple(pair) for pair in pairs.tolist()} == listed
-
-
-def test_a_dual_encoder_that_embeds_all_alike_finds_nothing():
-    """What it would put on the shortlist would be a matter of the items' order."""
-    ones, scores = np.ones((6, 2), np.float32), np.eye(6)
-    ranks = reranked_ranks(ones, ones, [[n] for n in range(6)], from_matrix(scores)[0], 5)
-    assert ranks.text_to_image.tolist() == ranks.image_to_text.tolist() == [6] * 6
-
-
-@pytest.mark.parametrize("top_k", [0, -1])
-def test_impossible_shortlists(top_k):
-    with pytest.raises(ValueError, match=f"top_k={top_k}"):
-        reranked_ranks(np.eye(2), np.eye(2), [[0], [1]], from_matrix(np.eye(2))[0], top_k)
-
-
-def test_scores_that_are_no_numbers():
-    with pytest.raises(ValueError, match="1 of 4 pairs have NaN"):
-        reranked_ranks(np.eye(2), np.eye(2), [[0], [1]], from_matrix(np.array([[0, np.nan], [0, 0]]))[0], 2)
-
-
 # ---- On a corpus, with real models ----
-
-
-@pytest.fixture(scope="module")
-def judge():
-    texts = [f"{word} {10 * n}" for word in ("thing", "ding", "sache", "face", "gesicht") for n in range(12)]
-    return CrossEncoder(*tiny_cross_encoder(texts, ["en", "de"]), batch_size=16)
-
-
-def test_evaluation_lies_between_the_two_models(clip_parts, judge, caption_corpus):
-    embedder = Embedder(*clip_parts)
-    dual = evaluate_retrieval(embedder, caption_corpus, ["en", "de"])
-    assert evaluate_retrieval(embedder, caption_corpus, ["en", "de"], reranker=Reranker(judge, 1)) == dual
-    full = {}
-    for language in ("en", "de"):
-        queries = retrieval_set(caption_corpus, language)
-        scores = judge.score_all(queries.texts, queries.images, language=language)
-        full[language] = score_ranks(scores, queries.text_to_images).recalls()
-    assert evaluate_retrieval(embedder, caption_corpus, ["en", "de"], reranker=Reranker(judge, 100)) == full
-    assert full != dual
-
-
-def test_a_good_judge_mends_what_a_dual_encoder_confuses(color_embedder, judge, caption_corpus, monkeypatch):
-    """Behind one that finds the neighboring image: on a shortlist of four, the right one comes first."""
-    mistaken = color_embedder({f"thing {10 * n}": 10 * n + 6 for n in range(10)})
-    monkeypatch.setattr(judge, "score_pairs", knows_the_answer)
-    before = evaluate_retrieval(mistaken, caption_corpus, "en")["en"]
-    after = evaluate_retrieval(mistaken, caption_corpus, "en", reranker=Reranker(judge, 4))["en"]
-    assert before["t2i_r1"] < 20 and after["t2i_r1"] == 100
-
-
-def knows_the_answer(texts, images, pairs, **options) -> np.ndarray:
-    meant = np.array([int(text.split()[-1]) for text in texts])
-    seen = np.array([int(np.asarray(images[n])[0, 0, 0]) // 10 * 10 for n in range(len(images))])
-    return (meant[pairs[:, 0]] == seen[pairs[:, 1]]).astype(np.float32)
 
 
 def test_regions_of_the_corpus_in_place_of_its_images(clip_parts, caption_corpus):
@@ -182,17 +115,3 @@ def test_regions_of_the_corpus_in_place_of_its_images(clip_parts, caption_corpus
     regions = [features[name] for name in queries.image_ids]
     scores = CrossEncoder(*parts).score_all(queries.texts, regions=regions, language="en")
     assert found == score_ranks(scores, queries.text_to_images).recalls()
-
-
-def test_the_emoji_benchmark(clip_parts, judge, emoji_corpus):
-    groups = {"image_languages": ["en"], "pair_languages": ["de"], "unseen_languages": []}
-    embedder = Embedder(*clip_parts)
-    plain = EmojiBenchmark(embedder, corpus=emoji_corpus, **groups).report()
-    assert EmojiBenchmark(embedder, corpus=emoji_corpus, reranker=Reranker(judge, 1), **groups).report() == plain
-    assert EmojiBenchmark(embedder, corpus=emoji_corpus, reranker=Reranker(judge, 8), **groups).report() != plain
-
-
-def test_a_language_that_the_judge_has_not_learned(clip_parts, caption_corpus):
-    reranker = Reranker(CrossEncoder(*tiny_cross_encoder(["thing 0"], ["en"])))
-    with pytest.raises(UnknownLanguageError, match="'de'"):
-        evaluate_retrieval(Embedder(*clip_parts), caption_corpus, "de", reranker=reranker)

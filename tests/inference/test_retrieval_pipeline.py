@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 from transformers import pipeline
-from transformers.pipelines import PIPELINE_REGISTRY
 
 from babelens.inference import rc3_pipelines
 from babelens.inference.cross_encoder import CrossEncoder
-from babelens.registry import register
-from babelens.utils.errors import UnknownLanguageError
 from tests.contracts import CAPTIONS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
@@ -63,21 +60,3 @@ def test_batches_of_queries_change_nothing(retrieve, batch_size):
         one_by_one = retrieve(queries, **candidates, language="de", top_k=4)
         assert retrieve(queries, **candidates, language="de", top_k=4, batch_size=batch_size) == one_by_one
     assert retrieve(TEXTS[0], images=drawn_images(2), language="de", batch_size=2)[0]["score"]
-
-
-def test_one_candidate(retrieve, scores):
-    assert_best_first(retrieve(TEXTS[0], images=drawn_images(7)[:1], language="de"), scores[0, :1])
-
-
-def test_what_it_cannot_answer(retrieve):
-    for candidates in ({}, {"images": []}, {"images": drawn_images(1), "texts": TEXTS}):
-        with pytest.raises(ValueError, match="give images= to find images"):
-            retrieve(TEXTS[0], language="de", **candidates)
-    with pytest.raises(UnknownLanguageError, match="'uk'"):
-        retrieve(TEXTS[0], images=drawn_images(1), language="uk")
-
-
-def test_registering_again_changes_nothing():
-    before = PIPELINE_REGISTRY.supported_tasks["image-text-retrieval"]
-    register()
-    assert PIPELINE_REGISTRY.supported_tasks["image-text-retrieval"] is before

@@ -9,12 +9,8 @@ from typer.testing import CliRunner
 from babelens import Embedder
 from babelens.cli.main import app
 from babelens.inference.image_index import ImageIndex
-from babelens.inference.onnx.export import export_onnx
-from babelens.inference.onnx.immich import export_immich
 from babelens.serving.service import ImageService
-from babelens.stock_folders import export_stock
 from babelens.text_bases import SentenceTransformerBase, text_base
-from babelens.utils.errors import ModelKindError
 from babelens.utils.identity import model_identity
 from tests.contracts import drawn_images
 from tests.support.served import serving
@@ -47,21 +43,6 @@ def test_it_embeds_as_sentence_transformers_does(folder):
     np.testing.assert_allclose(prepared, found[1], atol=1e-5)
 
 
-def test_commands_take_it(folder, tmp_path):
-    (tmp_path / "shapes").mkdir()
-    write_shapes(tmp_path / "shapes")
-
-    def run(*words):
-        done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    data = ("--data", tmp_path / "shapes")
-    assert "t2i_r10" in run("evaluate", "captions", folder, *data, "--languages", "en,de", "--json")
-    images = ("--images", tmp_path / "shapes")
-    assert ".png" in run("search", folder, "a red dot", *images)
-
-
 def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
     pytest.importorskip("lancedb")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -69,9 +50,9 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
     shapes.mkdir()
     write_shapes(shapes)
     runner, model = CliRunner(), ("--model", str(folder))
-    built = runner.invoke(app, ["index", "build", "--images", str(shapes), *model, "--output", index])
+    built = runner.invoke(app, ["index", "--images", str(shapes), *model, "--output", index])
     assert built.exit_code == 0, built.output
-    asked = runner.invoke(app, ["index", "search", index, "a red dot", *model, "--top", "3", "--json"])
+    asked = runner.invoke(app, ["search", str(folder), "a red dot", "--index", index, "--top", "3", "--json"])
     assert asked.exit_code == 0, asked.output
     embedder = Embedder.from_pretrained(folder)
     expected = [
@@ -82,13 +63,6 @@ def test_an_index_and_a_server_take_it(folder, tmp_path, monkeypatch):
         answer = server.ask("/api/search?q=a%20red%20dot&top=3")
         assert answer.status == 200 and [each["file"] for each in answer.json["results"]] == expected
         assert server.ask("/api/info").json["needs_language"] is False
-
-
-def test_exports_say_why_there_is_none(folder, tmp_path):
-    for export, reason in {export_onnx: "no towers", export_immich: "no towers", export_stock: "nothing to"}.items():
-        with pytest.raises(ModelKindError, match=f"embedder of sentence-transformers.*{reason}"):
-            export(folder, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_it_is_the_teacher_that_it_was(folder):

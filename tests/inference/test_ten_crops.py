@@ -1,31 +1,23 @@
 """Features of ten crops: equal to those of crops cut by hand, written whole or continued, and trained on."""
 
-import json
-import random
 import shutil
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import DatasetDict
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
+from transformers import AutoModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.data.batching.collators import CaptionedImages
 from babelens.data.batching.views import images_of
-from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.loading import load_captions
-from babelens.inference.backbones import TenCropFeatures, five_crops, load_backbone, write_features
+from babelens.inference.backbones import TenCropFeatures, load_backbone, write_features
 from babelens.inference.embedder import Embedder
 from babelens.processing.images import open_image
-from babelens.utils.errors import CorpusError, ImageError, ModelKindError, SaveError
-from tests.support.full_disk import full_disk
+from babelens.utils.errors import CorpusError, ImageError
 from tests.support.tiny_training import shapes_corpus, write_shapes
 
 RESIZE, CROP, WIDTH = 36, 32, 12
@@ -82,31 +74,11 @@ def test_a_long_thin_image_is_refused_before_it_is_resized(extract):
         extract([Image.new("RGB", (1, 100_000))])
 
 
-def test_crops_are_the_corners_and_the_centre():
-    image = random_image(7, 4)
-    pixels = np.asarray(image)
-    found = [np.asarray(crop) for crop in five_crops(image, 4)]
-    assert len(found) == 5
-    for crop, left in zip(found, (0, 3, 0, 3, 1), strict=True):
-        assert np.array_equal(crop, pixels[:, left : left + 4])
-
-
 def test_a_dual_encoder_lends_its_vision_tower(clip_folder):
     extract = TenCropFeatures.from_pretrained(clip_folder, resize=20, crop=16)
     image = random_image(20, 20)
     assert extract([image]).shape == (1, 16)
     assert type(load_backbone(clip_folder)) is type(AutoModel.from_pretrained(clip_folder).vision_model)
-
-
-def test_what_makes_no_features_is_refused(resnet, clip_folder, tmp_path):
-    with pytest.raises(ModelKindError, match=r"crops of 32 x 32: .*16"):
-        TenCropFeatures.from_pretrained(clip_folder, resize=RESIZE, crop=CROP)
-    with pytest.raises(ValueError, match=r"crops of 37 pixels cannot be cut from .* has 36"):
-        TenCropFeatures.from_pretrained(resnet, resize=36, crop=37)
-    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    BertModel(BertConfig(**tiny, vocab_size=9)).save_pretrained(tmp_path)
-    with pytest.raises(ModelKindError, match="has no vision model"):
-        load_backbone(tmp_path)
 
 
 # ---- A corpus of features ----
@@ -125,22 +97,6 @@ def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path):
         write_features(corpus, extract, tmp_path / "features")
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(1000, 0), (20_000, 2)])
-def test_a_full_disk_names_the_file_and_leaves_what_is_whole(extract, tmp_path, limit, kept):
-    """The last file is larger than those before it."""
-    corpus = shapes_corpus()
-    captions = [[{"language": "en", "text": random.Random(row).randbytes(3000).hex()}] for row in range(4)]
-    large = corpus.select(range(12, 16)).remove_columns("captions").add_column("captions", captions, feature=CAPTIONS)
-    corpus = concatenate_datasets([corpus.select(range(8)), large.select_columns(corpus.column_names)])
-    said = r"features-0000\d-of-00003\.parquet could not be written.*too large"
-    with pytest.raises(OSError, match=said), full_disk(limit):
-        write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
-    assert [path.name for path in tmp_path.iterdir()] == (["out.unfinished"] if kept else [])
-    assert len(list(tmp_path.glob("out.unfinished/*"))) == kept
-    write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 class Breaking(TenCropFeatures):
     """Fails, as a machine may, after some images."""
 
@@ -153,18 +109,6 @@ class Breaking(TenCropFeatures):
         self.left -= len(images)
         self.seen += len(images)
         return super().__call__(images)
-
-
-@pytest.mark.parametrize("name", ["notes.txt", "train-00000-of-00001.parquet"])
-def test_files_of_others_are_not_deleted(extract, tmp_path, name):
-    """Where a folder of the user's has the name under which unfinished features are kept."""
-    mine = tmp_path / "out.unfinished" / name
-    mine.parent.mkdir()
-    pq.write_table(pa.table({"a": [1]}), mine)
-    before = mine.read_bytes()
-    with pytest.raises(SaveError, match=name):
-        write_features(shapes_corpus().select(range(2)), extract, tmp_path / "out")
-    assert mine.read_bytes() == before
 
 
 def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp_path):
@@ -191,24 +135,6 @@ def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp
     other = Breaking.from_pretrained(resnet, resize=40, crop=CROP)
     write_features(corpus.select(range(8)), other, tmp_path / "other", **options)
     assert other.seen == len(load_captions(str(tmp_path / "other"))) == 8
-
-
-@pytest.mark.parametrize(
-    ("file", "key", "value"),
-    [("config.json", "hidden_act", "gelu"), ("preprocessor_config.json", "image_mean", [0.1] * 3), (None, None, None)],
-)
-def test_features_of_a_changed_backbone_are_others(resnet, tmp_path, file, key, value):
-    """What a broken-off run left is taken for that of the same backbone alone: weights, configuration, processor."""
-    folder = shutil.copytree(resnet, tmp_path / "resnet")
-    before = TenCropFeatures.from_pretrained(folder).fingerprint
-    if file is None:
-        weights = load_file(folder / "model.safetensors")
-        save_file({name: -weight for name, weight in weights.items()}, folder / "model.safetensors", {"format": "pt"})
-    else:
-        content = json.loads((folder / file).read_text())
-        assert content[key] != value
-        (folder / file).write_text(json.dumps(content | {key: value}))
-    assert TenCropFeatures.from_pretrained(folder).fingerprint != before
 
 
 def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, tmp_path):
@@ -273,45 +199,4 @@ def run(*arguments):
     return done
 
 
-def test_the_command_says_which_option_is_wrong(resnet, clip_folder, tmp_path):
-    new = tmp_path / "features"
-    for model, output, crop, complaint in (
-        (clip_folder, new, 32, "CLIPVisionModel"),
-        (tmp_path, new, 32, str(tmp_path)),
-        (resnet, new, 600, "--crop"),
-        (resnet, tmp_path, 32, str(tmp_path)),
-    ):
-        command = ["features", str(model), "--data", "x", "--output", str(output), "--crop", str(crop)]
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code in (1, 2) and complaint in f"{done.output} {done.exception}", done.output
-
-
 # ---- Features in the place of images ----
-
-
-def featured(*widths):
-    rows = [
-        {"image_id": str(row), "captions": [{"language": "en", "text": f"thing {row}"}], "features": [0.5] * width}
-        for row, width in enumerate(widths)
-    ]
-    return Dataset.from_list(rows)
-
-
-def test_features_of_several_lengths_are_refused():
-    with pytest.raises(CorpusError, match="one length, not of 3 and 4 numbers"):
-        CaptionedImages(featured(3, 4)).__getitems__([0, 1])
-
-
-def test_a_model_that_takes_images_refuses_features(clip_parts):
-    with pytest.raises(TypeError, match="CLIPModel reads images"):
-        Embedder(*clip_parts).encode_image(images_of(featured(3)))
-
-
-def test_features_of_another_width_are_refused(make_smalr):
-    model, processor = make_smalr()
-    with pytest.raises(ValueError, match="image_features have the width 3; this model takes 24"):
-        Embedder(model, processor).encode_image(images_of(featured(3)))
-
-
-def test_texts_are_read_without_features():
-    assert "image_features" not in CaptionedImages(featured(3), with_images=False).__getitems__([0])[0]

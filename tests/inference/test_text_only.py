@@ -1,17 +1,14 @@
 """Text encoders without images: their embeddings are those of sentence-transformers."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
-from transformers import GPT2Config, GPT2Model
 
 from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import MissingExtraError, ModelFolderError, ModelKindError
+from babelens.utils.errors import ModelKindError
 from tests.support.tiny_text_encoders import TEXTS, saved_encoder
 
 LONG = [*TEXTS, "a red square " * 20]
@@ -82,30 +79,3 @@ def test_a_pooling_that_is_not_stated_must_be_given(tmp_path):
         np.testing.assert_allclose(found, reference.encode(TEXTS, normalize_embeddings=True), atol=1e-6)
     with pytest.raises(ModelKindError, match="sentence-transformers pools texts by mean, cls, eos"):
         Embedder.from_pretrained(tmp_path / "bert", text_pooling="pooler")
-
-
-def test_options_of_text_encoders_are_refused_for_others(clip_folder):
-    with pytest.raises(ModelKindError, match="no encoder of texts alone: leave out text_prompt"):
-        Embedder.from_pretrained(clip_folder, text_prompt="query: ")
-
-
-def test_other_models_stay_refused(tmp_path):
-    GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
-    saved_encoder("bert", tmp_path / "tokenizer")
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "tokenizer" / file).rename(tmp_path / "gpt2" / file)
-    with pytest.raises(ModelKindError, match="GPT2Model is no dual encoder"):
-        Embedder.from_pretrained(tmp_path / "gpt2")
-
-
-def test_files_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
-    folder, _ = saved("bert", tmp_path, "mean", Dense(16, 10, activation_function=torch.nn.Tanh()))
-    for file in ("model.safetensors", "2_Dense/model.safetensors"):
-        whole = (folder / file).read_bytes()
-        (folder / file).write_bytes(whole[:100])
-        with pytest.raises((ModelFolderError, ModelKindError), match="whole"):
-            Embedder.from_pretrained(folder)
-        (folder / file).write_bytes(whole)
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtraError, match=r"pip install sentence-transformers"):
-        Embedder.from_pretrained(folder)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from babelens import Embedder, MlaModel, MlaProcessor
+from babelens import Embedder
 from babelens.inference.texts import languages_of, warn_of_language
-from tests.support.tiny_native import saved, tiny_bert, tiny_clip
+from tests.support.tiny_native import saved, tiny_clip
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,3 @@ def test_a_query_in_a_script_that_the_model_does_not_state_is_told_once(card, si
     caplog.clear()
     embedder.encode_text("κόκκινο", language="el")
     assert not caplog.messages
-
-
-def test_a_processor_that_states_its_languages_states_their_scripts(tmp_path, caplog):
-    native, tokenizer = tiny_clip(), tiny_bert()[1]
-    reads = MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["de"])
-    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
-    model = MlaModel.from_native(native[0], languages=["de"], acquirer_size=4, **sizes)
-    Embedder(model, reads).encode_text(["ein Häuschen", "日本"], language="de")
-    assert "states that it reads en, de, and not Chinese characters" in caplog.text

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import sqlite3
 
 import pytest
 import torch
@@ -21,10 +20,6 @@ from transformers import (
 from babelens.inference import CachedTranslator, Seq2SeqTranslator
 from babelens.inference.translation import LanguageCodes, Request
 from babelens.utils.errors import (
-    InputError,
-    MissingExtraError,
-    ModelFolderError,
-    SaveError,
     UnknownLanguageError,
 )
 from tests.contracts import TEXTS
@@ -72,33 +67,6 @@ def test_madlad_reads_a_token_of_the_target_before_the_text():
         translator.translate(["a"], "en", "zh-Hant")
 
 
-def test_t5_reads_the_sentence_that_its_configuration_has(tmp_path):
-    tokenizer = words_tokenizer()
-    tasks = {
-        "translation_en_to_de": {"prefix": "translate English to German: ", "num_beams": 4},
-        "summarization": {"prefix": "summarize: "},
-    }
-    model = t5(tokenizer, task_specific_params=tasks)
-    model.generation_config.max_new_tokens = 9
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path)
-    translator = Seq2SeqTranslator.from_pretrained(tmp_path, device="cpu")
-    expected = asked(model, tokenizer, "translate English to German: a red car")
-    assert translator.translate(["a red car"], "en", "de-AT") == [expected]
-    with pytest.raises(UnknownLanguageError, match="no task from de to en"):
-        translator.translate(["ein auto"], "de", "en")
-
-
-def test_a_prefix_of_the_user():
-    tokenizer = words_tokenizer()
-    model = t5(tokenizer)
-    model.generation_config.max_new_tokens = 9
-    translator = Seq2SeqTranslator(model, tokenizer, pair=("en", "de"), prefix="translate to ")
-    assert translator.translate(["a car"], "en", "de") == [asked(model, tokenizer, "translate to a car")]
-    with pytest.raises(InputError, match="say which the model translates"):
-        Seq2SeqTranslator(model, tokenizer)
-
-
 @pytest.mark.parametrize(
     ("source", "target", "tokens", "asked_for", "prefix"),
     [
@@ -119,15 +87,6 @@ def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
     if source != "mul":
         with pytest.raises(UnknownLanguageError, match="this model translates en"):
             codes.request("ja", asked_for[1])
-
-
-def test_a_family_of_source_languages_needs_a_pair():
-    tokenizer = words_tokenizer()
-    tokenizer.source_lang, tokenizer.target_lang = "ROMANCE", "en"
-    with pytest.raises(InputError, match="say which the model translates"):
-        LanguageCodes(t5(tokenizer), tokenizer)
-    codes = LanguageCodes(t5(tokenizer), tokenizer, pair=("fr", "en"))
-    assert codes.request("fr-CA", "en") == Request()
 
 
 def test_the_decoder_of_mbart_starts_with_the_language():
@@ -172,19 +131,6 @@ def test_marian_and_m2m100_as_they_are_published(tmp_path):
     found = translator.translate(["red"], "en", "sw")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")
     assert found == [asked(translator.model, tokenizer, "red", forced_bos_token_id=tokenizer.get_lang_id("sw"))]
-
-
-def test_without_a_library_of_the_tokenizer_the_extra_is_named(tmp_path, monkeypatch):
-    class Tokenizers:
-        @staticmethod
-        def from_pretrained(*arguments, **options):
-            raise ImportError("MarianTokenizer requires the SentencePiece library. Check out …")
-
-    monkeypatch.setattr("babelens.inference.translation.AutoTokenizer", Tokenizers)
-    with pytest.raises(MissingExtraError, match=r"sentencepiece \(MarianTokenizer requires the Sent"):
-        Seq2SeqTranslator.from_pretrained(save_nllb(tmp_path), device="cpu")
-    with pytest.raises(ModelFolderError, match="nothing-here"):
-        Seq2SeqTranslator.from_pretrained("nothing-here")
 
 
 def test_translations_that_do_not_end_are_counted(caplog):
@@ -286,24 +232,3 @@ def test_other_weights_or_settings_have_another_file(tmp_path):
     with torch.no_grad():
         translator.model.get_input_embeddings().weight[5] += 1
     assert len({name, beams, translator.fingerprint()}) == 3
-
-
-def test_a_damaged_file_and_a_missing_key(counting, tmp_path):
-    (tmp_path / "words.sqlite").write_bytes(b"no database at all, but long enough to be one" * 40)
-    with pytest.raises(SaveError, match=r"words.sqlite is damaged .* delete it"):
-        CachedTranslator(counting, key="words", folder=tmp_path).translate(["thing 1"], "en", "de")
-    (tmp_path / "file").touch()
-    with pytest.raises(SaveError, match="could not be written"):
-        CachedTranslator(counting, key="words", folder=tmp_path / "file").translate(["thing 1"], "en", "de")
-    with pytest.raises(ValueError, match="has no fingerprint: give a key"):
-        CachedTranslator(counting, folder=tmp_path)
-
-
-def test_a_busy_file_is_waited_for(counting, tmp_path, monkeypatch):
-    cached = CachedTranslator(counting, key="words", folder=tmp_path)
-    cached.translate(["thing 1"], "en", "de")
-    monkeypatch.setattr("babelens.inference.translation_cache._PATIENCE", 0.05)
-    with sqlite3.connect(cached.file) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(SaveError, match="database is locked"):
-            cached.translate(["thing 1"], "en", "de")

@@ -56,16 +56,6 @@ def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
         Embedder.from_pretrained(folder, truncate_dim=0)
 
 
-def test_sentence_transformers_keep_them_too(stating, whole):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    settings = json.loads((stating / "config_sentence_transformers.json").read_text())
-    assert settings["truncate_dim"] == 6
-    model = sentence_transformers.SentenceTransformer(str(stating), trust_remote_code=True, device="cpu")
-    found = model.encode(TEXTS, prompt_name="de", normalize_embeddings=True)
-    np.testing.assert_allclose(found, first(whole, 6), atol=1e-5)
-    assert model.get_embedding_dimension() == 6
-
-
 def test_the_settings_of_sentence_transformers_are_read(folder, whole, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     path = copy / "config_sentence_transformers.json"
