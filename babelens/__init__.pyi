@@ -2,8 +2,7 @@ from .acquire import teach as teach
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig as CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig as EtclConfig
 from .configuration.configuration_liwe import LiweConfig as LiweConfig
-from .configuration.configuration_mla import MlaConfig as MlaConfig
-from .configuration.configuration_mla_student import MlaStudentConfig as MlaStudentConfig
+from .configuration.configuration_mla import MlaConfig as MlaConfig, MlaStudentConfig as MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig as MuralConfig
 from .configuration.configuration_rc3 import Rc3Config as Rc3Config
 from .configuration.configuration_ridge import RidgeConfig as RidgeConfig

@@ -38,7 +38,7 @@ from .inference.loading import load_dual_encoder
 from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
 from .model_cards.licenses import OTHER, check_hub_license, check_weights_license
 from .model_cards.short_cards import ACQUIRED, RidgeCardFacts
-from .modeling.modeling_mla_base import MlaPreTrainedModel
+from .modeling.modeling_mla import MlaPreTrainedModel
 from .modeling.modeling_ridge import RidgeModel, VectorSpaceModel
 from .modeling.tower_loading import declared_pooling, load_text_encoder
 from .processing.processing_ridge import RidgeProcessor

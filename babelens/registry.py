@@ -25,8 +25,7 @@ from transformers import (
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_liwe import LiweConfig
-from .configuration.configuration_mla import MlaConfig
-from .configuration.configuration_mla_student import MlaStudentConfig
+from .configuration.configuration_mla import MlaConfig, MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_ridge import RidgeConfig

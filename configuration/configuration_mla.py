@@ -1,13 +1,174 @@
-"""Configuration of MLA (Zhang et al. 2022): a frozen dual encoder, the languages it acquired, and what these share.
+"""Configurations of MLA (Zhang et al. 2022), of its baselines, and of what these share: a frozen dual encoder, called
+the native model, and the languages that learn to use its embeddings.
 
 The defaults are the paper's: CLIP ViT-B/32, five languages beside English, acquirers of width 256, and M-BERT's
 vocabulary (sections 3.2 and 4.1).
 """
 
-from huggingface_hub.dataclasses import strict
+import os
+from importlib import import_module
+from typing import ClassVar, Literal
 
-from .configuration_mla_base import MlaBaseConfig
-from .text_towers import declared_text_tower
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from ..utils.languages import normalize_language
+from .configuration_two_tower import (
+    DualEncoderConfig,
+    TextPooling,
+    check_projection_dim,
+    check_text_head,
+    feature_width,
+)
+
+RESNET_REDUCTION = 32  # of height and width: a position of a ResNet's last stage for each square of so many pixels
+
+
+@strict
+class ClipResNetConfig(PreTrainedConfig):
+    """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4).
+
+    The ResNets of OpenAI's CLIP, which transformers does not have, are the image towers of the ResNet CLIPs that MLA's
+    authors trained (table 2).
+
+    Args:
+        width: Number of channels of the first stage; each stage has four times as many outputs.
+        depths: Number of blocks of each of the four stages.
+        hidden_size: Width of the pooled features, CLIP's shared space.
+        num_attention_heads: Number of heads of the attention that pools the last stage.
+        image_size: Height and width of images in pixels, a multiple of 32.
+        num_channels: Number of channels of images.
+        initializer_range: Standard deviation of the normal distribution that initializes convolutions.
+
+    Examples:
+        >>> config = ClipResNetConfig(depths=[3, 4, 23, 3], hidden_size=512)  # RN101
+    """
+
+    model_type = "clip_resnet"
+    base_config_key = "vision_config"
+
+    width: int = 64
+    depths: list[int] | tuple[int, ...] = (3, 4, 6, 3)
+    hidden_size: int = 1024
+    num_attention_heads: int = 32
+    image_size: int = 224
+    num_channels: int = 3
+    initializer_range: float | int = 0.02
+
+    def __post_init__(self, **kwargs: object) -> None:
+        self.depths = list(self.depths)
+        if len(self.depths) != 4 or min(self.depths) < 1:
+            raise ValueError(f"depths={self.depths} must be four numbers of blocks")
+        if self.image_size < RESNET_REDUCTION or self.image_size % RESNET_REDUCTION:
+            raise ValueError(f"image_size={self.image_size} must be a multiple of {RESNET_REDUCTION}")
+        if self.pooling_width % self.num_attention_heads:
+            raise ValueError(f"{self.num_attention_heads} heads do not divide {self.pooling_width} channels")
+        super().__post_init__(**kwargs)
+
+    @property
+    def pooling_width(self) -> int:
+        """Number of channels of the last stage."""
+        return RESNET_REDUCTION * self.width
+
+
+if ClipResNetConfig.model_type not in CONFIG_MAPPING:
+    AutoConfig.register(ClipResNetConfig.model_type, ClipResNetConfig)
+
+# Native models that transformers does not have. Their modules are imported when they are needed: only the folder of a
+# model on such a native model holds their code.
+OWN_NATIVES = ("mural", "etcl")
+
+
+def register_native(kind: object) -> None:
+    """Makes `AutoConfig` know a native model of babelens, also where the package is not installed."""
+    if kind in OWN_NATIVES and kind not in CONFIG_MAPPING:
+        module = import_module(f".configuration_{kind}", __package__)
+        own = (each for each in vars(module).values() if getattr(each, "model_type", None) == kind)
+        AutoConfig.register(str(kind), next(own))
+
+
+@strict
+class MlaBaseConfig(DualEncoderConfig):
+    """Configuration of a frozen dual encoder and of the languages that are learned.
+
+    The arguments of `DualEncoderConfig` are accepted too.
+
+    Args:
+        base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
+            its `model_type`, such as `clip`, `siglip2` or `mural`.
+        native_language: BCP-47 tag of the language that the native model reads without training.
+        languages: BCP-47 tags of the other languages, which are learned.
+        acquirer: Structure of the acquirers: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
+        acquirer_size: Width of the hidden layer of `mlp` acquirers.
+        text_text_objective: Loss between a text and its native translation: `mse` between features that are not
+            normalized (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
+        image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
+            3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's own temperature and bias.
+        logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
+        learned_dtype: Precision of the learned parts where it is not the native model's, such as `float32` beside a
+            model in bfloat16. Models write it when they are saved.
+    """
+
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "base_config": SubConfigSpec(config_class=AutoConfig, model_type="clip", init_kwargs={})
+    }
+
+    base_config: dict | PreTrainedConfig | None = None
+    native_language: str = "en"
+    languages: list[str] | tuple[str, ...] = ("de", "fr", "cs", "zh", "ja")
+    acquirer: Literal["mlp", "linear"] = "mlp"
+    acquirer_size: int = 256
+    text_text_objective: Literal["mse", "nce"] = "mse"
+    image_text_objective: Literal["nce", "mse", "sigmoid"] = "nce"
+    logit_scale: float | int = 100.0
+    learned_dtype: Literal["float64", "float32", "bfloat16", "float16"] | None = None
+
+    def __post_init__(self, **kwargs: object) -> None:
+        self.native_language = normalize_language(self.native_language)
+        self.languages = [normalize_language(language) for language in self.languages]
+        for language in self.languages:
+            if self.languages.count(language) > 1:
+                raise ValueError(f"languages={self.languages} names {language!r} twice")
+        if self.native_language in self.languages:
+            raise ValueError(f"{self.native_language!r} is the native language: there is nothing to acquire")
+        for name in ("acquirer_size", "logit_scale"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        if isinstance(self.base_config, dict):
+            register_native(self.base_config.get("model_type"))
+        width = kwargs.pop("projection_dim", None)
+        super().__post_init__(**kwargs)
+        check_projection_dim(self, width)
+        self.check_widths()
+
+    def export_code(self, folder: str | os.PathLike) -> None:
+        """Also writes the code of the native model's configuration, if transformers does not have it."""
+        from ..utils.hub_code import add_code
+
+        super().export_code(folder)
+        if getattr(self.base_config, "model_type", None) in OWN_NATIVES:
+            add_code(type(self.base_config), folder, "configuration_mla")
+
+    def validate_token_ids(self) -> None:
+        """Does nothing: the special ids that transformers' `Trainer` writes here belong to the native tokenizer, and
+        `vocab_size` to that of the learned languages. transformers would warn."""
+
+    @property
+    def projection_dim(self) -> int:
+        """Width of the shared space, which the native model determines."""
+        return feature_width(self.base_config)
+
+    @property
+    def known_languages(self) -> list[str]:
+        """Tags of the native language and of the learned ones, in the order of their ids."""
+        return [self.native_language, *self.languages]
+
+    @property
+    def learned_languages(self) -> list[str]:
+        """Tags of the languages whose texts are trained towards the features of the native model."""
+        return list(self.languages)
 
 
 @strict
@@ -15,9 +176,7 @@ class MlaConfig(MlaBaseConfig):
     """Configuration of an `MlaModel`.
 
     `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
-    the native language, k for the k-th acquired one.
-
-    The arguments of `MlaBaseConfig` are accepted too.
+    the native language, k for the k-th acquired one. The arguments of `MlaBaseConfig` are accepted too.
 
     Args:
         vocab_size: Size of the vocabulary that the acquired languages share.
@@ -26,13 +185,6 @@ class MlaConfig(MlaBaseConfig):
             model that pools at its end-of-text token pools the state of this one.
         train_embedding: Whether the embedding table and its projection are trained together with the acquirers, as in
             the paper. If they stay frozen, earlier languages are not changed by later ones.
-        text_tower: Where the native model has the parts of its text tower, for a kind that MLA does not support by
-            itself: `path`, `embeddings`, `blocks` and `pooling`, as in `TextTower`.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ModelKindError: if `text_tower` is incomplete.
-        ValueError: if a key is unknown, or a value is impossible.
 
     Examples:
         >>> config = MlaConfig(base_config=CLIPConfig(), languages=["de", "uk"])
@@ -46,7 +198,6 @@ class MlaConfig(MlaBaseConfig):
     embedding_size: int = 768
     sep_token_id: int = 102
     train_embedding: bool = True
-    text_tower: dict[str, str] | None = None
 
     def __post_init__(self, **kwargs: object) -> None:
         for name in ("vocab_size", "embedding_size"):
@@ -54,9 +205,62 @@ class MlaConfig(MlaBaseConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
         if not 0 <= self.sep_token_id < self.vocab_size:
             raise ValueError(f"sep_token_id={self.sep_token_id} is not in a vocabulary of {self.vocab_size}")
-        if self.text_tower is not None:
-            declared_text_tower(self.text_tower)
         super().__post_init__(**kwargs)
 
 
-__all__ = ["MlaConfig"]
+@strict
+class MlaStudentConfig(MlaBaseConfig):
+    """Configuration of an `MlaStudentModel`, by default M-BERT beside CLIP ViT-B/32 (tables 4 and 7).
+
+    The arguments of `MlaBaseConfig` are accepted too; `acquirer` and `acquirer_size` matter for `acquisition` only.
+
+    Args:
+        text_config: Configuration of the student's text encoder, any of transformers: BERT, XLM-R, mT5's encoder. A
+            dictionary may name its `model_type`; the default is `bert`.
+        strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
+            trains cross-modal acquirers after each of its blocks (CMA, table 4). `projection` freezes its text encoder
+            and trains the projection alone.
+        text_pooling: How one vector is read from the states of a text: `cls`, the first token's; `mean`, the mean over
+            its tokens (E5); `eos`, the last token's; `pooler`, the encoder's own pooling layer.
+        text_prompt: What the processor puts before every text that the student reads, such as E5's `"query: "`.
+        native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
+            language too, or the `native` model, whose embeddings of them stay bitwise the same.
+        text_hidden_size: Width of a hidden layer in the student's projection; by default, the projection is a linear
+            layer, as in the paper. With a frozen text encoder, a hidden layer brings languages closer.
+        text_layer_norm: Whether the text features are normalized to mean 0 and variance 1 before the projection (a
+            layer normalization without weights).
+        text_dropout: Probability that a pooled feature of a text is zeroed in training, before the projection; in a
+            hidden layer, it applies once more.
+
+    Examples:
+        >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)
+        >>> model = MlaStudentModel(config)
+    """
+
+    model_type = "mla_student"
+    auto_classes = ("AutoConfig",)
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        **MlaBaseConfig.sub_configs_defaults,
+        "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs={"vocab_size": 119_547}),
+    }
+
+    text_config: dict | PreTrainedConfig | None = None
+    strategy: Literal["distillation", "acquisition", "projection"] = "distillation"
+    text_pooling: TextPooling = "cls"
+    text_prompt: str = ""
+    native_texts: Literal["student", "native"] = "student"
+    text_hidden_size: int | None = None
+    text_layer_norm: bool = False
+    text_dropout: float | int = 0.0
+
+    def __post_init__(self, **kwargs: object) -> None:
+        check_text_head(self)
+        super().__post_init__(**kwargs)
+
+    @property
+    def learned_languages(self) -> list[str]:
+        """The languages that the student reads: all, or all but the native one."""
+        return self.known_languages if self.native_texts == "student" else list(self.languages)
+
+
+__all__ = ["ClipResNetConfig", "MlaConfig", "MlaStudentConfig"]

@@ -5,7 +5,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_mla_base import MlaBaseConfig
+from .configuration_mla import MlaBaseConfig
 from .configuration_two_tower import TextPooling
 
 

@@ -151,7 +151,7 @@ def _load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
             processor,
             tokenizer,
             native_language=adapter.native_language,
-            text_tower=adapter.text_tower,
+            normalization=adapter.normalization,
         )
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
     with explained(source, loading):

@@ -1,13 +1,13 @@
 """MLA's language acquirers, and how a frozen text tower uses them (Zhang et al. 2022, section 3.2).
 
-The text tower itself does not change. Each of its blocks, and its embedding, is wrapped:
+The text tower itself does not change. Its embedding and each of its blocks are wrapped:
 
     AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
     AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
 While the tower runs, its thread knows which row of the batch is in which language (`languages_of_rows`), so that
-threads and nested calls do not see each other's. The same layers serve the assembled
-model (`modeling_mla`) and the PEFT method (`peft_mla`), so that weights are converted by renaming them.
+threads and nested calls do not see each other's. The same layers serve the assembled model (`modeling_mla`) and the
+PEFT method (`peft_mla`), so that weights are converted by renaming them.
 """
 
 import math
@@ -15,27 +15,26 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
+from transformers import PreTrainedConfig, initialization as init
 
-from ..utils.errors import ModelKindError
+from ..configuration.text_towers import TextTower
 from .modeling_common import initialized_by_itself, is_exporting
-from .native_tower import NativeMarks
 
 # ---- Rows by language ----
-# Which rows of a batch are in which language: MLA's layers compute each row with the parameters of its language.
 
 
 class RowsByLanguage:
     """Which rows of a batch are in which language; `None` stands for the native one.
 
     Args:
-        languages: language of each row.
+        languages: the language of each row.
     """
 
     def __init__(self, languages: Sequence[str | None]) -> None:
@@ -52,29 +51,18 @@ class RowsByLanguage:
         rows.count = count  # may be symbolic, in a graph for batches of any size
         return rows
 
-    @property
-    def only(self) -> bool:
-        """Whether all rows are in one language."""
-        return len(self.groups) == 1
-
     def positions(self, device: torch.device) -> tuple[list[Tensor], Tensor]:
-        """Returns the indices of each group's rows, and the permutation that restores the order of the concatenated
-        groups."""
+        """Returns the indices of each group's rows, and the permutation that puts the concatenated groups in order."""
         if device not in self._positions:
             groups = [torch.tensor(rows, device=device) for rows in self.groups.values()]
             self._positions[device] = groups, torch.argsort(torch.cat(groups))
         return self._positions[device]
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """Applies a function to the rows of each language, and puts the results back in order. [N, …] -> [N, …]
-
-        Args:
-            function: maps a language and its rows to as many rows.
-            rows: all rows of the batch.
-        """
+        """Applies a function to each language and its rows, and puts the results back in order. [N, …] -> [N, …]"""
         if rows.shape[0] != self.count:
             raise ValueError(f"there are languages for {self.count} rows, but the batch has {rows.shape[0]}")
-        if self.only:
+        if len(self.groups) == 1:
             return function(next(iter(self.groups)), rows)
         groups, order = self.positions(rows.device)
         parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
@@ -103,7 +91,6 @@ class MasksByLanguage:
         self.languages, self.ids = list(languages), ids
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """As `RowsByLanguage.map`."""
         found = function(self.languages[0], rows)
         for language in self.languages[1:]:
             is_mine = self._is_in(language).reshape(-1, *[1] * (found.dim() - 1))
@@ -111,7 +98,6 @@ class MasksByLanguage:
         return found
 
     def by_vocabulary(self) -> "MasksByLanguage":
-        """As `RowsByLanguage.by_vocabulary`: all acquired languages share one vocabulary."""
         return MasksByLanguage(self.languages[:2], self.ids.clamp(max=1))
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
@@ -129,8 +115,7 @@ class _Call(threading.local):  # a context variable would do as well, but torch.
     """What this thread computes, by the ids of wrapped layers; the dictionaries are never changed."""
 
     rows: Mapping[int, BatchLanguages | None] = MappingProxyType({})
-    # The ids that the tower of an embedding was given, before they were marked, and whether it was given any.
-    ids: Mapping[int, tuple[Tensor | None, bool]] = MappingProxyType({})
+    ids: Mapping[int, Tensor | None] = MappingProxyType({})  # of an embedding, before they were marked
 
 
 _CALL = _Call()
@@ -149,6 +134,15 @@ def not_compiled_in_training(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ---- Acquirers ----
+
+
+def initialize_linears(module: nn.Module) -> None:
+    """Initializes linear layers as PyTorch and the authors' code do, and not as the text tower does."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            bound = 1 / math.sqrt(part.in_features)
+            init.kaiming_uniform_(part.weight, a=math.sqrt(5))
+            init.uniform_(part.bias, -bound, bound)
 
 
 class Acquirer(nn.Module):
@@ -174,25 +168,16 @@ class Acquirer(nn.Module):
         initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
-        """Initializes the weights."""
         initialize_linears(self)
 
-    def reset_to_identity(self) -> None:
-        """Sets the layer that is added to zero, so that states stay what they are."""
-        added = self.map if self.structure == "linear" else self.up
-        init.zeros_(added.weight)
-        init.zeros_(added.bias)
-
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """Maps states [N, T, d] to states [N, T, d]."""
         if self.structure == "linear":
             return hidden_states + self.map(hidden_states)
         return hidden_states + self.up(self.down(hidden_states).relu())
 
 
 class NonNativeEmbedding(nn.Module):
-    """Embedding of the vocabulary that all acquired languages share: a table, projected to the width of the text
-    tower.
+    """Embedding of the vocabulary that all acquired languages share: a table, projected to the width of the tower.
 
     Args:
         vocab_size, embedding_size: size of the table (M-BERT's is 119 547 x 768).
@@ -210,22 +195,14 @@ class NonNativeEmbedding(nn.Module):
         initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
-        """Initializes the weights."""
         init.normal_(self.table.weight, std=0.02)
         initialize_linears(self)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Maps ids [N, T] to embeddings [N, T, width]."""
         return self.projection(self.table(input_ids))
 
 
-def initialize_linears(module: nn.Module) -> None:
-    """Initializes linear layers as PyTorch does, and the authors' code, not as the text tower does."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            bound = 1 / math.sqrt(part.in_features)
-            init.kaiming_uniform_(part.weight, a=math.sqrt(5))
-            init.uniform_(part.bias, -bound, bound)
+# ---- Wrapped layers ----
 
 
 class WrappedLayer(nn.Module):
@@ -280,24 +257,24 @@ class AcquiredBlock(WrappedLayer):
 class AcquiredEmbedding(WrappedLayer):
     """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
 
-    Rows in acquired languages use the tower's own position embedding. Some towers pool the state at their end-of-text
-    token, or find the padding by its id. Their ids are changed so that these tokens stand where the row has its first
-    closing token ([SEP]), whose state must be pooled, and its padding; `watch` must be called on the tower for that.
+    These rows use the tower's own position embedding. A tower that pools the state at its end-of-text token looks for
+    that token in the ids. The hook that `watch` registers therefore changes the ids of these rows: the token stands
+    where the row has its first closing token ([SEP]), whose state must be pooled.
 
     Args:
-        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers. Or the table alone.
+        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers.
         non_native: the second vocabulary.
         sep_token_id: id of the token that closes every text in the second vocabulary.
-        marks: what the tower looks for in the ids.
+        end_token_id: id of the end-of-text token at which the tower pools; `None` if it pools elsewhere.
     """
 
     def __init__(
-        self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, marks: NativeMarks
+        self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, end_token_id: int | None
     ) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.mla_embedding = non_native
-        self.sep_token_id, self.marks = sep_token_id, marks
+        self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
 
     def watch(self, tower: nn.Module) -> Any:
         """Registers the hook that changes the ids before the tower reads them; returns the handle that removes it."""
@@ -305,17 +282,15 @@ class AcquiredEmbedding(WrappedLayer):
 
     @not_compiled_in_training
     def _mark_ids(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = next((name for name in ("input_ids", "x") if name in kwargs), None)
-        input_ids = args[0] if args else kwargs.get(name)
-        rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
-        unmarked = None if rows is None or not self.marks else input_ids
-        _CALL.ids = {**_CALL.ids, id(self): (unmarked, input_ids is not None)}
-        if rows is None or unmarked is None:
+        input_ids = args[0] if args else kwargs.get("input_ids")
+        rows = None if input_ids is None or self.end_token_id is None else self.rows_of(input_ids.shape[0])
+        _CALL.ids = {**_CALL.ids, id(self): None if rows is None else input_ids}
+        if rows is None:
             return None
         marked = rows.by_vocabulary().map(
             lambda language, ids: ids if language is None else self._marked(ids), input_ids
         )
-        return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {name: marked})
+        return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
         """Returns native ids of texts that end where the given ones have their first closing token."""
@@ -326,29 +301,19 @@ class AcquiredEmbedding(WrappedLayer):
                 "text with it"
             )
         end = is_closing.int().argmax(-1, keepdim=True)
-        marked = torch.full_like(input_ids, self.marks.filler)
-        if self.marks.padding is not None:
-            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-            marked = marked.masked_fill(positions > end, self.marks.padding)
-        return marked if self.marks.end is None else marked.scatter(1, end, self.marks.end)
+        # Other tokens get a small id, because CLIP with `eos_token_id=2` pools at the greatest one.
+        marked = torch.full_like(input_ids, 1 if self.end_token_id == 0 else 0)
+        return marked.scatter(1, end, self.end_token_id)
 
     @not_compiled_in_training
-    def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, input_ids: Tensor | None = None, **kwargs: Any) -> Tensor:
         """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
-        unmarked, sees_ids = _CALL.ids.get(id(self), (None, True))
+        unmarked = _CALL.ids.get(id(self))
         _CALL.ids = {layer: found for layer, found in _CALL.ids.items() if layer != id(self)}
         ids = input_ids if unmarked is None else unmarked
         rows = None if ids is None else self.rows_of(ids.shape[0])
         if ids is None or rows is None:
-            return self.base_layer(input_ids, *args, **kwargs)
-        if args:
-            raise TypeError("arguments of an embedding other than input_ids must be given by name")
-
-        if self.marks and not sees_ids:
-            raise ModelKindError(
-                "the text tower looks for padding or an end in its token ids, and is given them neither as its first "
-                "argument nor as input_ids: declare another path for it (text_tower)"
-            )
+            return self.base_layer(input_ids, **kwargs)
         vocabularies, count = rows.by_vocabulary(), ids.shape[0]
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
@@ -359,20 +324,22 @@ class AcquiredEmbedding(WrappedLayer):
             own = vocabularies.ids_of(language, ids, chosen)
             if language is None:
                 return self.base_layer(own, **others)
-            embedded = self.embed_non_native(own)
-            if isinstance(self.base_layer, nn.Embedding):
-                return embedded
-            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": embedded})
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(own)})
 
         return vocabularies.map(embed, torch.arange(count, device=ids.device))
 
+    @property
+    def non_native(self) -> NonNativeEmbedding:
+        """The second vocabulary."""
+        return self.mla_embedding
+
     def embed_non_native(self, input_ids: Tensor) -> Tensor:
         """Embeds word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
-        return self.mla_embedding(input_ids).to(next(self.base_layer.parameters()).dtype)
+        return self.non_native(input_ids).to(next(self.base_layer.parameters()).dtype)
 
 
 def languages_in_use(layer: nn.Module) -> BatchLanguages | None:
-    """The languages of the batch that a wrapped layer computes; `None` outside of `languages_of_rows`."""
+    """Returns the languages of the batch that a wrapped layer computes; `None` outside of `languages_of_rows`."""
     return _CALL.rows.get(id(layer))
 
 
@@ -391,17 +358,68 @@ def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator
         _CALL.rows, _CALL.ids = before, ids
 
 
+def eval_frozen(module: nn.Module, training: bool) -> None:
+    """Sets evaluation mode, without dropout and new batch statistics; acquirers have neither.
+
+    A wrapped layer recomputes its activations for the gradient only in training mode, and keeps that mode.
+    """
+    module.eval()
+    for block in module.modules():
+        if isinstance(block, AcquiredBlock):
+            block.base_layer.training = training
+
+
+# ---- Text towers ----
+
+
+@dataclass(frozen=True)
+class TowerParts:
+    """The text tower of a dual encoder, and its parts that MLA wraps.
+
+    Attributes:
+        tower: the module that is given the token ids.
+        embeddings: its embedding.
+        blocks: its blocks, a list.
+        embedding_width: width of the rows of its table.
+        width: width of its states.
+        end_token_id: the end-of-text token at which it pools; `None` if it pools elsewhere.
+    """
+
+    tower: nn.Module
+    embeddings: nn.Module
+    blocks: Any
+    embedding_width: int
+    width: int
+    end_token_id: int | None
+
+
+def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) -> TowerParts:
+    """Returns the text tower of a dual encoder, whose layers may be wrapped already."""
+    tower = model.get_submodule(where.path)
+    embeddings, blocks = tower.get_submodule(where.embeddings), tower.get_submodule(where.blocks)
+    table = next(part for part in embeddings.modules() if isinstance(part, nn.Embedding))
+    if isinstance(embeddings, WrappedLayer):
+        table = next(part for part in embeddings.base_layer.modules() if isinstance(part, nn.Embedding))
+    text = config.text_config
+    end = text.eos_token_id if where.pooling == "end" else None
+    return TowerParts(tower, embeddings, blocks, table.embedding_dim, text.hidden_size, end)
+
+
+# ---- Weights ----
+
+
+def plain_name(name: str) -> str:
+    """Returns the name of a wrapped layer without the wrapping."""
+    return re.sub(r"\.base_layer\b", "", name)
+
+
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Returns the weights of a model with wrapped layers under the names that they have without the wrapping."""
     return {plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
 
 
 def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision.
-
-    Raises:
-        ValueError: if they are the weights of another model.
-    """
+    """Loads the weights of a plain model into a model with wrapped layers, each in its own precision."""
     own = {plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
     weights = {own.get(name, name): value for name, value in weights.items()}
     take_precision(model, weights)
@@ -416,8 +434,3 @@ def take_precision(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     for name, own in model.state_dict(keep_vars=True).items():
         if own.is_floating_point() and name in weights:
             own.data = own.data.to(weights[name].dtype)
-
-
-def plain_name(name: str) -> str:
-    """Returns the name of a wrapped layer without the wrapping."""
-    return re.sub(r"\.base_layer\b", "", name)

@@ -26,9 +26,9 @@ from transformers import (
     VisionTextDualEncoderConfig,
 )
 
-from ..configuration.configuration_mla import MlaConfig
-from ..configuration.configuration_mla_base import REDUCTION, ClipResNetConfig
+from ..configuration.configuration_mla import RESNET_REDUCTION, ClipResNetConfig, MlaConfig
 from ..utils.errors import ModelFolderError, first_line
+from .acquirer import plain_name
 from .modeling_mla import MlaModel
 
 _BLOCK = {
@@ -93,8 +93,7 @@ def mla_from_openai(
         >>> model.save_pretrained("mla-converted")
     """
     named = _all_renamed(weights)
-    config = _config(weights, _native_config(weights, text_heads, vision_heads, end_token_id), sep_token_id)
-    model = MlaModel(config)
+    model = MlaModel(_config(weights, _native_config(weights, text_heads, vision_heads, end_token_id), sep_token_id))
     _load(model.native_model, named, "an MLA checkpoint")
     return model.eval()
 
@@ -108,32 +107,17 @@ def clip_from_openai(
 ) -> PreTrainedModel:
     """Converts a checkpoint of OpenAI's CLIP to a dual encoder of transformers, on which MLA is trained.
 
-    Args:
-        weights, text_heads, vision_heads, end_token_id: as in `mla_from_openai`.
-
-    Returns:
-        A `CLIPModel`; with a ResNet as the image tower, a `VisionTextDualEncoderModel`.
-
-    Raises:
-        ValueError: if a name does not belong to such a checkpoint, or one is missing.
+    Arguments and errors are those of `mla_from_openai`. The result is a `CLIPModel`, or with a ResNet as the image
+    tower, a `VisionTextDualEncoderModel`.
 
     Examples:
         >>> clip = clip_from_openai(torch.jit.load("RN50.pt", map_location="cpu").state_dict())
         >>> model = MlaModel.from_native(clip, languages=["de", "fr"])
     """
-    named = clip_names(weights)
+    named = {plain_name(name): value for name, value in _all_renamed(weights).items()}
     model = AutoModel.from_config(_native_config(weights, text_heads, vision_heads, end_token_id))
     _load(model, named, "a checkpoint")
     return model.eval()
-
-
-def clip_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a CLIP under the names that they have in `CLIPModel`.
-
-    Raises:
-        ValueError: for a name that is not one of OpenAI's CLIP.
-    """
-    return {name.replace(".base_layer", ""): value for name, value in _all_renamed(weights).items()}
 
 
 def _load(model: PreTrainedModel, named: dict[str, Tensor], what: str) -> None:
@@ -192,41 +176,37 @@ def _native_config(
         "vocab_size": vocab_size,
         "hidden_size": text_width,
         "intermediate_size": 4 * text_width,
-        "num_hidden_layers": layer_count(weights, r"transformer\.resblocks\.(\d+)\."),
+        "num_hidden_layers": _layer_count(weights, r"transformer\.resblocks\.(\d+)\."),
         "num_attention_heads": text_heads or text_width // 64,
         "max_position_embeddings": len(weights["positional_embedding"]),
         "eos_token_id": vocab_size - 1 if end_token_id is None else end_token_id,
     }
     if _OF_RESNETS in weights:
+        hidden_size, pooling_width = weights[_OF_RESNETS].shape
+        positions = len(weights["visual.attnpool.positional_embedding"]) - 1
+        resnet = ClipResNetConfig(
+            width=pooling_width // RESNET_REDUCTION,
+            depths=[_layer_count(weights, rf"visual\.layer{stage}\.(\d+)\.") for stage in range(1, 5)],
+            hidden_size=hidden_size,
+            num_attention_heads=vision_heads or pooling_width // 64,
+            image_size=RESNET_REDUCTION * round(positions**0.5),
+            num_channels=weights["visual.conv1.weight"].shape[1],
+        )
         return VisionTextDualEncoderConfig.from_vision_text_configs(
-            resnet_config(weights, vision_heads), CLIPTextConfig(**text), projection_dim=projection_dim
+            resnet, CLIPTextConfig(**text), projection_dim=projection_dim
         )
     vision_width, channels, patch_size, _ = weights["visual.conv1.weight"].shape
     patches = len(weights["visual.positional_embedding"]) - 1
     vision = {
         "hidden_size": vision_width,
         "intermediate_size": 4 * vision_width,
-        "num_hidden_layers": layer_count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
+        "num_hidden_layers": _layer_count(weights, r"visual\.transformer\.resblocks\.(\d+)\."),
         "num_attention_heads": vision_heads or vision_width // 64,
         "num_channels": channels,
         "patch_size": patch_size,
         "image_size": patch_size * round(patches**0.5),
     }
     return CLIPConfig(text_config=text, vision_config=vision, projection_dim=projection_dim)
-
-
-def resnet_config(weights: dict[str, Tensor], heads: int | None) -> ClipResNetConfig:
-    """Returns the configuration of the ResNet of a CLIP; `heads` is as `vision_heads` of `clip_from_openai`."""
-    hidden_size, pooling_width = weights[_OF_RESNETS].shape
-    positions = len(weights["visual.attnpool.positional_embedding"]) - 1
-    return ClipResNetConfig(
-        width=pooling_width // REDUCTION,
-        depths=[layer_count(weights, rf"visual\.layer{stage}\.(\d+)\.") for stage in range(1, 5)],
-        hidden_size=hidden_size,
-        num_attention_heads=heads or pooling_width // 64,
-        image_size=REDUCTION * round(positions**0.5),
-        num_channels=weights["visual.conv1.weight"].shape[1],
-    )
 
 
 def _config(weights: dict[str, Tensor], native: PreTrainedConfig, sep_token_id: int) -> MlaConfig:
@@ -245,33 +225,36 @@ def _config(weights: dict[str, Tensor], native: PreTrainedConfig, sep_token_id: 
     )
 
 
-def layer_count(weights: dict[str, Tensor], pattern: str) -> int:
+def _layer_count(weights: dict[str, Tensor], pattern: str) -> int:
     """Returns the number of layers, whose indices the pattern finds at the beginning of names."""
     return 1 + max(int(match[1]) for name in weights if (match := re.match(pattern, name)))
 
 
-# ---- Files of weights ----
-# Files of weights that the code of others wrote: safetensors, PyTorch's own, and OpenAI's TorchScript archives.
-
-_KEYS = ("state_dict", "model_state_dict", "model")  # under which training code keeps the weights
+# ---- Files ----
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
     """Returns the state dict of a checkpoint, in float32.
 
     Args:
-        file: a safetensors file; a dictionary that `torch.save` wrote, also with the weights one level below
-            (`state_dict`), of which weights alone are unpickled; or one of OpenAI's TorchScript archives, which hold
-            code.
+        file: a safetensors file; what `torch.save` wrote, of which weights alone are unpickled, also one level below
+            (`state_dict`); or one of OpenAI's TorchScript archives, which hold code.
 
     Raises:
         ModelFolderError: for a file that holds no weights.
     """
     try:
-        held: Any = _held(file)
+        if file.suffix == ".safetensors":
+            held: Any = load_file(file)
+        elif _is_archive(file):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the format, which OpenAI's files have
+                held = torch.jit.load(str(file), map_location="cpu").state_dict()
+        else:
+            held = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling other bytes can raise anything
         raise ModelFolderError(f"{file} is no checkpoint of weights alone: {first_line(error)}") from error
-    for key in _KEYS:
+    for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, dict) and isinstance(held.get(key), dict):
             held = held[key]
     if not isinstance(held, dict) or not any(isinstance(value, Tensor) for value in held.values()):
@@ -280,22 +263,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
 
 
-def _held(file: Path) -> Any:
-    if file.suffix == ".safetensors":
-        return load_file(file)
-    return _archived(file) if _is_archive(file) else torch.load(file, map_location="cpu", weights_only=True)
-
-
 def _is_archive(file: Path) -> bool:
     """Returns whether a file is a TorchScript archive, which has a member for its constants."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-def _archived(file: Path) -> dict[str, Tensor]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the format, which OpenAI's files have
-        weights: dict[str, Tensor] = torch.jit.load(str(file), map_location="cpu").state_dict()
-    return weights

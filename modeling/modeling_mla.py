@@ -1,23 +1,40 @@
 """MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
 
-`native_model` is an ordinary dual encoder of transformers or babelens, whose text tower has the wrapped layers of
-`acquirer`. A native text (`language_ids` 0) is embedded as by the plain model. For a text in an acquired language, the
-acquirers of that language follow every block. Training has two stages: native language transfer moves the features of
-a text to those of its native translation, and language exposure to those of its image (section 3.3).
+`native_model` is an ordinary dual encoder of transformers or babelens. It embeds the images, and the native texts
+whose features are the targets of other texts. Its text tower has the wrapped layers of `acquirer`: a native text
+(`language_ids` 0) is embedded as by the plain model, and for a text in an acquired language, the acquirers of that
+language follow every block. With features f, a text t, its native translation n and its image v are trained in two
+stages (section 3.3):
+
+    native language transfer    L = ‖f(t) − f(n)‖²                               (equation 4)
+    language exposure           L = −log softmax(cos(f(t), f(v)) · 100), twice   (equation 5)
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from typing import Any, Self
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    VisionTextDualEncoderModel,
+    initialization as init,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mla import MlaConfig
-from ..configuration.text_towers import TextTower, text_tower
+from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig
+from ..configuration.configuration_two_tower import text_positions
+from ..configuration.text_towers import text_tower
+from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
@@ -26,13 +43,352 @@ from .acquirer import (
     MasksByLanguage,
     NonNativeEmbedding,
     RowsByLanguage,
+    TowerParts,
+    eval_frozen,
     languages_of_rows,
+    load_plain_state_dict,
+    plain_name,
+    plain_state_dict,
     take_precision,
+    tower_parts,
 )
-from .modeling_common import Call, is_exporting, tower_keywords
-from .modeling_dual_encoder import count_parameters
-from .modeling_mla_base import MlaPreTrainedModel, Trainable, features_of, new_native_model, register_native
-from .native_tower import TowerParts, native_marks, tower_parts
+from .clip_resnet import ClipResNetModel
+from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
+from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
+from .modeling_dual_encoder import (
+    MIN_TEMPERATURE,
+    DualEncoderOutput,
+    DualEncoderPreTrainedModel,
+    at_least,
+    count_parameters,
+    in_dtype_of,
+    normalize,
+    with_states,
+    without_states,
+)
+
+logger = logging.getLogger(__name__)
+
+Trainable = Literal["acquirers", "native", "all"]
+
+
+@dataclass
+class MlaOutput(DualEncoderOutput):
+    """Output of an `MlaModel`, an `MlaStudentModel` or a `RidgeModel`.
+
+    Args:
+        text_features, image_features, paired_text_features ([N, d]): the embeddings before they are normalized.
+    """
+
+    text_features: Tensor | None = None
+    image_features: Tensor | None = None
+    paired_text_features: Tensor | None = None
+
+
+def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """Builds an untrained dual encoder of transformers or of babelens, also where this package is not installed."""
+    if config.model_type in OWN_NATIVES:
+        module = import_module(f".modeling_{config.model_type}", __package__)
+        models = (each for each in vars(module).values() if hasattr(each, "config_class"))
+        own = next(each for each in models if getattr(each.config_class, "model_type", None) == config.model_type)
+        return own._from_config(config)
+    image = getattr(config, "vision_config", None)
+    if getattr(image, "model_type", None) == ClipResNetConfig.model_type:
+        # Without this package, the class of `image` is a second copy, which `AutoModel` does not know.
+        return VisionTextDualEncoderModel(config, vision_model=ClipResNetModel._from_config(image))
+    return AutoModel.from_config(config)
+
+
+class MlaPreTrainedModel(DualEncoderPreTrainedModel):
+    """Base class of models beside a frozen dual encoder, the native model.
+
+    Subclasses define `get_text_features`, `frozen_parts`, `learned_parts` and `set_trainable`. The native model keeps
+    its precision, and its files keep the bits of the base's; the learned parts may have another precision, which the
+    configuration states (`learned_dtype`).
+    """
+
+    _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
+    native_model: PreTrainedModel
+    stored_weights: Mapping[str, Tensor] = {}  # of a model that `load_model` has loaded `as_stored`
+    trains_native = False
+    trains_temperature = False
+
+    # ---- Precision and files ----
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Loads as transformers does: each part in its own precision, or all in the `dtype` that is asked for."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        if kwargs.get("dtype", kwargs.get("torch_dtype")) not in (None, "auto"):
+            model = loaded[0] if isinstance(loaded, tuple) else loaded
+            for part in model.learned_parts():
+                part.to(model.dtype)
+        return loaded
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Saves as transformers does. Weights of the base are written in the precision of its files."""
+        own = self.learned_dtype
+        self.config.learned_dtype = None if own == self.dtype else str(own).removeprefix("torch.")
+        if self.stored_weights:
+            state_dict = self.state_dict() if state_dict is None else state_dict
+            state_dict = state_dict | {
+                name: stored
+                for name, stored in self.stored_weights.items()
+                if torch.equal(stored.to(state_dict[name].dtype), state_dict[name].cpu())  # it was not trained
+            }
+        super().save_pretrained(save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
+
+    def export_code(self, folder: str | os.PathLike) -> None:
+        """Also writes the code of the native model, if transformers does not have it."""
+        from ..utils.hub_code import add_code
+
+        super().export_code(folder)
+        if self.config.base_config.model_type in OWN_NATIVES:
+            self.config.export_code(folder)
+            add_code(type(self.native_model), folder, "modeling_mla")
+
+    @property
+    def learned_dtype(self) -> torch.dtype:
+        """The precision of the learned parts."""
+        return next((weight.dtype for part in self.learned_parts() for weight in part.parameters()), self.dtype)
+
+    @property
+    def text_config(self) -> Any:
+        """The configuration of a text encoder beside the native model, with its precision."""
+        text = self.config.text_config
+        if self.config.learned_dtype is not None:
+            text.dtype = getattr(torch, self.config.learned_dtype)
+        return text
+
+    def _settle_precision(self) -> None:
+        """Gives new parts the precision that the configuration states."""
+        if self.config.learned_dtype is not None:
+            for part in self.learned_parts():
+                part.to(getattr(torch, self.config.learned_dtype))
+
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        # CLIP's, which transformers sets when the model is made, and not when a folder lacks it.
+        initial = getattr(self.native_model.config, "logit_scale_init_value", None)
+        if initial is not None:
+            init.constant_(self.native_model.logit_scale, initial)
+
+    def take_native(self, native_model: PreTrainedModel) -> None:
+        """Loads the weights of a plain dual encoder, and keeps what its files hold in another precision."""
+        load_plain_state_dict(self.native_model, native_model.state_dict())
+        wrapped = {plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
+        stored = getattr(native_model, "stored_weights", {})
+        self.stored_weights = {f"native_model.{wrapped[name]}": value for name, value in stored.items()}
+        # Learned parts are trained, and would lose small steps in half precision.
+        for part in self.learned_parts():
+            part.to(torch.promote_types(native_model.dtype, torch.float32))
+
+    # ---- Parts ----
+
+    def learned_parts(self) -> list[nn.Module]:
+        """Returns the modules that may have another precision than the native model."""
+        raise NotImplementedError
+
+    def frozen_parts(self) -> list[nn.Module]:
+        """Returns the modules that are never trained, except for acquirers inside of them."""
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for part in self.frozen_parts():
+            eval_frozen(part, training=mode)
+        return self
+
+    # ---- Features ----
+
+    @can_return_tuple
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Embeds images [N, 3, H, W] with the native model; `pooler_output` [N, d] is not normalized."""
+        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        native = self.native_model
+        tower = getattr(native, "vision_model", native)
+        pixel_values = in_dtype_of(tower if isinstance(tower, PreTrainedModel) else native, pixel_values)
+        return native.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
+
+    @torch.no_grad()
+    def embed_native_texts(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
+        inputs = {"input_ids": input_ids}
+        # SigLIP was trained with every text padded to the full length, and without a mask.
+        if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
+            inputs["attention_mask"] = attention_mask
+        if is_exporting():
+            # A student may read longer texts than the native model has positions for, or shorter ones only.
+            native = self.native_model.config
+            if length := text_positions(getattr(native, "text_config", native)):
+                inputs = {name: nn.functional.pad(ids, (0, length))[:, :length] for name, ids in inputs.items()}
+        elif attention_mask is not None:
+            length = int(attention_mask.sum(-1).max())
+            inputs = {name: value[:, :length] for name, value in inputs.items()}
+        return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
+
+    @torch.no_grad()
+    def _paired_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
+    ) -> Tensor:
+        if language_ids is not None and language_ids.any():
+            raise ValueError(
+                "paired texts must be in the native language: their features are the targets of the other texts"
+            )
+        inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
+        return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
+
+    def image_calls(self) -> list[Call]:
+        native = self.native_model
+        tower = getattr(native, "vision_model", None)
+        return [native.get_image_features, *([] if tower is None else [tower.forward])]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        image_features: Tensor | None = None,
+        paired_input_ids: Tensor | None = None,
+        paired_attention_mask: Tensor | None = None,
+        paired_language_ids: Tensor | None = None,
+        paired_text_features: Tensor | None = None,
+        return_loss: bool | None = None,
+        return_logits: bool = True,
+        positives: Tensor | None = None,
+        text_features: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MlaOutput:
+        """Embeds what is given, and compares texts with images, or with their native translations.
+
+        Args:
+            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
+            pixel_values ([M, 3, H, W]): images; a loss needs M = N.
+            image_features ([M, d]): features of the images that were computed before, instead.
+            paired_input_ids, paired_attention_mask: native translations of the texts, as ids of the native tokenizer.
+                Their features are targets and receive no gradient.
+            paired_language_ids: zeros, or nothing.
+            paired_text_features ([N, d]): features of these translations that were computed before, instead.
+            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
+            return_logits: whether to compute the similarities of all images with all texts.
+            positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
+            text_features ([N, W]): pooled features of a student's text encoder that were computed before
+                (`tower_features`), instead of texts.
+            kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
+        """
+        text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
+        keeps_states = return_logits or asks_for_states(kwargs)
+        texts = images = None
+        if text_features is not None:
+            text_kwargs = text_kwargs | {"text_features": text_features}
+        if input_ids is not None or text_features is not None:
+            texts = self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **text_kwargs)
+            texts = texts if keeps_states else without_states(texts)
+        if pixel_values is not None:
+            with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
+                images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
+            images = images if keeps_states else without_states(images)
+            image_features = images.pooler_output
+        if paired_input_ids is not None:
+            paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
+        text_features = None if texts is None else texts.pooler_output
+        bias = self.logit_bias if self.config.image_text_objective == "sigmoid" else None
+        output = MlaOutput(
+            text_embeds=None if text_features is None else normalize(text_features),
+            image_embeds=None if image_features is None else normalize(image_features),
+            text_model_output=with_states(texts),
+            vision_model_output=with_states(images),
+            paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
+            temperature=self._temperature(),
+            logit_bias=bias.clone().reshape(()) if isinstance(bias, Tensor) else None,
+            text_features=text_features,
+            image_features=image_features,
+            paired_text_features=paired_text_features,
+        )
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
+
+    # ---- Temperature and loss ----
+
+    @property
+    def logit_bias(self) -> Tensor | float:
+        return getattr(self.native_model, "logit_bias", 0.0)
+
+    @property
+    def temperature_parameter(self) -> nn.Parameter:
+        """The weight [] of the native model that determines its temperature."""
+        native = self.native_model
+        return native.logit_scale if hasattr(native, "logit_scale") else native.temperature
+
+    def _temperature(self) -> Tensor:
+        """Returns what divides the cosines in the native model."""
+        native = self.native_model
+        if hasattr(native, "logit_scale"):
+            temperature = (-native.logit_scale).exp()
+            # A frozen temperature is not bounded: that of SigLIP is lower.
+            return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
+        return at_least(native.temperature, MIN_TEMPERATURE)
+
+    @torch.no_grad()
+    def bound_temperature(self) -> None:
+        native = self.native_model
+        if not self.trains_temperature:
+            return
+        if hasattr(native, "logit_scale"):
+            native.logit_scale.clamp_(max=-math.log(MIN_TEMPERATURE))
+        else:
+            native.temperature.clamp_(min=MIN_TEMPERATURE)
+
+    def check_objectives(self) -> None:
+        """Checks that the native model has what the objectives of the configuration read.
+
+        Raises:
+            ModelKindError: if its logits have no bias, and images and texts are compared by the sigmoid.
+        """
+        if self.config.image_text_objective == "sigmoid" and not isinstance(self.logit_bias, Tensor):
+            raise ModelKindError(
+                "image_text_objective='sigmoid' needs a native model whose logits have a bias, such as SigLIP; those "
+                f"of {self.native_model.config.model_type!r} have none: choose 'nce'"
+            )
+
+    def contrastive_objective(
+        self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
+        their sum on texts with both. Arguments are those of `DualEncoderPreTrainedModel`."""
+        self.check_objectives()
+        return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
+
+    def _objective(self, output: Any, *, positives: Tensor | None, tile_size: int | None) -> Tensor:
+        pairs = [
+            (output.paired_text_features, output.paired_text_embeds, self.config.text_text_objective),
+            (output.image_features, output.image_embeds, self.config.image_text_objective),
+        ]
+        given = [(target, embeds, kind) for target, embeds, kind in pairs if target is not None]
+        if output.text_features is None or not given:
+            raise ValueError("a loss needs texts and their images or native translations")
+        temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale
+        options = {"positives": positives, "tile_size": tile_size}
+
+        def loss(features: Tensor, embeds: Tensor, objective: str) -> Tensor:
+            if objective == "mse":
+                return nn.functional.mse_loss(output.text_features.float(), features.float())
+            if objective == "sigmoid":
+                return sigmoid_loss(embeds, output.text_embeds, output.temperature, output.logit_bias, **options)
+            return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
+
+        losses = [loss(*each) for each in given]
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
 class MlaModel(MlaPreTrainedModel):
@@ -52,7 +408,13 @@ class MlaModel(MlaPreTrainedModel):
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)
         self.native_model = new_native_model(config.base_config)
-        self._wrap_text_tower()
+        parts = self.text_parts
+        non_native = NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width)
+        embedding = AcquiredEmbedding(parts.embeddings, non_native, config.sep_token_id, parts.end_token_id)
+        parts.tower.set_submodule(text_tower(config.base_config).embeddings, embedding)
+        embedding.watch(parts.tower)
+        for index, block in enumerate(parts.blocks):
+            parts.blocks[index] = AcquiredBlock(block)
         for language in config.languages:
             self._grow(language)
         self._settle_precision()
@@ -63,59 +425,47 @@ class MlaModel(MlaPreTrainedModel):
     def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
         """Makes a model that is about to acquire languages.
 
+        Acquirers, and the projection of the embedding that the languages share, are always random at first.
+
         Args:
             native_model: a dual encoder.
-            table ([vocabulary, size]): what the embedding of the acquired languages begins with: that of the model
-                whose tokenizer reads them, as the authors begin with M-BERT's. Without it, training begins with random
-                word pieces, and takes many more steps.
+            table ([vocabulary, size]): the word pieces that the embedding begins with: those of the model whose
+                tokenizer reads the languages, as the authors begin with M-BERT's. Without it, the embedding is random
+                too, and training takes many more steps: after a few, retrieval is still at chance.
             options: keys of `MlaConfig`, such as `languages`.
 
         Raises:
-            ModelKindError: if the native model is no dual encoder, or the parts of its text tower are neither known
-                (`TEXT_TOWERS`) nor declared (`text_tower`).
+            ModelKindError: if the native model is not among `TEXT_TOWERS`.
         """
-        tower_parts(native_model, text_tower(native_model.config, options.get("text_tower")))
-        register_native(native_model)
+        text_tower(getattr(native_model, "config", None))
         if table is not None:
             options |= dict(zip(("vocab_size", "embedding_size"), table.shape, strict=True))
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
         if table is not None:
-            model.embedding.mla_embedding.table.load_state_dict({"weight": table})
+            model.embedding.non_native.table.load_state_dict({"weight": table})
+        elif model.config.languages:
+            logger.warning(
+                "the embedding of %s starts with random word pieces, which take many steps to learn; table= starts it "
+                "with those of a pretrained model",
+                ", ".join(model.config.languages),
+            )
         model.take_native(native_model)
-        for part in model.learned_parts():  # which are trained, and would lose small steps in half precision
-            part.to(torch.promote_types(native_model.dtype, torch.float32))
         return model.train(native_model.training)
 
     def unload(self) -> PreTrainedModel:
         """Returns an independent copy of the native model without MLA."""
-        plain, weights = new_native_model(self.config.base_config), self.native_state_dict()
+        plain, weights = new_native_model(self.config.base_config), plain_state_dict(self.native_model)
         take_precision(plain, weights)
         plain.load_state_dict(weights)
         return plain.train(self.training)
 
     # ---- Parts ----
 
-    def _wrap_text_tower(self) -> None:
-        config, parts = self.config, self.text_parts
-        embedding = AcquiredEmbedding(
-            parts.embeddings,
-            NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width),
-            config.sep_token_id,
-            native_marks(config.base_config, parts.tower, self._where),
-        )
-        parts.tower.set_submodule(self._where.embeddings, embedding)
-        embedding.watch(parts.tower)
-        for index, block in enumerate(parts.blocks):
-            parts.blocks[index] = AcquiredBlock(block)
-
-    @property
-    def _where(self) -> TextTower:
-        return text_tower(self.config.base_config, self.config.text_tower)
-
     @property
     def text_parts(self) -> TowerParts:
         """The text tower of the native model, and its parts that are wrapped."""
-        return tower_parts(self.native_model, self._where)
+        config = self.config.base_config
+        return tower_parts(self.native_model, config, text_tower(config))
 
     @property
     def embedding(self) -> AcquiredEmbedding:
@@ -134,16 +484,12 @@ class MlaModel(MlaPreTrainedModel):
             acquirer = Acquirer(parts.width, self.config.acquirer_size, self.config.acquirer)
             # Blocks may be on several devices (`device_map`).
             device = next((weight.device for weight in block.base_layer.parameters()), self.device)
-            block.mla_acquirers[language] = acquirer.to(device, self.embedding.mla_embedding.table.weight.dtype)
+            block.mla_acquirers[language] = acquirer.to(device, self.embedding.non_native.table.weight.dtype)
 
     def add_language(self, language: str) -> None:
         """Adds another language, with newly initialized acquirers.
 
-        Args:
-            language: a BCP-47 tag.
-
         Raises:
-            LanguageTagError: if the tag names no language.
             ValueError: if the model already has the language, or it is the native one.
         """
         languages = [*self.config.languages, language]
@@ -152,11 +498,7 @@ class MlaModel(MlaPreTrainedModel):
         self.config.languages = checked
 
     def reconfigured(self, **options: Any) -> Self:
-        """Returns a model with changed options, such as more languages, and with this model's weights where both have
-        them.
-
-        Args:
-            options: keys of `MlaConfig`.
+        """Returns a model with changed keys of `MlaConfig`, such as more languages, and with this model's weights.
 
         Raises:
             ValueError: if the changed model lacks a weight that this one has.
@@ -197,42 +539,39 @@ class MlaModel(MlaPreTrainedModel):
         """
         self.requires_grad_(False)
         self.trains_native = part != "acquirers"
-        if self.trains_native:
-            self.to(torch.promote_types(self.dtype, torch.float32))
         self.trains_temperature = self.trains_native and temperature
         if self.trains_native:
+            self.to(torch.promote_types(self.dtype, torch.float32))
             self.native_model.requires_grad_(True)
-            self.embedding.mla_embedding.requires_grad_(False)
-            for parameter in self.acquirer_parameters():
-                parameter.requires_grad_(False)
+            for learned in self.learned_parts():
+                learned.requires_grad_(False)
             self.temperature_parameter.requires_grad_(temperature)
             if self.config.image_text_objective == "sigmoid" and isinstance(self.logit_bias, nn.Parameter):
                 self.logit_bias.requires_grad_(temperature)
         if part != "native":
             for parameter in self.acquirer_parameters(languages):
                 parameter.requires_grad_(True)
-            self.embedding.mla_embedding.requires_grad_(self.config.train_embedding)
+            self.embedding.non_native.requires_grad_(self.config.train_embedding)
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
-        """As in `MlaPreTrainedModel`."""
         return [] if self.trains_native else [self.native_model]
 
     def learned_parts(self) -> list[nn.Module]:
         blocks: list[Any] = list(self.blocks)
-        return [self.embedding.mla_embedding, *(block.mla_acquirers for block in blocks)]
+        return [self.embedding.non_native, *(block.mla_acquirers for block in blocks)]
 
     def get_input_embeddings(self) -> nn.Module:
         """Returns the embedding table of the acquired languages, the vocabulary that can grow."""
-        return self.embedding.mla_embedding.table
+        return self.embedding.non_native.table
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embedding.mla_embedding.table = value
+        self.embedding.non_native.table = value
 
     def parameter_parts(self) -> dict[str, int]:
         """Returns the number of parameters of each part; they add up to the total."""
         acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
-        embedding = count_parameters(self.embedding.mla_embedding)
+        embedding = count_parameters(self.embedding.non_native)
         native = count_parameters(self) - acquired - embedding
         return {"native model": native, "non-native embedding": embedding, "acquirers": acquired}
 
@@ -258,28 +597,24 @@ class MlaModel(MlaPreTrainedModel):
 
         Returns:
             The output of the native model's `get_text_features`; `pooler_output` [N, d] is not normalized.
-
-        Raises:
-            ArgumentError: for a keyword that the text tower does not have.
-            ValueError: if an id is not one of the model's languages, or a text has no [SEP].
         """
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
         with languages_of_rows(self.native_model, self._rows(language_ids)):
-            return features_of(self.native_model.get_text_features, **kwargs)
+            return self.native_model.get_text_features(**kwargs)
 
     def text_calls(self) -> list[Call]:
         return [self.native_model.get_text_features, self.text_parts.tower.forward]
 
     def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
+        languages = [None, *self.config.languages]
         if language_ids is not None and is_exporting():
-            return MasksByLanguage([None, *self.config.languages], language_ids)
+            return MasksByLanguage(languages, language_ids)
         ids = [] if language_ids is None else language_ids.tolist()
         if not any(ids):
             return None
-        if min(ids) < 0 or max(ids) > len(self.config.languages):
+        if min(ids) < 0 or max(ids) >= len(languages):
             raise ValueError(f"language_ids={sorted(set(ids))}: this model acquired {len(self.config.languages)}")
-        languages = [None, *self.config.languages]
         return RowsByLanguage([languages[language_id] for language_id in ids])
 
 

@@ -13,7 +13,7 @@ features the student learns to reproduce. There are three strategies:
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.configuration_mla import MlaStudentConfig
 from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
 from ..utils.errors import InputError, ModelKindError
 from .acquirer import (
@@ -35,7 +35,7 @@ from .acquirer import (
 )
 from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, with_embeddings
-from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
+from .modeling_mla import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures
 from .towers import (
     build_tower,
@@ -65,7 +65,7 @@ class MlaStudentModel(MlaPreTrainedModel):
     """A multilingual text encoder that learns the features of a frozen dual encoder.
 
     Examples:
-        >>> model = MlaStudentModel.from_models(clip, bert, languages=["de", "fr"])
+        >>> model = MlaStudentModel.from_towers(clip, bert, languages=["de", "fr"])
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
         >>> model.get_text_features(**inputs).pooler_output  # [1, 512]
     """
@@ -79,9 +79,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         check_text_encoder(config.text_config)
         self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
         check_pooling(self.text_model, config.text_pooling)
-        width = self.text_model.config.hidden_size
         if config.strategy == "acquisition":
-            blocks = _blocks(self.text_model)
+            width, blocks = self.text_model.config.hidden_size, _blocks(self.text_model)
             for index, block in enumerate(blocks):
                 blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
         self.text_head_input = text_head_input(
@@ -102,63 +101,30 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.post_init()
 
     @classmethod
-    def from_models(cls, native_model: PreTrainedModel, text_model: PreTrainedModel, **options: Any) -> Self:
-        """Makes a student that is about to learn from a plain dual encoder.
-
-        Args:
-            native_model: the dual encoder.
-            text_model: the student's text encoder, such as M-BERT.
-            options: keys of `MlaStudentConfig`, such as `languages`.
-        """
-        configs = {"base_config": native_model.config, "text_config": text_model.config}
-        model = cls(MlaStudentConfig(**configs, **options))
-        model.take_native(native_model)
-        # Without what is not read: the decoder of an encoder-decoder, and a pooling layer that was not asked for.
-        unread: tuple[str, ...] = ("decoder.",) if text_model.config.is_encoder_decoder else ()
-        unread += () if model.config.text_pooling == POOLER else ("pooler.",)
-        weights = {name: value for name, value in text_model.state_dict().items() if not name.startswith(unread)}
-        load_plain_state_dict(model.text_model, weights)
-        for part in model.learned_parts():  # which are trained, and would lose small steps in half precision
-            part.to(torch.promote_types(native_model.dtype, torch.float32))
-        return model.train(native_model.training)
-
-    @classmethod
     def from_towers(
         cls,
         native: str | Path | PreTrainedModel,
         text: str | Path | PreTrainedModel,
         *,
         text_pooling: TextPooling | None = None,
-        text_prompt: str | None = None,
-        freeze: Sequence[Literal["text"]] = (),
         trust_remote_code: bool = False,
         **options: Any,
     ) -> Self:
-        """Makes a student that is about to learn, from a dual encoder and a text encoder of any kinds.
+        """Makes a student that is about to learn, from a dual encoder and a text encoder.
 
         Args:
             native: the dual encoder whose features the student learns: a folder, a Hub id or a model.
-            text: the student's text encoder: a folder, a Hub id or a model.
+            text: the student's text encoder, such as M-BERT: a folder, a Hub id or a model.
             text_pooling: how its texts are pooled; by default as its folder states (`1_Pooling/config.json`, which
                 sentence-transformers writes), else `cls`.
-            text_prompt: what the processor puts before every text that the student reads, such as E5's `"query: "`.
-            freeze: `("text",)` trains the projection alone. The native model is always frozen.
             trust_remote_code: whether to run code that comes with the models.
-            options: further keys of `MlaStudentConfig`, such as `languages`.
-
-        Raises:
-            ModelFolderError: if there is no such folder or repository, or one of its files is missing or damaged.
-            ModelKindError: if `text` is no text encoder, or lacks the pooling.
-            UntrustedCodeError: if a model needs code that comes with it.
-            ValueError: for another part to freeze.
+            options: further keys of `MlaStudentConfig`, such as `languages` and `strategy`.
 
         Examples:
             >>> model = MlaStudentModel.from_towers(
             ...     "openai/clip-vit-base-patch32", "intfloat/multilingual-e5-small", languages=["de", "fr"]
             ... )
         """
-        if unknown := sorted({freeze} if isinstance(freeze, str) else set(freeze) - {"text"}):
-            raise ValueError(f"freeze={unknown}: of a student, ('text',) can be frozen; its native model always is")
         code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         from ..utils.pretrained import load_model
         from .tower_loading import chosen_pooling, load_text_encoder
@@ -167,22 +133,23 @@ class MlaStudentModel(MlaPreTrainedModel):
         encoder = load_text_encoder(text, pooling=pooling, **code)
         if not isinstance(native, PreTrainedModel):
             native = load_model(AutoModel, native, **code)
-        # Acquirers are trained in a text encoder that is frozen anyway.
-        if freeze and options.get("strategy", "distillation") == "distillation":
-            options["strategy"] = "projection"
-        return cls.from_models(native, encoder, text_pooling=pooling, text_prompt=text_prompt or "", **options)
+        configs = {"base_config": native.config, "text_config": encoder.config}
+        model = cls(MlaStudentConfig(**configs, text_pooling=pooling, **options))
+        # Without what is not read: the decoder of an encoder-decoder, and a pooling layer that was not asked for.
+        unread: tuple[str, ...] = ("decoder.",) if encoder.config.is_encoder_decoder else ()
+        unread += () if pooling == POOLER else ("pooler.",)
+        weights = {name: value for name, value in encoder.state_dict().items() if not name.startswith(unread)}
+        load_plain_state_dict(model.text_model, weights)
+        model.take_native(native)
+        return model.train(native.training)
 
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = False
     ) -> None:
-        """Selects what is trained: the parts that the strategy trains, for all languages alike.
-
-        Args:
-            part: must be `acquirers`.
-            languages, temperature: have no effect.
+        """Selects what the strategy trains, for all languages alike; `languages` and `temperature` have no effect.
 
         Raises:
-            ValueError: for any other part, because the native model provides the targets.
+            ValueError: for another part than `acquirers`: the native model provides the targets.
         """
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
@@ -202,7 +169,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         return [self.text_model, self.projection]
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode, except in the frozen parts: also of a text encoder of which a part is trained."""
+        """Sets training mode, except in the frozen parts: also of a text encoder that is partly trained."""
         super().train(mode)
         if mode and self.text_model.training:
             keep_frozen_parts_still(self.text_model)
@@ -259,8 +226,8 @@ class MlaStudentModel(MlaPreTrainedModel):
             input_ids ([N, T]): token ids of the multilingual tokenizer; of the native one in rows that the native
                 model reads.
             attention_mask ([N, T]): 0 at padding.
-            language_ids ([N]): 0 for the native language, with `native_texts="native"`, where the native model reads
-                these rows. By default, they have no effect: the student does not distinguish languages.
+            language_ids ([N]): with `native_texts="native"`, 0 in rows that the native model reads. The student itself
+                does not distinguish languages.
             text_features ([N, W]): pooled features of the text encoder that were computed before (`tower_features`),
                 instead.
             kwargs: keyword arguments of the text encoder.
@@ -268,10 +235,6 @@ class MlaStudentModel(MlaPreTrainedModel):
         Returns:
             The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. A batch
             with rows that the native model reads has nothing else.
-
-        Raises:
-            ArgumentError: for a keyword that the text encoder does not have.
-            InputError: if there are neither texts nor features, or features of another width.
         """
         if text_features is not None:
             if text_features.shape[-1] != self.pooled_width:
@@ -288,15 +251,14 @@ class MlaStudentModel(MlaPreTrainedModel):
         return with_embeddings(output, self._projected(self.pooled_texts(output, input_ids, attention_mask)))
 
     def _projected(self, features: Tensor) -> Tensor:
-        """Maps pooled features [N, W] to embeddings [N, d], in the precision of those of the native model."""
+        """Maps pooled features [N, W] to embeddings [N, d], in the precision of the native model's."""
         found = self.projection(self.text_head_input(features))
         return found if self.learned_dtype == self.dtype else found.to(self.dtype)
 
     def _features_by_reader(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Embeds a batch of which the native model reads some rows, or all."""
-
+        """Embeds a batch in which the native model reads some rows, or all."""
         readers: BatchLanguages = MasksByLanguage([None, _EVERY], language_ids)
         if not is_exporting():
             readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
@@ -319,20 +281,18 @@ class StudentFeatures(TowerFeatures):
     def get_text_features(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, language_ids: Tensor | None = None
     ) -> BaseModelOutputWithPooling:
-        """Returns the pooled features of texts as `pooler_output` [N, W]; `language_ids` have no effect."""
         return super().get_text_features(input_ids, attention_mask)
 
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds images with the native model, as the student does."""
         return self.model.get_image_features(pixel_values, return_dict=True, **kwargs)
 
 
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
-    """Returns the list of a text encoder's blocks.
+    """Returns the list of a text encoder's blocks: the only one with as many modules as its configuration states, not
+    counting lists inside of such lists.
 
     Raises:
-        ModelKindError: if not exactly one list of modules has the length that its configuration states, not counting
-            lists inside of such lists.
+        ModelKindError: if there is none, or several.
     """
     count, found = text_model.config.num_hidden_layers, []
     waiting: list[nn.Module] = [text_model]
@@ -343,8 +303,8 @@ def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
             waiting += module.children()
     if len(found) != 1:
         raise ModelKindError(
-            f"{len(found) or 'no'} list{'s' * (len(found) > 1)} of {count} blocks in a "
-            f"{text_model.config.model_type!r} text encoder: acquirers need one"
+            f"a {text_model.config.model_type!r} text encoder has {len(found)} lists of {count} blocks: acquirers "
+            "need one"
         )
     return found[0]
 

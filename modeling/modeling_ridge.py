@@ -34,7 +34,7 @@ from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
 from .modeling_common import Call, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
-from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
+from .modeling_mla import MlaPreTrainedModel, new_native_model
 from .text_features import TokenKinds, centered, hashed_ngrams, ngram_weights
 from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
@@ -349,7 +349,7 @@ class RidgeModel(MlaPreTrainedModel):
             if language_ids is not None and language_ids.any():
                 raise InputError("texts of acquired languages need character_ids: the processor makes them")
             # A tokenizer alone, as in transformers' own pipelines, is that of the native model.
-            return features_of(self.native_model.get_text_features, input_ids=input_ids, attention_mask=attention_mask)
+            return self.native_model.get_text_features(input_ids=input_ids, attention_mask=attention_mask)
         if language_ids is None:
             raise InputError("character_ids need language_ids: the processor makes both")
         native = language_ids == 0

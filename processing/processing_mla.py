@@ -2,7 +2,6 @@
 vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -10,14 +9,12 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.configuration_two_tower import text_positions
-from ..configuration.text_towers import text_tower as find_text_tower
+from ..configuration.text_towers import text_tower
 from ..utils.errors import InputError, VocabularyError
 from ..utils.languages import language_id, normalize_language, normalize_languages
 from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
-
-# Tokenizers for which nobody stated a length have a greater one.
-_UNSTATED_LENGTH = 10**9
+from .text_normalization import NORMALIZATION, checked_normalization, same_letters
 
 
 class MlaProcessor(PerLanguageProcessor):
@@ -33,11 +30,8 @@ class MlaProcessor(PerLanguageProcessor):
         native_language, languages: as in `MlaConfig`.
         max_text_length: number of positions of the text tower; CLIP has 77.
         pad_to_max_length: whether to pad every text to that length and to give no mask, as SigLIP was trained.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        VocabularyError: if the multilingual tokenizer does not end every text with its sep_token or eos_token, or has
-            no padding token.
+        normalization: the version of `text_normalization` by which texts in acquired languages are read; 0, as in
+            folders that state none, for texts as they are.
 
     Examples:
         >>> processor = MlaProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer, languages=["de"])
@@ -56,17 +50,16 @@ class MlaProcessor(PerLanguageProcessor):
         languages: list[str] | tuple[str, ...] = (),
         max_text_length: int = 77,
         pad_to_max_length: bool = False,
+        normalization: int = 0,
     ) -> None:
         tokenizer, multilingual_tokenizer = _with_mask(tokenizer), _with_mask(multilingual_tokenizer)
         super().__init__(image_processor, tokenizer, multilingual_tokenizer)
         if self.checks_separator:
             closing_token_id(multilingual_tokenizer)
-        if multilingual_tokenizer.pad_token_id is None:
-            raise VocabularyError("the multilingual tokenizer has no padding token")
         self.native_language = normalize_language(native_language)
         self.languages = normalize_languages(list(languages))
-        self.max_text_length = max_text_length
-        self.pad_to_max_length = pad_to_max_length
+        self.max_text_length, self.pad_to_max_length = max_text_length, pad_to_max_length
+        self.normalization = checked_normalization(normalization)
 
     @classmethod
     def for_native(
@@ -74,8 +67,6 @@ class MlaProcessor(PerLanguageProcessor):
         config: PreTrainedConfig,
         native_processor: ProcessorMixin,
         multilingual_tokenizer: Any,
-        *,
-        text_tower: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
         """Makes the processor for a native model.
@@ -84,24 +75,23 @@ class MlaProcessor(PerLanguageProcessor):
             config: configuration of the native model.
             native_processor: its processor.
             multilingual_tokenizer: tokenizer of the acquired languages.
-            text_tower: as in `MlaConfig`.
-            options: further arguments of the class, such as `languages`.
+            options: further arguments of the class, such as `languages`. By default, texts are normalized.
 
         Raises:
-            ModelKindError: if the text tower of the native model is neither known nor declared.
+            ModelKindError: if the native model is not among `TEXT_TOWERS`.
             VocabularyError: if the native model pools the first state of a text, and the multilingual tokenizer begins
-                texts with no token for it; if nothing states how many tokens the native model reads.
+                texts with no token for it.
         """
-        tower = find_text_tower(config, text_tower)
-        if tower.pooling == "first":
+        pooling = text_tower(config).pooling
+        if pooling == "first":
             _check_beginning(multilingual_tokenizer)
-        if tower.is_declared and native_processor.tokenizer.padding_side == "left":
-            raise VocabularyError("a declared text tower needs texts that are padded on the right (padding_side)")
-        lengths: dict[str, Any] = {"pad_to_max_length": tower.pooling == "last"}
-        if "max_text_length" not in options:
-            lengths["max_text_length"] = _length_of_texts(config, native_processor)
-        image_processor, tokenizer = native_processor.image_processor, native_processor.tokenizer
-        return cls(image_processor, tokenizer, multilingual_tokenizer, **lengths | options)
+        # The number of tokens at which the native model's own processor cuts texts, and no more than the model reads.
+        stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
+        length = native_processor.tokenizer.model_max_length if stated is None else stated
+        length = min(length, text_positions(getattr(config, "text_config", config)) or length)
+        chosen = {"max_text_length": length, "pad_to_max_length": pooling == "last", "normalization": NORMALIZATION}
+        parts = native_processor.image_processor, native_processor.tokenizer, multilingual_tokenizer
+        return cls(*parts, **chosen | options)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
@@ -115,12 +105,6 @@ class MlaProcessor(PerLanguageProcessor):
         return 1 + max(part.num_special_tokens_to_add() for part in (self.tokenizer, self.multilingual_tokenizer))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`.
-
-        Raises:
-            InputError: if texts are not padded to the full length where the model needs it.
-            UnknownLanguageError: if the model has not learned a language.
-        """
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
             raise InputError(
                 "this model was trained with every text padded to the full length, and reads the last token: "
@@ -134,7 +118,10 @@ class MlaProcessor(PerLanguageProcessor):
             rows = [row for row, index in enumerate(indices) if (index == 0) == is_native]
             if rows:
                 mine = [texts[row] for row in rows]
-                encoded = call_tokenizer(tokenizer, mine, truncation=layout.cut, max_length=layout.end, verbose=False)
+                read = mine
+                if self.normalization and not is_native:
+                    read = [same_letters(texts[row], languages[row]) for row in rows]
+                encoded = call_tokenizer(tokenizer, read, truncation=layout.cut, max_length=layout.end, verbose=False)
                 note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
                 for row, ids in zip(rows, encoded["input_ids"], strict=True):
                     tokens[row] = ids
@@ -155,6 +142,12 @@ class MlaProcessor(PerLanguageProcessor):
             max_text_length=self.max_text_length,
             pad_to_max_length=self.pad_to_max_length,
         )
+
+
+class NativeTextProcessor(MlaProcessor):
+    """Reads texts, and images, for a native model alone; the tokenizer beside it can be of any kind."""
+
+    checks_separator: ClassVar[bool] = False
 
 
 def _with_mask(tokenizer: Any) -> Any:
@@ -184,23 +177,6 @@ def closing_token_id(tokenizer: Any) -> int:
     )
 
 
-def _length_of_texts(config: PreTrainedConfig, native_processor: ProcessorMixin) -> int:
-    """Returns the number of tokens at which the native model's own processor cuts texts, and no more than it reads.
-
-    Raises:
-        VocabularyError: if nothing states it.
-    """
-    stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
-    length = native_processor.tokenizer.model_max_length if stated is None else stated
-    length = min(length, text_positions(getattr(config, "text_config", config)) or length)
-    if length > _UNSTATED_LENGTH:
-        raise VocabularyError(
-            "neither the configuration of the native model nor its tokenizer (model_max_length) states how many "
-            "tokens it reads: give max_text_length"
-        )
-    return length
-
-
 def _check_beginning(tokenizer: Any) -> None:
     ids = tokenizer("a")["input_ids"]
     if ids[0] not in (tokenizer.cls_token_id, tokenizer.bos_token_id):
@@ -210,4 +186,4 @@ def _check_beginning(tokenizer: Any) -> None:
         )
 
 
-__all__ = ["MlaProcessor", "closing_token_id"]
+__all__ = ["MlaProcessor", "NativeTextProcessor", "closing_token_id"]

@@ -2,22 +2,16 @@
 (Zhang et al. 2022, tables 4 and 7)."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..utils.languages import is_same_language, language_for_each, normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
-from .processing_mla import MlaProcessor
+from .processing_mla import MlaProcessor, NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
 from .text_inputs import UNDETERMINED, as_texts, counting_cut_texts, note_cut_texts
 from .text_normalization import checked_normalization, same_letters
-
-
-class NativeTextProcessor(MlaProcessor):
-    """Reads texts, and images, for a native model alone; the student's tokenizer beside it can be of any kind."""
-
-    checks_separator: ClassVar[bool] = False
 
 
 class MlaStudentProcessor(DualEncoderProcessor):

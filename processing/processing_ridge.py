@@ -18,8 +18,7 @@ from transformers.utils import cached_file
 from ..utils.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
 from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
-from .processing_mla import MlaProcessor
-from .processing_mla_student import NativeTextProcessor
+from .processing_mla import MlaProcessor, NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import UNDETERMINED, call_tokenizer, counting_cut_texts, note_cut_texts, overlong
 from .text_normalization import NORMALIZATION, checked_normalization, folded, same_letters, spelling_of

@@ -42,6 +42,7 @@ from babelens import (  # noqa: E402
     SmalrModel,
     SmalrProcessor,
 )
+from babelens.modeling.acquirer import load_plain_state_dict  # noqa: E402
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.processing_liwe import frequent_characters  # noqa: E402
 from babelens.processing.processing_smalr import frequent_words  # noqa: E402
@@ -228,7 +229,7 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
         text = {"text_config": TINY_TEXT | {"vocab_size": len(tokenizer)}}
         languages = {"languages": mla.config.languages, "acquirer_size": 8}
         model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
-        model.load_native(native.state_dict())
+        load_plain_state_dict(model.native_model, native.state_dict())
         return model.eval(), MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
 
     return MadeOnce(make)
@@ -248,7 +249,7 @@ def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
         options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": languages}
         options["gloss_weights"] = [0.5 * index for index in range(1 + len(languages))] if glossaries else []
         model = RidgeModel(RidgeConfig(base_config=native.config, text_config=text, **options))
-        model.load_native(native.state_dict())
+        load_plain_state_dict(model.native_model, native.state_dict())
         for name, values in model.maps.named_buffers():
             if name == "ngrams":
                 values.copy_(torch.randint(-127, 128, values.shape))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import IterableDataset
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
@@ -22,7 +22,8 @@ from ..data.batching.mixture import GroupedView, SizedView, TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict
-from ..modeling.modeling_mla_base import MlaPreTrainedModel
+from ..modeling.modeling_mla import MlaPreTrainedModel
+from ..modeling.peft_mla import to_mla_model
 from ..utils.errors import TrainingSetupError
 from ..utils.identity import code_of, settings_of
 from ..utils.languages import learned_language, normalize_languages
@@ -32,11 +33,7 @@ from .frozen_features import frozen_features
 
 
 class NativeSide:
-    """The native texts of translation pairs, each as its own translation.
-
-    Args:
-        pairs: pairs of a text (`text_a`) with its native translation (`text_b`).
-    """
+    """The native texts (`text_b`) of translation pairs, each as its own translation."""
 
     def __init__(self, pairs: CorpusView) -> None:
         self.pairs = pairs
@@ -49,7 +46,6 @@ class NativeSide:
         return [each | {"text_a": each["text_b"], "language_a": each["language_b"]} for each in examples]
 
     def texts(self) -> dict[str, Sequence[str]]:
-        """As `CorpusView.texts`."""
         native = self.pairs.texts()["text_b"]
         return {"text_a": native, "text_b": native}
 
@@ -64,15 +60,46 @@ class MlaTrainer(ContrastiveTrainer):
     that `args.trainable` does not name are frozen; the features of the frozen native model come from a cache on disk.
 
     Args:
-        model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
+        model: an `MlaModel`, an `MlaStudentModel`, or a dual encoder with MLA adapters, as `get_peft_model` or
+            transformers' `add_adapter` makes it. Its adapters are trained by an `MlaModel` that shares their weights
+            (`trainer.model`, whose checkpoints a training resumes from), and `save_model` writes them as PEFT does.
+        args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
 
     Raises:
         TrainingSetupError: if nothing is to be trained, or the data do not fit the languages.
         UnknownLanguageError: for a language that the model does not have.
+
+    Examples:
+        >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
+        >>> trainer = MlaTrainer(model, args, processing_class=processor, train_dataset={"text_text": translations})
+        >>> trainer.train()
+        >>> model.save_pretrained("clip-de")
     """
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0, TRIPLET: 1.0}
     arguments_class = MlaTrainingArguments
+
+    def __init__(self, model: Any = None, args: MlaTrainingArguments | None = None, **kwargs: Any) -> None:
+        self.adapters: Any = None  # the model of PEFT or transformers whose adapters are trained
+        if getattr(model, "peft_config", None):
+            if args is not None and args.trainable != "acquirers":
+                raise TrainingSetupError(
+                    f"trainable={args.trainable!r}: the model of adapters stays frozen; MlaModel.from_native makes a "
+                    "model whose native model can be trained"
+                )
+            self.adapters, model = model, to_mla_model(model, share_weights=True)
+        super().__init__(model, args, **kwargs)
+        if self.adapters is not None:
+            self.adapters.to(self.model.device)  # buffers too, which the models do not share
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, or its adapters as PEFT does; checkpoints hold the whole model in any case."""
+        if self.adapters is None or _internal_call:
+            super().save_model(output_dir, _internal_call)
+        elif self.args.should_save:
+            folder = output_dir or self.args.output_dir
+            self.adapters.save_pretrained(folder)
+            self.processing_class.save_pretrained(folder)
 
     def prepare(self, model: MlaPreTrainedModel, train_dataset: Any) -> tuple[Any, Any]:
         from ..inference.embedder import Embedder
@@ -80,15 +107,13 @@ class MlaTrainer(ContrastiveTrainer):
         args = self.args
         learned = model.config.learned_languages
         self.languages = [learned_language(tag, learned) for tag in normalize_languages(args.languages or learned)]
-        if not self.languages and args.trainable == "acquirers":
-            raise TrainingSetupError(
-                "nothing is to be trained: the model has acquired no language; add_language makes room for one"
-            )
         for name in ("text_text_objective", "image_text_objective"):
             if getattr(args, name) is not None:
                 setattr(model.config, name, getattr(args, name))
         model.check_objectives()
         model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
+        if not self.languages and args.trainable == "acquirers":
+            raise TrainingSetupError("nothing is to be trained: the model has acquired no language (add_language)")
         self._native = Embedder(
             model.native_model,
             self.processing_class.native,
@@ -180,8 +205,7 @@ class MlaTrainer(ContrastiveTrainer):
     # ---- Frozen features ----
 
     def _with_teacher_features(self, views: dict[str, Any], featured: dict[str, SizedView]) -> dict[str, SizedView]:
-        """Adds the features of the native texts, which are computed once for each distinct text, to the examples
-        `featured` of the views."""
+        """Adds the features of the native texts, which are computed once for each, to the examples `featured`."""
         processor = self._native.processor
         texts = {tag: view.texts()["text_b"] for tag, view in views.items()}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
@@ -214,14 +238,8 @@ class MlaTrainer(ContrastiveTrainer):
         }
 
     def _frozen(self, compute: Any, items: Iterable[bytes], *, reading: str, without: str) -> np.ndarray:
-        """Features of the native model.
-
-        Args:
-            compute: computes them.
-            items: the inputs as bytes.
-            reading: the settings with which the inputs are read.
-            without: prefix of the weights of the tower that is not used.
-        """
+        """The features of the native model for `items`, its inputs as bytes, which are read with the settings
+        `reading`; the weights of the tower `without` do not matter."""
         native = self._native.model
         weights = plain_state_dict(native)
         # The code is the configuration's: the modules of `native` would count the acquirers, which are off here.
@@ -234,17 +252,10 @@ class MlaTrainer(ContrastiveTrainer):
             cache_dir=self.cache_dir,
         )
 
-    def create_optimizer(self, model: nn.Module | None = None) -> Any:
-        if not any(parameter.requires_grad for parameter in self.model.parameters()):
-            raise TrainingSetupError(
-                "nothing is to be trained: the model has acquired no language, or its parts are frozen"
-            )
-        return super().create_optimizer(model)
-
 
 def _with_both_sides(views: dict[str, Any], native: str) -> dict[str, Any]:
-    """The translation pairs of each language, and in the place of the native language's own pairs the native texts of
-    all the others: each pair gives two errors (Reimers and Gurevych 2020, equation 1)."""
+    """The translation pairs of each language, and instead of the native language's own pairs the native texts of all
+    the others: each pair gives two errors (Reimers and Gurevych 2020, equation 1)."""
     others = {tag: view for tag, view in views.items() if tag != native}
     if native not in views or not others:
         return views

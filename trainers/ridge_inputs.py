@@ -11,7 +11,7 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..data.emoji.benchmark import Pairs
-from ..modeling.modeling_mla_base import MlaPreTrainedModel
+from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_features import TokenKinds
 from ..processing.processing_mla_student import MlaStudentProcessor

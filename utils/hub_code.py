@@ -40,6 +40,23 @@ FILES = {
         "processing.image_processing_mural",
         "processing.processing_text_image",
         "processing.processing_dual_encoder",
+        "processing.processing_per_language",
+    ),
+    "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
+    "modeling_mla": (
+        "modeling.acquirer",
+        "modeling.clip_resnet",
+        "modeling.modeling_mla",
+        "modeling.modeling_mla_student",
+        "modeling.modeling_ridge",
+    ),
+    "processing_mla": (
+        "configuration.text_towers",
+        "processing.text_normalization",
+        "processing.glossary",
+        "processing.processing_mla",
+        "processing.processing_mla_student",
+        "processing.processing_ridge",
     ),
     "losses": ("modeling.losses.contrastive",),
     "pipelines": (
@@ -155,6 +172,17 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
             for auto_class in vars(offering).get("auto_classes", ()):
                 entries.setdefault(auto_class, f"{_file_of(offering.__module__)}.{offering.__name__}")
     return entries
+
+
+def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
+    """Writes the code of another class into `folder`, such as that of a native model, and imports it at the end of a
+    file there: transformers loads no others than those that are imported."""
+    export_code(cls, folder)
+    path = Path(folder, f"{file}.py")
+    line = f"\nfrom .{_file_of(cls.__module__)} import {cls.__name__}\n"
+    source = path.read_text(encoding="utf-8")
+    if not source.endswith(line):
+        path.write_text(source + line, encoding="utf-8")
 
 
 @cache  # a training saves its model many times

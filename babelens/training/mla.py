@@ -117,15 +117,15 @@ class MlaBuilder(ModelBuilder):
                 self.new_tokenizer("tokenizer", [native], [native]),
                 self.multilingual_tokenizer(),
                 max_text_length=config.base_config.text_config.max_position_embeddings,
+                normalization=NORMALIZATION,
                 **languages,
             )
         model, processor = self.native_parts
         if isinstance(model, MlaModel):
             processor.languages = list(dict.fromkeys([*processor.languages, *acquired]))
             return processor
-        declared = {"text_tower": self.recipe.model.overrides.get("text_tower")}
         tokenizer = self.multilingual_tokenizer()
-        return MlaProcessor.for_native(model.config, processor, tokenizer, **languages, **declared)
+        return MlaProcessor.for_native(model.config, processor, tokenizer, **languages)
 
     def multilingual_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the recipe describes, with pieces from the captions of all languages."""
@@ -199,7 +199,8 @@ class MlaReporting(Reporting):
             settings = json.loads(file.read_text(encoding="utf-8"))
             settings.pop("processor_class", None)  # which is not in this folder
             file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", base_model=base)
+            own = {"base_model": base, "normalization": trainer.processing_class.normalization}
+            save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", **own)
             write_short_card(scratch, facts)
 
 
@@ -326,7 +327,7 @@ class MlaStudentBuilder(MlaBuilder):
         native = model.unload() if isinstance(model, MlaModel) else model
         overrides = {"text_pooling": self._pooling()} | self.recipe.model.overrides
         text_model = self._text_model(processor.tokenizer, overrides["text_pooling"])
-        return MlaStudentModel.from_models(native, text_model, **overrides)
+        return MlaStudentModel.from_towers(native, text_model, **overrides)
 
     def _pooling(self) -> str:
         """The pooling that the text encoder's folder states, else the state at [CLS]."""

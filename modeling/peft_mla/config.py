@@ -4,7 +4,7 @@ The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from peft.config import PeftConfig
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
 from safetensors import SafetensorError, safe_open
 
-from ...configuration.text_towers import declared_text_tower
 from ...utils.errors import ModelFolderError, ModelMismatchError
 from ...utils.languages import normalize_language
 
@@ -36,8 +35,10 @@ def peft_type_member(name: str) -> PeftType:
 
 
 MLA = peft_type_member("MLA")
-PREFIX = "base_model.model."  # begins the names in an adapter's file
-_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # linear layers of an acquirer
+_WEIGHTS_OF_A_BLOCK = {
+    "mlp": {"down.weight", "down.bias", "up.weight", "up.bias"},
+    "linear": {"map.weight", "map.bias"},
+}
 
 
 @dataclass
@@ -58,67 +59,30 @@ class MlaAdapterConfig(PeftConfig):
         embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
             with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
         embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
-        text_tower: where the model has the parts of its text tower, for a kind that MLA does not support by itself:
-            `path`, `embeddings`, `blocks` and `pooling`, as in `TextTower`.
+        normalization: the version of `text_normalization` by which texts of the language are read; 0 for texts as
+            they are.
         text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
             model.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ModelKindError: if `text_tower` is incomplete.
-        ValueError: if there is no `language`, or a size is impossible.
 
     Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
         >>> model.save_pretrained("clip-de")
     """
 
-    language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
-    native_language: str = field(default="en", metadata={"help": "The language that the base model reads, a tag."})
-    acquirer: Literal["mlp", "linear"] = field(
-        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, a single matrix."}
-    )
-    acquirer_size: int = field(default=256, metadata={"help": "Width of the hidden layer of `mlp` acquirers."})
-    vocab_size: int = field(default=119_547, metadata={"help": "Size of the vocabulary that languages share."})
-    embedding_size: int = field(default=768, metadata={"help": "Width of the table of that vocabulary."})
-    sep_token_id: int = field(
-        default=102, metadata={"help": "Id of the token that ends every text in it, such as [SEP] or </s>."}
-    )
-    train_embedding: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. If it "
-            "stays frozen, earlier languages are not changed by later ones."
-        },
-    )
-    embedding: str | None = field(
-        default=None,
-        metadata={
-            "help": "Folder or Hub repository in which `save_embedding` stored the shared embedding; `./…` is "
-            "relative to the adapter's folder. Without it, each adapter is saved with the embedding."
-        },
-    )
-    embedding_digest: str | None = field(
-        default=None,
-        metadata={"help": "SHA-256 of the shared embedding that the adapter needs; written when it is saved."},
-    )
-    text_tower: dict[str, str] | None = field(
-        default=None,
-        metadata={
-            "help": "Where the model has the parts of its text tower (path, embeddings, blocks, pooling), for a kind "
-            "that MLA does not support by itself."
-        },
-    )
-    text_width: int | None = field(
-        default=None, metadata={"help": "Width of the text tower's blocks. Filled in from the model."}
-    )
-    text_layers: int | None = field(
-        default=None, metadata={"help": "Number of the text tower's blocks. Filled in from the model."}
-    )
-    target_modules: str | None = field(
-        default=None,
-        metadata={"help": "The text tower's embedding and blocks, all of them. Filled in from the model."},
-    )
+    language: str = ""
+    native_language: str = "en"
+    acquirer: Literal["mlp", "linear"] = "mlp"
+    acquirer_size: int = 256
+    vocab_size: int = 119_547
+    embedding_size: int = 768
+    sep_token_id: int = 102
+    train_embedding: bool = True
+    embedding: str | None = None
+    embedding_digest: str | None = None
+    normalization: int = 0
+    text_width: int | None = None
+    text_layers: int | None = None
+    target_modules: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,21 +91,17 @@ class MlaAdapterConfig(PeftConfig):
             raise ValueError("an adapter acquires one language: name it, as in MlaAdapterConfig(language='de')")
         self.language = normalize_language(self.language)
         self.native_language = normalize_language(self.native_language)
-        if self.acquirer not in ("mlp", "linear"):
+        if self.acquirer not in _WEIGHTS_OF_A_BLOCK:
             raise ValueError(f"acquirer={self.acquirer!r} must be 'mlp' or 'linear'")
-        for name in ("acquirer_size", "vocab_size", "embedding_size"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
         if not 0 <= self.sep_token_id < self.vocab_size:
             raise ValueError(f"sep_token_id={self.sep_token_id} is not in a vocabulary of {self.vocab_size}")
-        if self.text_tower is not None:
-            declared_text_tower(self.text_tower)
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
     ) -> "MlaAdapterConfig":
-        """Loads a configuration as PEFT does, and checks the weights beside it before a model loads them.
+        """Loads a configuration as PEFT does, and checks the weights beside it: PEFT and transformers only warn of
+        those that are missing.
 
         Raises:
             ModelMismatchError: if the adapter is one of another PEFT method.
@@ -160,30 +120,24 @@ class MlaAdapterConfig(PeftConfig):
             config.embedding = "/".join(filter(None, folder))
         return config
 
-    def _is_acquirer(self, name: str) -> bool:
-        """Returns whether a weight in an adapter's file belongs to an acquirer of one of the text tower's blocks."""
-        module, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
-        matrix, _, kind = weight.partition(".")
-        is_block = self.target_modules is None or re.fullmatch(self.target_modules, module) is not None
-        return is_block and matrix in _MATRICES[self.acquirer] and kind in ("weight", "bias")
-
     def _check_weights(self, path: Path) -> None:
         try:
             with safe_open(path, framework="pt") as file:
                 names = list(file.keys())
         except SafetensorError as error:
             raise ModelFolderError(f"{path} is truncated or damaged ({error}); get it again") from error
-        acquirers = [name for name in names if ".mla_acquirers." in name]
-        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each linear layer
-        if self.text_layers is not None and len(acquirers) != self.text_layers * in_a_block:
-            raise ModelFolderError(
-                f"{path} has {len(acquirers)} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
-                f"acquirers have {self.text_layers * in_a_block}"
-            )
-        if strangers := [name for name in acquirers if not self._is_acquirer(name)]:
-            raise ModelFolderError(
-                f"{path} has {strangers[0]!r}, which is not a weight of {self.acquirer!r} acquirers behind "
-                f"{self.target_modules!r}"
-            )
-        if self.embedding is None and not any(".shared_embedding." in name for name in names):
+        blocks: dict[str, set[str]] = {}
+        for name in names:
+            block, is_acquirer, weight = name.removeprefix("base_model.model.").partition(".mla_acquirers.")
+            if is_acquirer:
+                blocks.setdefault(block, set()).add(weight)
+        for block, weights in blocks.items():
+            is_block = self.target_modules is None or re.fullmatch(self.target_modules, block)
+            if not is_block or weights != _WEIGHTS_OF_A_BLOCK[self.acquirer]:
+                raise ModelFolderError(
+                    f"{path}: {block} has {sorted(weights)}, which are no {self.acquirer!r} acquirer"
+                )
+        if len(blocks) != (self.text_layers or len(blocks)):
+            raise ModelFolderError(f"{path} has acquirers for {len(blocks)} blocks instead of {self.text_layers}")
+        if self.embedding is None and sum(".shared_embedding." in name for name in names) != 3:
             raise ModelFolderError(f"{path} has no shared embedding, and its configuration does not say where it is")

@@ -1,4 +1,4 @@
-"""MLA's layers for PEFT: acquirers by adapter name, of which one is active, and which can be disabled and deleted.
+"""MLA's layers for PEFT: acquirers by adapter name, one of which is active, and which can be disabled and deleted.
 
 `acquirer` defines what a layer computes; this module decides which rows of a batch are in which adapter's language.
 """
@@ -17,9 +17,9 @@ from ..acquirer import (
     BatchLanguages,
     NonNativeEmbedding,
     RowsByLanguage,
+    TowerParts,
     languages_in_use,
 )
-from ..native_tower import NativeMarks
 from .config import MlaAdapterConfig
 
 
@@ -41,7 +41,7 @@ class MlaLayer(BaseTunerLayer):
         """Activates one adapter.
 
         Raises:
-            ValueError: if there are several; a batch that mixes languages takes `adapter_names`.
+            ValueError: if there are several.
         """
         if not isinstance(adapter_names, str) and len(adapter_names) > 1:
             raise ValueError(
@@ -67,18 +67,10 @@ class MlaBlock(MlaLayer, AcquiredBlock):
 
     def update_layer(self, adapter_name: str, config: MlaAdapterConfig) -> None:
         """Adds the acquirer of another adapter."""
-        width = config.text_width
-        assert width is not None  # filled in from the model, before anything is injected
-        self.mla_acquirers[adapter_name] = Acquirer(width, config.acquirer_size, config.acquirer)
+        assert config.text_width is not None  # filled in from the model, before anything is injected
+        self.mla_acquirers[adapter_name] = Acquirer(config.text_width, config.acquirer_size, config.acquirer)
         self._move_adapter_to_device_of_base_layer(adapter_name)
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
-
-    def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
-        if language is None:
-            return hidden_states
-        acquirer = self.mla_acquirers[language]
-        wide = self._cast_input_dtype(hidden_states, next(acquirer.parameters()).dtype)
-        return acquirer(wide).to(hidden_states.dtype)
 
 
 class MlaEmbedding(MlaLayer, AcquiredEmbedding):
@@ -86,32 +78,19 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
 
     The whole model has one shared embedding, in float32; it stays when adapters are deleted. It is trained while an
     adapter is active whose configuration has `train_embedding`.
-
-    Args:
-        base_layer: the tower's own embedding.
-        tower: the text tower.
-        shared_embedding: the second vocabulary.
-        marks: what the tower looks for in the ids, as in `AcquiredEmbedding`.
-        adapter_name, config: the first adapter.
     """
 
     other_param_names = ("trains_embedding",)
 
     def __init__(
-        self,
-        base_layer: nn.Module,
-        tower: nn.Module,
-        shared_embedding: NonNativeEmbedding,
-        marks: NativeMarks,
-        adapter_name: str,
-        config: MlaAdapterConfig,
+        self, parts: TowerParts, shared_embedding: NonNativeEmbedding, adapter_name: str, config: MlaAdapterConfig
     ) -> None:
-        super().__init__(base_layer, shared_embedding, config.sep_token_id, marks)
+        super().__init__(parts.embeddings, shared_embedding, config.sep_token_id, parts.end_token_id)
         # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it puts its
         # name behind every `mla_…` in the names of weights; but this vocabulary belongs to no single adapter.
         del self.mla_embedding
         self.trains_embedding: dict[str, bool] = {}
-        self._watching = self.watch(tower)
+        self._watching = self.watch(parts.tower)
         self._active_adapter = [adapter_name]
         self.update_layer(adapter_name, config, shared_embedding)
 
@@ -125,10 +104,9 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         self._move_adapter_to_device_of_base_layer(adapter_name)
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
-    def embed_non_native(self, input_ids: Tensor) -> Tensor:
-        return self.shared_embedding(input_ids).to(next(self.base_layer.parameters()).dtype)
-
-    # ---- What PEFT asks of a layer ----
+    @property
+    def non_native(self) -> NonNativeEmbedding:
+        return self.shared_embedding
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
         super().set_adapter(adapter_names, inference_mode=inference_mode)
@@ -153,3 +131,8 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         """Removes the hook on the tower, and returns the tower's own embedding."""
         self._watching.remove()
         return self.base_layer
+
+
+def shared_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights of the shared embedding among those of an adapter or a model, by their own names."""
+    return {name.split(".shared_embedding.")[1]: v for name, v in weights.items() if ".shared_embedding." in name}

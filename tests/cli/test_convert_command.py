@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, MlaModel
 from babelens.cli.main import app
-from babelens.configuration.configuration_mla_base import ClipResNetConfig
+from babelens.configuration.configuration_mla import ClipResNetConfig
+from babelens.modeling.clip_resnet import ClipResNetModel
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
-from babelens.modeling.native_tower import ClipResNetModel
 from babelens.utils.errors import ModelFolderError
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip

@@ -33,6 +33,21 @@ def test_mural_has_five_files_and_the_pipelines(tmp_path):
     assert {path.stem for path in tmp_path.iterdir()} == own | SHARED
 
 
+@pytest.mark.parametrize("method", ["mla", "mla_student", "ridge"])
+def test_methods_beside_a_native_model_have_as_few(method, tmp_path, make_mla_on_mural):
+    """That of a native model which transformers does not have comes with it."""
+    for cls in PARTS[method]:
+        export_code(cls, tmp_path)
+    own = {"configuration_mla", "modeling_mla", "processing_mla"}
+    assert {path.stem for path in tmp_path.iterdir()} == own | SHARED
+    if method == "mla":
+        make_mla_on_mural()[0].save_pretrained(tmp_path)
+        assert {path.stem for path in tmp_path.glob("*.py")} == own | SHARED | {
+            "configuration_mural",
+            "modeling_mural",
+        }
+
+
 def test_files_import_each_other_and_libraries(folder):
     """What a function imports may be missing, such as a segmenter of words."""
     files = {path.stem for path in folder.iterdir()}
@@ -59,7 +74,7 @@ def test_every_file_is_imported_alone(tmp_path):
 
 @pytest.mark.parametrize("file", FILES)
 def test_modules_of_one_file_give_no_name_two_meanings(file):
-    source = exported("babelens.modeling.modeling_mural")[0][file]
+    source = exported(f"babelens.{FILES[file][0]}")[0][file]
     tree = ast.parse(source)
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]

@@ -6,9 +6,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, VisionTextDualEncoderModel
 
 from babelens import MlaModel
-from babelens.configuration.configuration_mla_base import ClipResNetConfig
+from babelens.configuration.configuration_mla import ClipResNetConfig
+from babelens.modeling.clip_resnet import ClipResNetModel
 from babelens.modeling.convert_mla import clip_from_openai, mla_from_openai
-from babelens.modeling.native_tower import ClipResNetModel
 from babelens.utils.errors import InputError
 
 TINY = {"width": 8, "depths": [1, 2, 1, 1], "hidden_size": 12, "num_attention_heads": 4, "image_size": 64}

@@ -7,12 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
-    AlignConfig,
-    AlignModel,
     AutoModel,
     CLIPModel,
-    SiglipConfig,
-    SiglipModel,
     VisionTextDualEncoderConfig,
 )
 
@@ -25,6 +21,7 @@ from tests.contracts import (
     TEXTS,
     Called,
     DualEncoderContract,
+    PublishedModelContract,
     PublishingContract,
     image_text_batch,
     translation_batch,
@@ -67,11 +64,10 @@ class TestMla(MlaContract, PublishingContract):
     pipeline_languages = ["en"] * len(TEXTS)
 
 
-class TestMlaOnMural(MlaContract, PublishingContract):
+class TestMlaOnMural(PublishedModelContract):
     """A native model that is not CLIP and not of transformers, with linear acquirers."""
 
     factory = "make_mla_on_mural"
-    pipeline_languages = ["en"] * len(TEXTS)
 
 
 # ---- The authors' numbers ----
@@ -162,44 +158,6 @@ def test_a_checkpoint_of_something_else_is_refused(authors):
 # ---- Native models ----
 
 
-def tiny_native(name):
-    text = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "vocab_size": 60,
-    }
-    vit = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    if name == "siglip":
-        text |= {"max_position_embeddings": 16, "projection_size": 16, "bos_token_id": 2, "eos_token_id": 1}
-        return SiglipModel(
-            SiglipConfig(text_config=text, vision_config=vit | {"image_size": 32, "patch_size": 8})
-        ).eval()
-    return AlignModel(AlignConfig(text_config=text | {"max_position_embeddings": 16}, projection_dim=2560)).eval()
-
-
-@pytest.mark.parametrize("name", ["siglip", "align"])
-def test_other_dual_encoders_acquire_languages(name):
-    native = tiny_native(name)
-    model = MlaModel.from_native(
-        native, languages=["de", "uk"], vocab_size=50, embedding_size=8, sep_token_id=3
-    ).eval()
-    ids = torch.randint(4, 50, (3, 16), generator=torch.Generator().manual_seed(0))
-    ids[:, 0], ids[:, -1] = 2, 3
-    with torch.no_grad():
-        plain = native.get_text_features(ids).pooler_output
-        assert torch.equal(model.get_text_features(ids).pooler_output, plain)
-        mixed = model.get_text_features(ids, language_ids=torch.tensor([0, 1, 2])).pooler_output
-        german, ukrainian = (
-            model.get_text_features(ids, language_ids=torch.full((3,), number)).pooler_output for number in (1, 2)
-        )
-    expected = torch.stack([plain[0], german[1], ukrainian[2]])
-    torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-5)
-    assert not torch.allclose(german, ukrainian, atol=1e-2) and not torch.allclose(german, plain, atol=1e-2)
-
-
 SIZES = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -212,8 +170,7 @@ SIZES = {
     "pad_token_id": 1,
     "eos_token_id": 49,
 }
-ENCODERS = ["bert", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"]
-ENCODERS += ["roberta-prelayernorm", "data2vec-text", "clip_text_model"]
+ENCODERS = ["bert", "mpnet", "xlm-roberta", "clip_text_model"]
 
 
 def vision_text(encoder):
@@ -257,19 +214,8 @@ def test_a_text_encoder_of_another_kind_is_refused():
     class Config:
         model_type, text_config = "vision-text-dual-encoder", Encoder()
 
-    with pytest.raises(ModelKindError, match=r"with a 'funnel' text encoder by itself; it supports bert.*text_tower"):
+    with pytest.raises(ModelKindError, match=r"with a 'funnel' text encoder; it supports bert"):
         text_tower(Config())
-
-
-@pytest.mark.parametrize("lacking", ["get_text_features", "get_image_features"])
-def test_what_is_no_dual_encoder_is_refused(lacking):
-    native = vision_text("bert")
-    other = type("Other", (torch.nn.Module,), {})()
-    other.config, other.logit_scale = native.config, native.logit_scale
-    for name in {"get_text_features", "get_image_features"} - {lacking}:
-        setattr(other, name, getattr(native, name))
-    with pytest.raises(ModelKindError, match=f"Other is no dual encoder: it lacks {lacking}"):
-        MlaModel.from_native(other)
 
 
 def test_clips_with_the_old_end_of_text_id_pool_at_sep(make_mla):
@@ -288,17 +234,6 @@ def test_clips_with_the_old_end_of_text_id_pool_at_sep(make_mla):
 def _with_end(config, end):
     config["base_config"]["text_config"]["eos_token_id"] = end
     return config
-
-
-def test_an_unknown_native_model_is_refused():
-    class Config:
-        model_type = "blip"
-
-    class Blip(torch.nn.Module):
-        config = Config()
-
-    with pytest.raises(ModelKindError, match=r"'blip'.*clip, siglip, align, mural"):
-        MlaModel.from_native(Blip())
 
 
 def test_the_plain_model_comes_back(make_mla):
@@ -360,7 +295,7 @@ def test_adding_a_language_leaves_all_others_bitwise_alone(make_mla):
         assert torch.equal(model.eval().get_text_features(**inputs).pooler_output, before)
 
 
-@pytest.mark.parametrize("language", ["de", "en", "DE"])
+@pytest.mark.parametrize("language", ["en", "DE"])
 def test_a_language_that_is_there_is_refused(make_mla, language):
     with pytest.raises(ValueError, match=r"twice|native language"):
         make_mla()[0].add_language(language)

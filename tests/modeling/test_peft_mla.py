@@ -8,9 +8,9 @@ import torch
 from peft import PeftModel, PeftType, get_peft_model
 from peft.utils import register_peft_method
 from torch import nn
-from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+from transformers import CLIPConfig, CLIPModel
 
-from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock, MlaEmbedding
+from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock
 from babelens.utils.errors import LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
 
@@ -38,38 +38,13 @@ def make_clip(seed: int = 0, **text) -> CLIPModel:
     return CLIPModel(config).eval()
 
 
-def make_siglip() -> SiglipModel:
-    torch.manual_seed(0)
-    return SiglipModel(SiglipConfig(text_config=TEXT | {"eos_token_id": 49}, vision_config=VISION)).eval()
-
-
-def make_align() -> AlignModel:
-    torch.manual_seed(0)
-    vision = {
-        "image_size": 16,
-        "width_coefficient": 1.0,
-        "depth_coefficient": 1.0,
-        "kernel_sizes": [3],
-        "in_channels": [32],
-        "out_channels": [16],
-        "depthwise_padding": [],
-        "strides": [1],
-        "num_block_repeats": [1],
-        "expand_ratios": [1],
-        "hidden_dim": 16,
-    }
-    text = TEXT | {"initializer_range": 0.3}
-    return AlignModel(AlignConfig(text_config=text, vision_config=vision, projection_dim=16)).eval()
-
-
-@pytest.fixture(params=["clip", "siglip", "align", "mural"])
+@pytest.fixture(params=["clip", "mural"])
 def make(request):
     """A function that makes one of the dual encoders whose text tower is known, the same at every call."""
-    known = {"clip": make_clip, "siglip": make_siglip, "align": make_align}
     if request.param == "mural":
         make_mural = request.getfixturevalue("make_mural")
         return lambda: make_mural()[0]
-    return known[request.param]
+    return make_clip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,28 +151,6 @@ def test_text_features_are_those_of_the_method(acquirer, eos):
     torch.testing.assert_close(texts(model, ids), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_every_known_dual_encoder_acquires_a_language(make):
-    plain, model = make(), with_adapters(make(), "de")
-    assert not torch.allclose(texts(model), texts(plain), atol=1e-3)
-    before = texts(model)
-    train(model)
-    assert not torch.allclose(texts(model), before, atol=1e-4)
-    with model.disable_adapter():
-        assert torch.equal(texts(model), texts(plain))
-    layers = [type(module) for module in model.modules() if isinstance(module, MlaBlock | MlaEmbedding)]
-    assert layers == [MlaEmbedding, MlaBlock, MlaBlock]
-
-
-def test_a_text_without_sep_is_refused_and_leaves_nothing_behind():
-    model = with_adapters(make_clip(), "de")
-    before = texts(model)
-    with pytest.raises(ValueError, match="no \\[SEP\\]"):
-        texts(model, torch.full_like(IDS, 5))
-    with model.disable_adapter():
-        assert torch.equal(texts(model, ENGLISH), texts(make_clip(), ENGLISH))
-    assert torch.equal(texts(model), before)
-
-
 def test_bfloat16(make):
     reference = texts(with_adapters(make(), "de"))
     model = with_adapters(make().bfloat16(), "de")
@@ -237,12 +190,6 @@ def test_after_the_last_adapter_another_vocabulary_may_come():
     assert texts(model, torch.tensor([[2, 5, 9, 0]])).shape == (1, 8)
 
 
-def test_two_active_adapters_are_refused():
-    model = with_adapters(make_clip(), "de", "fr")
-    with pytest.raises(ValueError, match="a text is in one language"):
-        model.base_model.set_adapter(["de", "fr"])
-
-
 def test_rows_of_a_batch_may_be_in_different_languages(make):
     model, plain = with_adapters(make(), "de", "fr"), make()
     ids = torch.cat([IDS[:1], ENGLISH[:1], IDS[1:2], IDS[2:], ENGLISH[1:2]])
@@ -266,14 +213,6 @@ def test_a_mixed_batch_trains_the_adapters_that_it_names(make):
         name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
     }
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == moved
-
-
-def test_adapter_names_are_checked():
-    model = with_adapters(make_clip(), "de")
-    with pytest.raises(ValueError, match="adapter_names has ru; this model has __base__, de"):
-        mixed_texts(model, ["de", "ru", "de"], IDS)
-    with pytest.raises(ValueError, match="there are languages for 2 rows, but the batch has 3"):
-        mixed_texts(model, ["de", "de"], IDS)
 
 
 def test_transformers_own_calls():
@@ -344,13 +283,12 @@ def test_nothing_is_forgotten(make):
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_gradient_checkpointing_equals_plain(make, use_reentrant):
+def test_gradient_checkpointing_equals_plain(make):
     gradients = []
     for checkpointing in (False, True):
         base = make()
         if checkpointing:
-            base.activation_checkpointing_enable({"use_reentrant": use_reentrant})
+            base.activation_checkpointing_enable({"use_reentrant": False})
         model = with_adapters(base, "de", "fr")
         model.set_requires_grad(["de", "fr"])
         model.train()
@@ -387,11 +325,10 @@ def test_merging_is_refused_and_unloading_works(make):
     assert not hasattr(unloaded, "peft_config")
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_are_independent(duplicate):
+def test_copies_are_independent():
     model = with_adapters(make_clip(), "de")
     before = texts(model)
-    twin = duplicate(model)
+    twin = copy.deepcopy(model)
     assert torch.equal(texts(twin), before)
     train(twin)
     assert not torch.equal(texts(twin), before)
@@ -404,7 +341,6 @@ def test_configurations_are_checked():
     for wrong, message in [
         ({}, "name it, as in"),
         ({"language": "de", "acquirer": "conv"}, "'mlp' or 'linear'"),
-        ({"language": "de", "acquirer_size": 0}, "acquirer_size=0 must be positive"),
         ({"language": "de", "vocab_size": 100}, "sep_token_id=102 is not in a vocabulary of 100"),
     ]:
         with pytest.raises(ValueError, match=message):

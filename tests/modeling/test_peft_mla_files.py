@@ -10,9 +10,8 @@ import torch
 from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel, BertConfig, CLIPConfig, CLIPModel, CLIPTextConfig
+from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPTextConfig
 
-from babelens import MuralModel
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
 from babelens.utils.errors import ModelFolderError, ModelMismatchError
 
@@ -71,8 +70,7 @@ def shared(tmp_path) -> tuple[dict[str, Path], dict[str, torch.Tensor]]:
 # ---- Round trips ----
 
 
-@pytest.mark.parametrize("low_cpu_mem_usage", [False, True])
-@pytest.mark.parametrize("name", ["default", "de", "german"])
+@pytest.mark.parametrize(("name", "low_cpu_mem_usage"), [("default", True), ("de", False)])
 def test_peft_loads_what_it_saved(german, name, low_cpu_mem_usage):
     folder, expected = german
     model = PeftModel.from_pretrained(
@@ -91,13 +89,6 @@ def test_transformers_loads_what_peft_saved(german):
     assert not any(parameter.requires_grad for name, parameter in model.named_parameters() if "mla_" in name)
 
 
-def test_peft_loads_what_transformers_saved(tmp_path):
-    model = make_clip()
-    model.add_adapter(language("de"), adapter_name="de")
-    model.save_pretrained(tmp_path)
-    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), tmp_path)), texts(model))
-
-
 def test_auto_model_loads_base_and_adapter(german, tmp_path):
     folder, expected = german
     make_clip().save_pretrained(tmp_path / "base")
@@ -107,24 +98,6 @@ def test_auto_model_loads_base_and_adapter(german, tmp_path):
     model = AutoModel.from_pretrained(folder)
     assert isinstance(model, CLIPModel)
     assert torch.equal(texts(model), expected)
-
-
-def test_saved_and_loaded_in_bfloat16(tmp_path):
-    model = get_peft_model(make_clip().bfloat16(), language("de")).eval()
-    model.save_pretrained(tmp_path)
-    assert torch.equal(texts(PeftModel.from_pretrained(make_clip().bfloat16(), tmp_path)), texts(model))
-
-
-def test_a_reloaded_adapter_trains_on(german):
-    folder, expected = german
-    model = PeftModel.from_pretrained(make_clip(), folder, is_trainable=True)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    model.get_text_features(input_ids=IDS).pooler_output.square().sum().backward()
-    optimizer.step()
-    moved = texts(model)
-    assert not torch.equal(moved, expected)
-    model.save_pretrained(folder)
-    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folder)), moved)
 
 
 # ---- The embedding apart ----
@@ -142,38 +115,20 @@ def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
         assert torch.equal(texts(model), features[name])
 
 
-@pytest.mark.parametrize("bfloat16", [False, True])
-def test_transformers_loads_adapters_that_share_an_embedding(shared, bfloat16):
+def test_transformers_loads_adapters_that_share_an_embedding(shared):
     folders, features = shared
-    model = make_clip().bfloat16() if bfloat16 else make_clip()
+    model = make_clip()
     for name in ("de", "fr"):
         model.load_adapter(folders[name], adapter_name=name)
     for name in ("fr", "de"):
         model.set_adapter(name)
-        if bfloat16:
-            assert torch.cosine_similarity(texts(model).float(), features[name]).min() > 0.97
-        else:
-            assert torch.equal(texts(model), features[name])
+        assert torch.equal(texts(model), features[name])
 
 
 def test_the_embedding_is_read_without_memory_for_a_first_draft(shared):
     folders, features = shared
     model = PeftModel.from_pretrained(make_clip(), folders["fr"], low_cpu_mem_usage=True)
     assert torch.equal(texts(model), features["fr"])
-
-
-def test_adapters_with_the_same_embedding_inside_go_together(german, tmp_path):
-    folder, expected = german
-    model = PeftModel.from_pretrained(make_clip(), folder, adapter_name="de")
-    model.add_adapter("fr", language("fr", train_embedding=False))
-    model.set_adapter("fr")
-    french = texts(model)
-    model.save_pretrained(tmp_path, selected_adapters=["fr"])
-    both = PeftModel.from_pretrained(make_clip(), tmp_path / "fr", adapter_name="fr")
-    both.load_adapter(folder, adapter_name="de")
-    assert torch.equal(texts(both), french)
-    both.set_adapter("de")
-    assert torch.equal(texts(both), expected)
 
 
 def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
@@ -190,16 +145,6 @@ def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
     assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
     with pytest.raises(ModelFolderError, match="'someone/else' is neither a folder nor a repository"):
         get_peft_model(make_clip(), language("de", embedding="someone/else"))
-
-
-def test_stored_embeddings_have_the_papers_form(shared):
-    folders, _ = shared
-    shapes = {
-        name: tuple(weight.shape) for name, weight in load_file(folders["embedding"] / "model.safetensors").items()
-    }
-    assert shapes == {"table.weight": (30, 6), "projection.weight": (16, 6), "projection.bias": (16,)}
-    settings = json.loads((folders["embedding"] / "config.json").read_text())
-    assert settings == {"vocab_size": 30, "embedding_size": 6, "width": 16, "sep_token_id": SEP}
 
 
 def test_a_language_for_vit_b_32_takes_13_megabytes(tmp_path):
@@ -234,24 +179,12 @@ def test_an_adapter_for_another_model_is_refused(german, text):
     assert [name for name, _ in base.named_modules()] == [name for name, _ in make_clip(**text).named_modules()]
 
 
-def test_an_adapter_for_another_kind_of_tower_is_refused(german, make_mural):
-    model = make_mural()[0]
-    assert isinstance(model, MuralModel) and isinstance(model.config.text_config, BertConfig)
-    with pytest.raises(ModelMismatchError, match="made for another model"):
-        PeftModel.from_pretrained(model, german[0])
-
-
-@pytest.mark.parametrize("load", ["peft", "transformers"])
-def test_an_adapter_with_another_embedding_is_refused(german, tmp_path, load):
+def test_an_adapter_with_another_embedding_is_refused(german, tmp_path):
     folder, expected = german
     base = make_clip()
     torch.manual_seed(2)
     get_peft_model(base, language("fr")).save_pretrained(tmp_path / "other")
-    if load == "peft":
-        model = PeftModel.from_pretrained(make_clip(), folder, adapter_name="de")
-    else:
-        model = make_clip()
-        model.load_adapter(folder, adapter_name="de")
+    model = PeftModel.from_pretrained(make_clip(), folder, adapter_name="de")
     with pytest.raises(ModelMismatchError, match="'fr' adapter needs another shared embedding"):
         model.load_adapter(tmp_path / "other", adapter_name="fr")
     assert_untouched(model, ["de"], expected)
@@ -290,7 +223,7 @@ def test_a_truncated_adapter_is_refused(german, shared, first):
 
 
 @pytest.mark.parametrize(
-    ("part", "message"), [("layers.1", "has 4 weights of acquirers"), ("shared", "no shared embed")]
+    ("part", "message"), [("layers.1", "acquirers for 1 blocks instead of 2"), ("shared", "no shared embed")]
 )
 def test_an_incomplete_adapter_is_refused(german, part, message):
     weights = load_file(german[0] / WEIGHTS)
@@ -299,24 +232,21 @@ def test_an_incomplete_adapter_is_refused(german, part, message):
         PeftModel.from_pretrained(make_clip(), german[0])
 
 
-def test_damaged_embeddings_are_refused(shared, tmp_path):
+def test_damaged_embeddings_are_refused(shared):
     folders, _ = shared
-    folder = folders["embedding"]
-    whole, settings = (folder / "model.safetensors").read_bytes(), (folder / "config.json").read_text()
-    for name, content, message in [
-        ("model.safetensors", whole[:-10], "is truncated or damaged"),
-        ("config.json", settings[:-10], "does not describe a non-native embedding"),
-        ("config.json", settings.replace("30", "31"), "has the weights"),
-        ("config.json", settings.replace("vocab_size", "vocabulary"), "does not describe a non-native embedding"),
-    ]:
-        before = (folder / name).read_bytes()
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(ModelFolderError, match=message):
-            load_embedding(folder)
-        (folder / name).write_bytes(before)
-    (folder / "config.json").unlink()
+    file = folders["embedding"] / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])
+    with pytest.raises(ModelFolderError, match="is truncated or damaged"):
+        load_embedding(folders["embedding"])
+    save_file({"table.weight": torch.zeros(2, 2)}, file)
+    with pytest.raises(ModelFolderError, match="no non-native embedding"):
+        load_embedding(folders["embedding"])
+    file.unlink()
     base = make_clip()
-    with pytest.raises(ModelFolderError, match=r"has no config\.json"):
+    with pytest.raises(
+        ModelFolderError, match=r"neither a folder nor a repository of the Hub with a model\.safetensors"
+    ):
         PeftModel.from_pretrained(base, folders["de"])
     assert not hasattr(base, "peft_config") and torch.equal(texts(base), texts(make_clip()))
 
@@ -335,5 +265,5 @@ def test_an_embedding_that_was_trained_since_is_refused(shared):
     model = get_peft_model(make_clip(), language("cs"), adapter_name="cs")
     with pytest.raises(ModelMismatchError, match="another shared embedding"):
         model.add_adapter("fr", language("fr", embedding=str(folders["embedding"])))
-    with pytest.raises(ModelMismatchError, match="needs vocab_size=99"):
+    with pytest.raises(RuntimeError, match="size mismatch"):
         get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"]), vocab_size=99))

@@ -1,9 +1,11 @@
 """MLA's processor: the contract, two vocabularies in one batch, and tokenizers that cannot serve."""
 
+import json
+
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoProcessor, BertTokenizer, PreTrainedConfig, PreTrainedTokenizerFast, SiglipConfig
+from transformers import AutoProcessor, BertTokenizer, PreTrainedTokenizerFast, SiglipConfig
 
 from babelens import MlaProcessor
 from babelens.processing.processing_mla import closing_token_id
@@ -14,10 +16,6 @@ from tests.support.tiny_dual_encoders import KINDS, tiny_xlm_roberta
 
 class TestMlaProcessor(ProcessorContract):
     factory = "make_mla"
-
-
-class TestMlaOnMuralProcessor(ProcessorContract):
-    factory = "make_mla_on_mural"
 
 
 @pytest.fixture
@@ -55,11 +53,6 @@ def test_each_row_is_cut_and_padded_by_its_vocabulary(processor, tmp_path):
         assert found["input_ids"][row, :length].tolist() == expected
         assert set(found["input_ids"][row, length:].tolist()) <= {tokenizer.pad_token_id}
         assert found["attention_mask"][row].tolist() == [1] * length + [0] * (found["input_ids"].shape[1] - length)
-
-
-def test_language_ids_count_in_the_order_of_acquisition(processor):
-    found = processor(text=TEXTS, language=LANGUAGES)
-    assert found["language_ids"] == [processor.languages.index(tag) + 1 if tag != "en" else 0 for tag in LANGUAGES]
 
 
 def test_what_is_cut_still_ends_as_its_vocabulary_ends_texts(processor):
@@ -128,6 +121,28 @@ def test_the_given_tokenizers_stay_as_they_are():
     assert processor.tokenizer.model_input_names == ["input_ids"]
 
 
+def test_texts_are_normalized_where_the_folder_states_it(tmp_path):
+    """Those in acquired languages; a folder that states nothing reads them as they are."""
+    native, native_processor = KINDS["clip"]()
+    tokenizer = tiny_xlm_roberta()[1]
+    processor = MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["uk"])
+    spellings = ["rot blau", "ro\u00adt bl\u2060au"]
+    rows = processor(text=spellings, language="uk")["input_ids"]
+    assert rows[0] == rows[1]
+    assert (
+        processor(text=spellings[1:], language="en")["input_ids"]
+        == native_processor.tokenizer(spellings[1:])["input_ids"]
+    )
+    processor.save_pretrained(tmp_path)
+    assert AutoProcessor.from_pretrained(tmp_path)(text=spellings, language="uk")["input_ids"] == rows
+    file = tmp_path / "processor_config.json"
+    settings = json.loads(file.read_text())
+    assert settings.pop("normalization") == 1
+    file.write_text(json.dumps(settings))
+    older = AutoProcessor.from_pretrained(tmp_path)(text=spellings, language="uk")["input_ids"]
+    assert older[0] != older[1]
+
+
 # ---- Refusals ----
 
 
@@ -140,19 +155,6 @@ def test_pooling_the_first_state_needs_a_token_at_the_beginning():
             continue
         with pytest.raises(VocabularyError, match="must begin every text with its cls_token or bos_token"):
             MlaProcessor.for_native(native.config, processor, tokenizer)
-
-
-def test_a_length_that_nothing_states_must_be_given():
-    _, processor = KINDS["clip"]()
-    processor.tokenizer.model_max_length = int(1e30)
-    declared = {"path": "text", "embeddings": "table", "blocks": "layers", "pooling": "mean"}
-    given = (PreTrainedConfig(), processor, tiny_xlm_roberta()[1])
-    with pytest.raises(VocabularyError, match="give max_text_length"):
-        MlaProcessor.for_native(*given, text_tower=declared)
-    assert MlaProcessor.for_native(*given, text_tower=declared, max_text_length=9).max_text_length == 9
-    processor.tokenizer.padding_side = "left"
-    with pytest.raises(VocabularyError, match="padded on the right"):
-        MlaProcessor.for_native(*given, text_tower=declared)
 
 
 def test_a_language_that_was_not_acquired_is_refused(processor):
@@ -182,9 +184,8 @@ def with_ending(template: str | None, **special: str) -> PreTrainedTokenizerFast
         (with_ending("[CLS] $A [SEP]", pad_token="[PAD]"), "sep_token is None"),
         (with_ending(None, pad_token="[PAD]", sep_token="[SEP]"), r"'a' becomes \['a'\]"),
         (with_ending("[SEP] $A [CLS]", pad_token="[PAD]", sep_token="[SEP]"), r"\['\[SEP\]', 'a', '\[CLS\]'\]"),
-        (with_ending("[CLS] $A [SEP]", sep_token="[SEP]"), "no padding token"),
     ],
-    ids=["no [SEP]", "no end", "[SEP] elsewhere", "no padding"],
+    ids=["no [SEP]", "no end", "[SEP] elsewhere"],
 )
 def test_a_vocabulary_without_sep_at_the_end_is_refused(processor, tokenizer, complaint):
     with pytest.raises(VocabularyError, match=complaint):

@@ -26,7 +26,7 @@ def tiny_student_of(make_native: Callable[[], Any], encoder: Callable[[], Any], 
     native, native_processor = make_native()
     text, tokenizer = encoder()
     torch.manual_seed(0)
-    model = MlaStudentModel.from_models(native, text, languages=LEARNED, **options)
+    model = MlaStudentModel.from_towers(native, text, languages=LEARNED, **options)
     return model.eval(), MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
 
 

@@ -5,15 +5,14 @@ import torch
 
 from babelens.data.batching import views
 from babelens.utils.errors import TrainingSetupError
-from tests.support.mla_training import COLD, STILL, assert_close, changed, first_gradients, weights
-from tests.support.tiny_native import tiny_clip, tiny_siglip
+from tests.support.mla_training import COLD, STILL, assert_close, first_gradients
+from tests.support.tiny_native import tiny_siglip
 
 
 @pytest.mark.parametrize(
-    ("task", "objective"),
-    [("text_text", "mse"), ("text_text", "nce"), ("image_text", "nce"), ("image_text", "mse")],
+    ("task", "objective", "mixed"),
+    [("text_text", "mse", False), ("text_text", "nce", True), ("image_text", "nce", True)],
 )
-@pytest.mark.parametrize("mixed", [False, True])
 def test_features_from_the_cache_are_those_of_the_model(make_mla_trainer, monkeypatch, task, objective, mixed):
     """Loss and every gradient of a step, computed, cached, and found again."""
     settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
@@ -70,23 +69,15 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
         make_mla_trainer(["image_text"], cache_frozen_features=False).train()
 
 
-def test_a_run_with_cached_features_takes_the_same_course(make_mla_trainer):
-    trainers = [make_mla_trainer(["image_text", "text_text"]) for _ in range(2)]
-    for trainer in trainers:
-        trainer.train()
-    assert not changed(trainers[1].model, weights(trainers[0].model))
-
-
 def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
     with pytest.raises(TrainingSetupError, match="image_augmentation is not read for task 'image_text'"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)
 
 
-@pytest.mark.parametrize("tower", ["siglip", "clip"])
-def test_images_come_fresh_without_the_cache(make_mla_trainer, clip_mla, tower):
+def test_images_come_fresh_without_the_cache(make_mla_trainer, clip_mla):
     """Through the native model's own sizes and statistics; a SigLIP's are resized without a crop."""
-    native, native_processor = tiny_siglip() if tower == "siglip" else tiny_clip()
+    native, native_processor = tiny_siglip()
     parts = clip_mla(native=native, native_processor=native_processor)
     assert_close(
         first_gradients(make_mla_trainer(["image_text"], parts=parts, cache_frozen_features=False, **STILL)),

@@ -20,7 +20,6 @@ from tests.support.mla_training import (
     trained_parts,
     weights,
 )
-from tests.support.tiny_training import shapes_corpus
 
 # ---- What is trained ----
 
@@ -34,14 +33,6 @@ def test_it_learns_what_it_is_shown(make_mla_trainer):
 @pytest.mark.parametrize("task", ["text_text", "image_text"])
 def test_acquirers_and_embedding_are_trained_and_nothing_else(make_mla_trainer, task):
     assert trained_parts(make_mla_trainer([task], max_steps=8)) == {"de", "fr", "embedding"}
-
-
-def test_every_weight_that_is_to_be_trained_is(make_mla_trainer):
-    trainer = make_mla_trainer(max_steps=8)
-    before = weights(trainer.model)
-    trainer.train()
-    trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
-    assert changed(trainer.model, before) == trained
 
 
 def test_only_the_chosen_languages_are_trained(make_mla_trainer):
@@ -98,7 +89,7 @@ def test_images_are_prepared_as_in_use_by_default(make_mla_trainer, settings):
     assert not torch.equal(*images(image_augmentation={"horizontal_flip": 1.0}))
 
 
-@pytest.mark.parametrize("part", ["native", "all"])
+@pytest.mark.parametrize("part", ["all"])
 def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer, part):
     """Of the loss, as the authors do; that of the native model stays as it is."""
     trainer = make_mla_trainer(["image_text"], trainable=part, max_steps=2)
@@ -153,8 +144,7 @@ def test_objectives_can_be_switched(make_mla_trainer):
     assert len(set(found.values())) == 4
 
 
-@pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("objective", ["mse", "nce"])
+@pytest.mark.parametrize(("cached", "objective"), [(True, "mse"), (False, "nce")])
 def test_a_triplet_has_both_losses_on_one_batch(make_mla_trainer, cached, objective):
     """Language exposure and native language transfer of the same texts, in one language."""
     settings = {"cache_frozen_features": cached, "text_text_objective": objective, **COLD}
@@ -173,18 +163,8 @@ def test_a_triplet_has_both_losses_on_one_batch(make_mla_trainer, cached, object
     assert losses(trainer)[0] == pytest.approx((exposure + transfer).item(), rel=1e-3)
 
 
-def test_transfer_goes_on_during_exposure(make_mla_trainer):
-    trainer = make_mla_trainer(["image_text", "text_text"], task_weights={"text_text": 0.5})
-    assert trained_parts(trainer) == {"de", "fr", "embedding"}
-    for total, exposure, transfer in zip(
-        losses(trainer), losses(trainer, "loss_image_text"), losses(trainer, "loss_text_text"), strict=True
-    ):
-        assert total == pytest.approx(exposure + 0.5 * transfer, abs=2e-3)
-
-
-@pytest.mark.parametrize("task", ["text_text", "image_text"])
-def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer, task):
-    languages = []
+def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer):
+    languages, task = [], "text_text"
     for mixed in (False, True):
         trainer = make_mla_trainer([task], mix_languages=mixed)
         languages.append([set(batch[task]["language_ids"].tolist()) for batch in trainer.get_train_dataloader()])
@@ -192,7 +172,7 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_mla_trainer, task):
     assert any(len(several) == 2 for several in languages[1])
 
 
-@pytest.mark.parametrize(("task", "cached"), [("text_text", True), ("text_text", False), ("image_text", True)])
+@pytest.mark.parametrize(("task", "cached"), [("text_text", False), ("image_text", True)])
 def test_gradient_caching_changes_nothing(make_mla_trainer, task, cached):
     settings = {"mix_languages": True, "cache_frozen_features": cached, f"{task}_objective": "nce", **COLD}
     whole = first_gradients(make_mla_trainer([task], **settings))
@@ -200,25 +180,17 @@ def test_gradient_caching_changes_nothing(make_mla_trainer, task, cached):
     assert_close(chunked, whole)
 
 
-@pytest.mark.parametrize("trainable", ["native", "all"])
-def test_gradient_caching_of_the_whole_model(make_mla_trainer, trainable):
-    settings = {"trainable": trainable, "mix_languages": True, **STILL}
+def test_gradient_caching_of_the_whole_model(make_mla_trainer):
+    settings = {"trainable": "all", "mix_languages": True, **STILL}
     whole = first_gradients(make_mla_trainer(["image_text"], **settings))
     assert_close(first_gradients(make_mla_trainer(["image_text"], embed_chunk_size=3, **settings)), whole)
-
-
-def test_an_evaluation_on_the_way_sees_every_language(make_mla_trainer):
-    trainer = make_mla_trainer()
-    metrics = trainer.evaluate(shapes_corpus())
-    assert {f"eval_mean_recall_{tag}" for tag in ("en", "de", "fr")} < set(metrics)
 
 
 # ---- Resuming ----
 
 
-@pytest.mark.parametrize("settings", [{}, {"trainable": "all"}], ids=["acquirers", "all"])
-def test_a_resumed_run_ends_with_the_same_weights(make_mla_trainer, tmp_path, settings):
-    saving = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3, **settings}
+def test_a_resumed_run_ends_with_the_same_weights(make_mla_trainer, tmp_path):
+    saving = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3}
     unbroken = make_mla_trainer(["image_text", "text_text"], **saving)
     unbroken.train()
     for step in (6, 7):

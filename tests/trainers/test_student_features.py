@@ -35,7 +35,7 @@ def student(**options):
     native, native_processor = tiny_clip()
     encoder, tokenizer = tiny_bert()
     torch.manual_seed(0)
-    options = {"languages": ["de", "fr"], "freeze": ("text",), "text_pooling": "mean"} | options
+    options = {"languages": ["de", "fr"], "strategy": "projection", "text_pooling": "mean"} | options
     model = MlaStudentModel.from_towers(native, encoder, **options)
     return model, MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
 
@@ -107,7 +107,7 @@ def test_without_the_cache_the_encoder_reads_every_batch(make_trainer):
 @pytest.mark.parametrize("strategy", ["distillation", "acquisition"])
 def test_an_encoder_that_is_trained_has_no_features_to_keep(strategy):
     assert student()[0].frozen_towers == ("text",)
-    assert student(strategy=strategy, freeze=(), acquirer_size=4)[0].frozen_towers == ()
+    assert student(strategy=strategy, acquirer_size=4)[0].frozen_towers == ()
 
 
 def test_a_hidden_layer_with_dropout(make_trainer, tmp_path):

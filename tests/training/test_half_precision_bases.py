@@ -146,7 +146,7 @@ def test_what_is_trained_beside_it_is_float32(bases, tmp_path, kind):
     native = load_model(AutoModel, bases[kind], as_stored=True)
     model = MlaModel.from_native(native, **options)
     model.add_language("uk")
-    student = MlaStudentModel.from_models(native, tiny_bert()[0].half(), languages=["mi"])
+    student = MlaStudentModel.from_towers(native, tiny_bert()[0].half(), languages=["mi"])
     for made, name in ((model, "mla"), (student, "student")):
         assert {weight.dtype for weight in made.parameters() if weight.requires_grad} == {torch.float32}
         made.save_pretrained(tmp_path / name)

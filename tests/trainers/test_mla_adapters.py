@@ -1,0 +1,99 @@
+"""MLA's trainer on adapters of PEFT: a frozen CLIP, whose adapters are trained in both stages, saved and loaded."""
+
+import copy
+
+import pytest
+import torch
+from peft import get_peft_model
+from transformers import AutoModel
+
+from babelens import MlaProcessor, MlaTrainer, MlaTrainingArguments
+from babelens.modeling.peft_mla import MlaAdapterConfig
+from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.utils.errors import TrainingSetupError
+from tests.support.mla_training import COLD, SETTINGS, losses
+from tests.support.tiny_native import saved, shapes_texts, tiny_clip
+from tests.support.tiny_training import shapes_corpus
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    """A folder of a tiny CLIP, a function that loads it with a German adapter, and the processor of both."""
+    native = tiny_clip()
+    saved(native, tmp_path / "clip")
+    tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
+    config = MlaAdapterConfig(
+        language="de",
+        vocab_size=len(tokenizer),
+        sep_token_id=tokenizer.sep_token_id,
+        acquirer_size=8,
+        embedding_size=12,
+    )
+
+    def make(way="peft"):
+        torch.manual_seed(0)
+        clip = AutoModel.from_pretrained(tmp_path / "clip")
+        if way == "peft":
+            return get_peft_model(clip, copy.deepcopy(config))
+        clip.add_adapter(copy.deepcopy(config))
+        return clip
+
+    return make, MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["de"])
+
+
+def trainer_of(model, processor, folder, task, **changes):
+    arguments = MlaTrainingArguments(output_dir=str(folder), **SETTINGS | COLD | changes)
+    data = {task: shapes_corpus()}
+    return MlaTrainer(
+        model, arguments, processing_class=processor, train_dataset=data, cache_dir=str(folder / "cache")
+    )
+
+
+@pytest.mark.parametrize("way", ["peft", "transformers"])
+def test_adapters_are_trained_in_both_stages_saved_and_loaded(adapted, tmp_path, way):
+    make, processor = adapted
+    model = make(way)
+    german = dict(processor(text=["ein roter Punkt"], language="de", return_tensors="pt"))
+    del german["language_ids"]
+    english = processor.native(text=["a red dot"], language="en", return_tensors="pt")
+    with torch.no_grad():
+        plain = AutoModel.from_pretrained(tmp_path / "clip").get_text_features(**english).pooler_output
+    found = []
+    for task in ("text_text", "image_text"):  # native language transfer, language exposure
+        before = {name: value.clone() for name, value in model.named_parameters()}
+        settings = {"max_steps": 20, "per_device_train_batch_size": 16, "learning_rate": 3e-3}
+        trainer = trainer_of(model, processor, tmp_path / task, task, **settings)
+        trainer.train()
+        assert losses(trainer)[-1] < losses(trainer)[0]
+        moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+        assert moved == {name for name in before if ".mla_acquirers." in name or ".shared_embedding." in name}
+        with torch.no_grad():
+            found.append(model.eval().get_text_features(**german).pooler_output)
+    assert not torch.equal(*found)
+    trainer.save_model(str(tmp_path / "adapter"))
+    model.save_pretrained(tmp_path / "by-itself")
+    for folder in ("adapter", "by-itself"):
+        assert (tmp_path / folder / "adapter_config.json").is_file()
+        loaded = AutoModel.from_pretrained(tmp_path / folder)
+        with torch.no_grad():
+            assert torch.equal(loaded.get_text_features(**german).pooler_output, found[1])
+            loaded.disable_adapters()
+            assert torch.equal(loaded.get_text_features(**english).pooler_output, plain)
+
+
+def test_a_checkpoint_resumes_the_training_of_adapters(adapted, tmp_path):
+    make, processor = adapted
+    whole, resumed = make(), make()
+    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    trainer_of(whole, processor, tmp_path / "run", "text_text", **options).train()
+    trainer_of(resumed, processor, tmp_path / "again", "text_text", **options).train(
+        resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2")
+    )
+    for (name, value), other in zip(whole.named_parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(value, other), name
+
+
+def test_the_frozen_model_of_adapters_is_not_trained(adapted, tmp_path):
+    make, processor = adapted
+    with pytest.raises(TrainingSetupError, match="trainable='all'"):
+        trainer_of(make(), processor, tmp_path, "image_text", trainable="all")
