@@ -352,7 +352,7 @@ class Acquisition:
         if self.ngram_rows is not None:
             options["ngram_rows"] = self.ngram_rows
         if self.text_encoder is None:
-            self.model = RidgeModel.from_models(native, None, **options)
+            self.model = RidgeModel.from_native(native, None, **options)
             return None
         with explained(self.text_encoder, self.code):
             # The mean says most of a text where no state was trained for that.
@@ -360,7 +360,7 @@ class Acquisition:
         pooling = self.text_pooling or stated or "mean"
         encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
         options |= {"text_pooling": pooling, "text_prompt": self.text_prompt or ""}
-        self.model = RidgeModel.from_models(native, encoder, **options)
+        self.model = RidgeModel.from_native(native, encoder, **options)
         return load_processor(AutoTokenizer, self.text_encoder, **self.code)
 
     # ---- Learning and saving ----

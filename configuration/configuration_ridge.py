@@ -1,5 +1,5 @@
-"""Configuration of a language learner that is solved and not trained: ridge regression from the characters of a text,
-and from a frozen text encoder, to the text embeddings of a frozen dual encoder."""
+"""Configuration of a `RidgeModel`: ridge regression from the characters of a text, and from a frozen text encoder, to
+the text embeddings of a frozen dual encoder."""
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
@@ -16,20 +16,12 @@ class VectorSpaceConfig(PreTrainedConfig):
     Args:
         projection_dim: Width of the vectors.
         source: Name of the table, or of the model that made them.
-
-    Raises:
-        ValueError: if a key is unknown, or a value is impossible.
     """
 
     model_type = "vector_space"
 
     projection_dim: int = 512
     source: str = ""
-
-    def __post_init__(self, **kwargs: object) -> None:
-        if self.projection_dim < 1:
-            raise ValueError(f"projection_dim={self.projection_dim} must be at least 1")
-        super().__post_init__(**kwargs)
 
 
 if VectorSpaceConfig.model_type not in CONFIG_MAPPING:
@@ -50,15 +42,9 @@ class RidgeConfig(MlaBaseConfig):
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
         shortest_ngram, longest_ngram: Numbers of characters of the n-grams.
         rank: Number of directions of the embeddings that are predicted; at most their width.
-        token_kinds: Number of kinds of tokens whose presence describes a text beside the encoder's pooled features
-            (`TokenKinds`); 0 for none.
         gloss_weights: The weight of the native model's embedding of the text translated word by word, beside the
             direction that the map predicts: of the shared map, and of the map of each language. Empty for a model
             without glossaries.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ValueError: if a key is unknown, or a value is impossible.
 
     Examples:
         >>> config = RidgeConfig(languages=["mi", "uk"], ngram_rows=4096)
@@ -76,19 +62,11 @@ class RidgeConfig(MlaBaseConfig):
     shortest_ngram: int = 2
     longest_ngram: int = 5
     rank: int = 192
-    token_kinds: int = 0
     gloss_weights: list[float] | tuple[float, ...] = ()
 
     def __post_init__(self, **kwargs: object) -> None:
-        for name in ("ngram_rows", "shortest_ngram", "rank"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.token_kinds < 0 or (self.token_kinds and self.text_config is None):
-            raise ValueError(
-                f"token_kinds={self.token_kinds} must be 0, or the number of kinds of a text encoder's tokens"
-            )
-        if self.longest_ngram < self.shortest_ngram:
-            raise ValueError(f"longest_ngram={self.longest_ngram} is less than shortest_ngram={self.shortest_ngram}")
+        if not 1 <= self.shortest_ngram <= self.longest_ngram or min(self.ngram_rows, self.rank) < 1:
+            raise ValueError("ngram_rows, rank and shortest_ngram must be at least 1, longest_ngram no less than this")
         if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
             raise ValueError(
                 f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages, and needs "

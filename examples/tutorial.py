@@ -331,7 +331,7 @@ MAORI |= {"purple": "poroporo", "square": "tapawhā", "circle": "porohita", "tri
 MAORI |= {"star": "whetū", "cross": "rīpeka"}
 sentences = [f"he {MAORI[shape]} {MAORI[color]}" for color, shape in THINGS]
 
-solved = RidgeModel.from_models(model)
+solved = RidgeModel.from_native(model)
 solved_processor = RidgeProcessor.for_native(model.config, processor)
 learned = learn(solved, solved_processor, {"mi": (sentences, english)}, cache_dir=str(FOLDER / "features"))
 print(f"{learned['mi'].r1:.0f} % find their translation first, by a map that was solved without them")

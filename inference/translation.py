@@ -85,9 +85,7 @@ class LanguageCodes:
         prefix: str = "",
     ) -> None:
         self.tokenizer, self.prefix = tokenizer, prefix
-        # M2M100's tokens of languages are not among its special tokens.
-        special = [*tokenizer.all_special_tokens, *getattr(tokenizer, "lang_code_to_token", {}).values()]
-        self._tokens = _by_language(special) if hasattr(tokenizer, "src_lang") else {}
+        self._tokens = source_tokens(tokenizer)
         self._targets = {} if self._tokens else _target_tokens(tokenizer)
         self._prefixes = {} if self._tokens or self._targets else _task_prefixes(model)
         # mBART of 2020 has no token that the translation begins with: the decoder starts with the language.
@@ -150,6 +148,14 @@ def _tag(code: Any) -> str | None:
         return normalize_language(code)
     except LanguageTagError:
         return None
+
+
+def source_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[Written, str]:
+    """Returns the tokens by which a tokenizer states the language of a text (`src_lang`); empty if it does not."""
+    if not hasattr(tokenizer, "src_lang"):
+        return {}
+    # M2M100's tokens of languages are not among its special tokens.
+    return _by_language([*tokenizer.all_special_tokens, *getattr(tokenizer, "lang_code_to_token", {}).values()])
 
 
 def _by_language(tokens: Iterable[str]) -> dict[Written, str]:

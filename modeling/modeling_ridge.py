@@ -1,20 +1,19 @@
-"""A language learner that is solved and not trained: ridge regression from what a text consists of to the embedding
-that a frozen dual encoder gives its translation.
+"""Languages for a frozen dual encoder in closed form: ridge regression from what a text consists of to the embedding
+that the dual encoder gives its translation.
 
-A text of an acquired language is its character n-grams, hashed into a fixed number of rows with tf-idf weights, and,
-where the model has a frozen multilingual text encoder, the encoder's pooled features, from which the mean of the
-language is taken. A model that learned from native texts alone also looks at the tokens of the encoder: a multilingual
-encoder puts a word near its translations, so a text has much the same kinds of tokens in all its languages, which a
-mean over its tokens does not show. One linear map for each language leads from all this to the deviation of a text
-embedding from the mean of all, in the directions in which embeddings vary most. A regression shrinks what it predicts
-towards the mean, the more so in another domain, until the mean decides which images are found; so each prediction is
-scaled to the deviation that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
+A text x of an acquired language is its character n-grams, hashed into rows with tf-idf weights φ(x), and, where the
+model has a frozen multilingual text encoder, the encoder's pooled features ψ(x) without their mean μ in the language.
+Each language has a linear map W. With the mean m of embeddings, their mean distance r from it, and the directions D in
+which they vary most,
+
+    e(x) = m + r · D · u/‖u‖,    u = W (φ(x), (ψ(x) − μ)/‖ψ(x) − μ‖)
+
+A regression shrinks what it predicts towards the mean, the more so in another domain, until the mean decides which
+images are found; therefore each prediction is scaled to the distance r. `trainers/ridge.py` solves for the maps.
 
 Where a language has a glossary, the native model also embeds the text translated word by word, and the direction of
-this embedding is added to the one that the map predicts.
-
-Images, and texts in the native language, are embedded by the native model, bitwise as before. Texts whose language is
-not stated (`und`) are embedded by a map that all languages of a run share.
+this embedding is added to u/‖u‖. Images, and texts in the native language, are embedded by the native model, bitwise
+as before. Texts whose language is not stated (`und`) are embedded by a map that all languages of a run share.
 """
 
 import logging
@@ -35,17 +34,82 @@ from .acquirer import load_plain_state_dict
 from .modeling_common import Call, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla import MlaPreTrainedModel, new_native_model
-from .text_features import TokenKinds, centered, hashed_ngrams, ngram_weights
 from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
 logger = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 64  # texts, each of which reads a row of the map for each of its n-grams
 
+# ---- Features of a text ----
+
+_SPACE = ord(" ")
+# A prime below 2^31, so that products of two remainders stay below 2^63, and two constants that mix the characters.
+_PRIME, _FACTOR, _SALT = 2_147_483_647, 1_000_003, 7_919
+
+
+def hashed_ngrams(characters: Tensor, rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor]:
+    """Hashes the character n-grams of texts. An n-gram lies inside of a word, or begins or ends with the space beside
+    it, as in scikit-learn's `char_wb`; scripts without spaces are one long word.
+
+    Args:
+        characters ([N, C]): Unicode code points, 0 at padding on the right; texts begin and end with a space.
+        rows: the number of rows.
+        shortest, longest: the numbers of characters of the n-grams.
+
+    Returns:
+        The row of each n-gram [N, J], and whether it is one [N, J]: some of the J positions are padding, lie across
+        words, or are spaces alone.
+    """
+    is_space = characters == _SPACE
+    places, kept = [], []
+    for size in range(shortest, longest + 1):
+        count = characters.shape[1] - size + 1
+        if count < 1:
+            break
+        hashed = torch.full_like(characters[:, :count], size * _SALT)
+        valid = characters[:, size - 1 :] > 0
+        for offset in range(size):
+            hashed = (hashed * _FACTOR + characters[:, offset : offset + count]) % _PRIME
+            if 0 < offset < size - 1:
+                valid = valid & ~is_space[:, offset : offset + count]
+        if size <= 2:
+            valid = valid & ~(is_space[:, :count] & is_space[:, size - 1 :])
+        places.append(hashed % rows)
+        kept.append(valid)
+    if not places:
+        return characters[:, :0], is_space[:, :0]
+    return torch.cat(places, 1), torch.cat(kept, 1)
+
+
+def ngram_weights(places: Tensor, kept: Tensor, importance: Tensor) -> Tensor:
+    """Returns the weight of each n-gram in its text [N, J]: log(1 + count) times the importance of its row, which is
+    tf-idf with sublinear counts. Summed by row, the weights of a text have length 1.
+
+    Args:
+        places, kept ([N, J]): of `hashed_ngrams`.
+        importance ([N, rows] or [1, rows]): the factor of each row, for each text or for all.
+    """
+    ones = kept.to(importance.dtype)
+    counts = torch.zeros(places.shape[0], importance.shape[1], dtype=ones.dtype, device=ones.device)
+    counts = counts.scatter_add(1, places, ones).gather(1, places).clamp(min=1)  # [N, J]
+    factors = importance.expand(places.shape[0], -1).gather(1, places)
+    whole = counts.log1p() * factors * ones  # of a row
+    length = (whole.square() / counts).sum(1, keepdim=True).sqrt()
+    return whole / counts / length.clamp(min=1e-6)
+
+
+def centered(features: Tensor, mean: Tensor) -> Tensor:
+    """Returns pooled features [N, W] without the mean [W] of their language, with length 1: the mean is a large part
+    of a pooled feature, and says nothing about the text."""
+    return normalize(features.float() - mean)
+
+
+# ---- Models ----
+
 
 class VectorSpaceModel(PreTrainedModel):
-    """The native model of texts whose targets were vectors of a table, or of another library's model. It embeds
-    nothing: images and native texts are embedded by whatever made the vectors."""
+    """The native model of texts whose targets were vectors of a table, or of another library's model, which embeds
+    images and native texts itself."""
 
     config_class = VectorSpaceConfig
     base_model_prefix = ""
@@ -57,18 +121,12 @@ class VectorSpaceModel(PreTrainedModel):
         self.post_init()
 
     def get_text_features(self, **inputs: Any) -> Any:
-        """Raises an InputError."""
         raise InputError(
-            f"texts in the native language are embedded by {self.config.source or 'what made the vectors'}: this "
-            "model puts texts of the languages that it has learned into that space"
+            f"native texts and images are embedded by {self.config.source or 'what made the vectors'}: this model "
+            "puts texts of the languages that it has learned into that space"
         )
 
-    def get_image_features(self, **inputs: Any) -> Any:
-        """Raises an InputError."""
-        raise InputError(
-            f"images are embedded by {self.config.source or 'what made the vectors'}: this model has no image tower, "
-            "and puts texts into that space"
-        )
+    get_image_features = get_text_features
 
 
 AutoModel.register(VectorSpaceConfig, VectorSpaceModel, exist_ok=True)
@@ -88,7 +146,7 @@ class RidgeMaps(nn.Module):
     ngrams: Tensor  # [.., rows, rank], int8
     factors: Tensor  # [.., rank]
     encoder_mean: Tensor  # [.., W]
-    encoder_map: Tensor  # [.., W + V, rank], of pooled features and of kinds of tokens
+    encoder_map: Tensor  # [.., W, rank]
 
     def __init__(self, config: RidgeConfig) -> None:
         super().__init__()
@@ -104,7 +162,7 @@ class RidgeMaps(nn.Module):
         if config.text_config is not None:
             pooled = text_width(config.text_config, config.text_pooling)
             self.register_buffer("encoder_mean", exact(count, pooled))
-            self.register_buffer("encoder_map", exact(count, pooled + config.token_kinds, config.rank))
+            self.register_buffer("encoder_map", exact(count, pooled, config.rank))
         self.reset()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -126,6 +184,10 @@ class RidgeMaps(nn.Module):
             if hasattr(self, name):
                 init.zeros_(getattr(self, name))
 
+    def _by_language(self) -> list[tuple[str, Tensor]]:
+        names = ("importance", "ngrams", "factors", "encoder_mean", "encoder_map")
+        return [(name, getattr(self, name)) for name in names if hasattr(self, name)]
+
     @property
     def has_shared(self) -> bool:
         """Whether the map of texts whose language is not stated has been solved for."""
@@ -133,44 +195,34 @@ class RidgeMaps(nn.Module):
 
     @torch.no_grad()
     def add(self, count: int) -> None:
-        """Adds maps for this number of languages behind those that there are, which stay as they are."""
+        """Adds maps for this number of languages after the present ones, which stay as they are."""
         for name, kept in self._by_language():
             setattr(self, name, torch.cat([kept, kept.new_zeros(count, *kept.shape[1:])]))
 
-    def _by_language(self) -> list[tuple[str, Tensor]]:
-        names = ("importance", "ngrams", "factors", "encoder_mean", "encoder_map")
-        return [(name, getattr(self, name)) for name in names if hasattr(self, name)]
-
     @torch.no_grad()
-    def set(self, index: int, values: Mapping[str, Tensor]) -> None:
-        """Sets the map of one language, at its position, to what `rounded` returned."""
+    def set_map(self, index: int, values: Mapping[str, Tensor]) -> None:
+        """Sets the map of the language at a position to what `rounded` returned."""
         for name, value in values.items():
             getattr(self, name)[index] = value
 
     @staticmethod
     def rounded(importance: Tensor, ngrams: Tensor, encoder: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
-        """Returns the map of one language, as it is kept.
-
-        Args:
-            importance ([rows]): of the rows of n-grams.
-            ngrams ([rows, rank]): the map of the n-grams, which is rounded to 8 bits.
-            encoder: the mean [W] of the encoder's pooled features in this language, and the map [W + V, rank] of all
-                its features.
-        """
+        """Returns the map of one language as it is kept: the importance [rows] and the map [rows, rank] of n-grams,
+        rounded to 8 bits; the mean [W] and the map [W, rank] of the encoder's pooled features."""
         factors = ngrams.abs().amax(0).clamp(min=1e-12) / 127
         values = {"importance": importance, "factors": factors, "ngrams": (ngrams / factors).round().to(torch.int8)}
         if encoder is not None:
             values["encoder_mean"], values["encoder_map"] = encoder
         return values
 
+    def rows_of(self, characters: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the rows [N, J] of the n-grams of texts, and whether each is one [N, J]."""
+        return hashed_ngrams(characters, self.importance.shape[1], self.shortest, self.longest)
+
     def weighted_ngrams(self, characters: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the rows [N, J] of the n-grams of texts, and their weights [N, J]."""
         places, kept = self.rows_of(characters)
         return places, ngram_weights(places, kept, importance)
-
-    def rows_of(self, characters: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the rows [N, J] of the n-grams of texts, and whether each is one [N, J]."""
-        return hashed_ngrams(characters, self.importance.shape[1], self.shortest, self.longest)
 
     def forward(
         self,
@@ -180,18 +232,9 @@ class RidgeMaps(nn.Module):
         gloss: Tensor | None = None,
         gloss_weights: Tensor | None = None,
     ) -> Tensor:
-        """Embeds texts.
-
-        Args:
-            indices ([N]): the map of each text.
-            characters ([N, C]): their code points.
-            pooled ([N, W + V]): features of the text encoder (`RidgeModel.encoder_features`), if there is one.
-            gloss ([N, d]), gloss_weights ([N]): the native model's embedding of the texts translated word by word,
-                and its weight.
-
-        Returns:
-            Embeddings [N, d].
-        """
+        """Embeds texts by the map of each [N]. They have code points [N, C], features of the text encoder [N, W] if
+        there is one, and embeddings by the native model of what they are word by word [N, d], with weights [N].
+        -> [N, d]"""
         if is_exporting():  # a graph has no branches
             found = self._read(indices, characters, pooled)
         else:
@@ -231,7 +274,6 @@ class RidgeModel(MlaPreTrainedModel):
 
     maps: RidgeMaps
     text_model: PreTrainedModel | None
-    token_kinds: TokenKinds | None
     config_class = RidgeConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -245,36 +287,31 @@ class RidgeModel(MlaPreTrainedModel):
             check_text_encoder(config.text_config)
             self.text_model = build_tower(self.text_config, pooler=config.text_pooling == POOLER)
             check_pooling(self.text_model, config.text_pooling)
-        self.token_kinds = None
-        if config.token_kinds:
-            self.token_kinds = TokenKinds(config.token_kinds, text_width(config.text_config))
         self.maps = RidgeMaps(config)
         self.requires_grad_(False)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, RidgeMaps | TokenKinds):
+        if isinstance(module, RidgeMaps):
             module.reset()
             return
         super()._init_weights(module)
 
     @classmethod
-    def from_models(
+    def from_native(
         cls, native_model: PreTrainedModel, text_model: PreTrainedModel | None = None, **options: Any
     ) -> Self:
-        """Makes a model without acquired languages from a plain dual encoder.
+        """Makes a model without acquired languages.
 
         Args:
-            native_model: the dual encoder.
+            native_model: a dual encoder.
             text_model: a multilingual text encoder.
             options: keys of `RidgeConfig`.
         """
         text_config = None if text_model is None else text_model.config
-        with init.no_init_weights():  # which are those of the models, but for what is reset
+        with init.no_init_weights():  # which are those of the models, but for the maps
             model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
         model.maps.reset()
-        if model.token_kinds is not None:
-            model.token_kinds.reset()
         model.take_native(native_model)
         if text_model is not None and model.text_model is not None:
             own = model.text_model.state_dict()
@@ -285,21 +322,13 @@ class RidgeModel(MlaPreTrainedModel):
             model.stored_weights = {**model.stored_weights, **kept}
         return model.eval()
 
-    def take_kinds(self, kinds: TokenKinds) -> None:
-        """Looks at kinds of tokens from now on; the maps of the text encoder are forgotten."""
-        self.token_kinds = kinds.to(self.device)
-        self.config.token_kinds = len(kinds.importance)
-        count, width, rank = self.maps.encoder_map.shape
-        self.maps.encoder_map = self.maps.encoder_map.new_zeros(count, width + self.config.token_kinds, rank)
-
     def learned_parts(self) -> list[nn.Module]:
         return [] if self.text_model is None else [self.text_model]
 
     def frozen_parts(self) -> list[nn.Module]:
-        return [self.native_model, *([] if self.text_model is None else [self.text_model])]
+        return [self.native_model, *self.learned_parts()]
 
     def set_trainable(self, part: str, languages: Sequence[str] | None = None, *, temperature: bool = False) -> None:
-        """Raises a ValueError: the maps are solved for, and nothing is trained by gradients."""
         raise ValueError(f"trainable={part!r}: the maps of a ridge model are solved for (babelens.trainers.ridge)")
 
     def text_calls(self) -> list[Call]:
@@ -340,8 +369,7 @@ class RidgeModel(MlaPreTrainedModel):
             `pooler_output` [N, d] holds the embeddings, which are not normalized.
 
         Raises:
-            InputError: without texts, for texts of acquired languages without their characters, and without what a
-                model with glossaries reads of them.
+            InputError: if an input is missing that the languages of the texts need.
         """
         if input_ids is None:
             raise InputError("a ridge model needs texts: input_ids")
@@ -352,23 +380,22 @@ class RidgeModel(MlaPreTrainedModel):
             return self.native_model.get_text_features(input_ids=input_ids, attention_mask=attention_mask)
         if language_ids is None:
             raise InputError("character_ids need language_ids: the processor makes both")
-        native = language_ids == 0
         if self.config.gloss_weights and (gloss_ids is None or gloss_attention_mask is None):
             raise InputError(
                 "this model reads glossaries: gloss_ids and gloss_attention_mask are missing, which the processor "
                 "makes of glossary.tsv. If the file is missing, get the model again"
             )
-        if gloss_attention_mask is not None and not is_exporting():
-            self._warn_of_unread(language_ids - 1, gloss_attention_mask)
+        native, indices = language_ids == 0, language_ids - 1
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         glosses = (gloss_ids, gloss_attention_mask) if self.config.gloss_weights else (None, None)
         if is_exporting():  # a graph has no branches: every row is read in both ways
             ids = torch.where(native[:, None], input_ids, 0), torch.where(native[:, None], 0, input_ids)
             own = self.embed_native_texts(ids[0], mask)
-            pooled = self.encoder_features(ids[1], mask)
-            indices = (language_ids - 1).clamp(min=0)
+            pooled, indices = self.encoder_features(ids[1], mask), indices.clamp(min=0)
             found = self.maps(indices, character_ids, pooled, *self._glosses(indices, *glosses)).to(own)
             return BaseModelOutputWithPooling(pooler_output=torch.where(native[:, None], own, found))
+        if gloss_attention_mask is not None:
+            self._warn_of_unread(indices, gloss_attention_mask)
         width = feature_width(self.config.base_config)
         embeddings = torch.empty(len(input_ids), width, device=input_ids.device, dtype=self.dtype)
         if native.any():
@@ -376,9 +403,8 @@ class RidgeModel(MlaPreTrainedModel):
         if not native.all():
             other = ~native
             pooled = self.encoder_features(input_ids[other], mask[other])
-            indices = language_ids[other] - 1
-            read = self._glosses(indices, *(None if given is None else given[other] for given in glosses))
-            embeddings[other] = self.maps(indices, character_ids[other], pooled, *read).to(self.dtype)
+            read = self._glosses(indices[other], *(None if given is None else given[other] for given in glosses))
+            embeddings[other] = self.maps(indices[other], character_ids[other], pooled, *read).to(self.dtype)
         return BaseModelOutputWithPooling(pooler_output=embeddings)
 
     def _glosses(
@@ -391,8 +417,7 @@ class RidgeModel(MlaPreTrainedModel):
         weights = torch.tensor(list(self.config.gloss_weights), device=ids.device)[indices]
         read = mask.any(1)
         weights = torch.where(read, weights, 0.0)
-        if is_exporting():
-            # Attention to nothing is no number, and 0 times that is none either.
+        if is_exporting():  # fully masked attention is NaN, and 0 · NaN is NaN
             return self.embed_native_texts(ids, torch.where(read[:, None], mask, 1)), weights
         chosen = weights > 0
         if not chosen.any():
@@ -411,8 +436,7 @@ class RidgeModel(MlaPreTrainedModel):
 
     @torch.no_grad()
     def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
-        """Returns the pooled features of texts, and how much they have each kind of token [N, W + V]; None without a
-        text encoder."""
+        """Returns the pooled features of texts [N, W]; None without a text encoder."""
         if self.text_model is None:
             return None
         ids, mask = input_ids, attention_mask
@@ -420,17 +444,14 @@ class RidgeModel(MlaPreTrainedModel):
             length = int(mask.sum(-1).max())
             ids, mask = ids[:, :length], mask[:, :length]
         output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
-        pooled = pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
-        if self.token_kinds is None:
-            return pooled
-        return torch.cat([pooled, self.token_kinds(output.last_hidden_state, mask)], 1)
+        return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
 
 
 @cache
 def _warn_of_unread_glossary(language: str) -> None:
     logger.warning(
-        "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight. Where "
-        "translations were found no worse with a glossary, it is 0.5, 1 or 2; this is logged once",
+        "glossary.tsv has words of %s, which are not read: gloss_weights in config.json gives them no weight (where "
+        "a glossary helped, it is 0.5, 1 or 2)",
         language,
     )
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..utils.errors import LanguageTagError, ModelFolderError, UnknownLanguageError
+from ..utils.errors import ModelFolderError, UnknownLanguageError
 from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor, NativeTextProcessor
@@ -25,6 +25,7 @@ from .text_normalization import NORMALIZATION, checked_normalization, folded, sa
 
 MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
+_READS_GLOSSARY = "reads_glossary"  # in `processor_config.json`
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 # Of a text without a language, so much must be words of a glossary for the map of its language, and for the glossary.
 _ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
@@ -64,9 +65,8 @@ class RidgeProcessor(PerLanguageProcessor):
         glossaries: by language, native words by word (`Glossary`).
         normalization: the version of `text_normalization` by which texts in other languages than the native one are
             read; 0, as in folders that state none, for texts as they are.
-
-    Raises:
-        ModelFolderError: for a version that is not known.
+        language_codes: for an `encoder_tokenizer` that puts the language into a text, as NLLB's does: its code of each
+            language (`{"de": "deu_Latn"}`).
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -91,6 +91,7 @@ class RidgeProcessor(PerLanguageProcessor):
         has_text_encoder: bool | None = None,
         glossaries: Mapping[str, Mapping[str, str]] | None = None,
         normalization: int = NORMALIZATION,
+        language_codes: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(image_processor, tokenizer, encoder_tokenizer or tokenizer)
         self.native_language = normalize_language(native_language)
@@ -99,6 +100,7 @@ class RidgeProcessor(PerLanguageProcessor):
         self.text_prompt, self.any_language = text_prompt, any_language
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
         self.normalization = checked_normalization(normalization)
+        self.language_codes = dict(language_codes or {})
         # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
         self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
 
@@ -214,7 +216,8 @@ class RidgeProcessor(PerLanguageProcessor):
                 cut = [texts[row] for row in other if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
             for row, given in zip(other, read["input_ids"], strict=True):
-                tokens[row] = given
+                own, stated = self.language_token(languages[row]) or (None, None)
+                tokens[row] = given if stated is None else [stated if token == own else token for token in given]
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
         return {
             "input_ids": layout.padded(tokens, padding_ids),
@@ -223,6 +226,15 @@ class RidgeProcessor(PerLanguageProcessor):
             "character_ids": characters_of(spelled).tolist(),
             **glosses,
         }
+
+    def language_token(self, language: str) -> tuple[int, int] | None:
+        """The ids of the token that the encoder's tokenizer puts into a text for its own language, and of the one for
+        this language; None if its texts have none."""
+        code = self.language_codes.get(language)
+        if code is None:
+            return None
+        own, stated = self.encoder_tokenizer.convert_tokens_to_ids([self.encoder_tokenizer.src_lang, code])
+        return own, stated
 
     def _learned(self, tag: str) -> str:
         """The language as which texts in a language are read."""
@@ -313,20 +325,20 @@ class RidgeProcessor(PerLanguageProcessor):
 
     # ---- Files ----
 
+    def to_dict(self) -> dict[str, Any]:
+        """Also states whether `glossary.tsv` belongs to the processor: a file of that name may be somebody else's."""
+        return super().to_dict() | {_READS_GLOSSARY: bool(self._glossaries)}
+
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
-        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both; removes those of
-        another model that was in the folder."""
+        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both."""
         super().to_json_file(json_file_path)
-        file = Path(json_file_path).with_name(GLOSSARY_FILE)
-        if not self._glossaries:
-            file.unlink(missing_ok=True)
-        else:
+        if self._glossaries:
             lines = (
                 f"{tag}\t{word}\t{native}\n"
                 for tag, glossary in self._glossaries.items()
                 for word, native in glossary.entries.items()
             )
-            file.write_text("".join(lines), encoding="utf-8")
+            Path(json_file_path).with_name(GLOSSARY_FILE).write_text("".join(lines), encoding="utf-8")
 
     @classmethod
     def get_processor_dict(
@@ -342,11 +354,13 @@ class RidgeProcessor(PerLanguageProcessor):
         location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
         settings = {"normalization": 0} | settings
-        path = cached_file(
-            pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
-        )
+        path = None
+        if settings.pop(_READS_GLOSSARY, True):
+            path = cached_file(
+                pretrained_model_name_or_path, GLOSSARY_FILE, **location, _raise_exceptions_for_missing_entries=False
+            )
         if path is not None:
-            settings = settings | {"glossaries": _read_glossaries(Path(path), settings)}
+            settings["glossaries"] = _read_glossaries(Path(path), settings)
         return settings, remaining
 
 
@@ -357,46 +371,43 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
     except UnicodeDecodeError as error:
         raise ModelFolderError(f"{path} is not UTF-8: save it as UTF-8 ({error})") from error
     found: dict[str, dict[str, str]] = {}
-    spelled: dict[str, str] = {}  # languages as they are in the file
+    languages: dict[str, str] = {}  # as they are spelled in the file
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        columns = [each.strip() for each in line.split("\t")]
-        if len(columns) != 3:
-            raise ModelFolderError(
-                f"{path}, line {number} has {len(columns)} columns instead of language, word and native words, with "
-                "tabs between them"
-            )
-        tag, word, native = columns
-        if tag not in spelled:
-            try:
-                spelled[tag] = normalize_language(tag)
-                _check_language(spelled[tag], settings)
-            except (LanguageTagError, UnknownLanguageError) as error:
-                raise ModelFolderError(f"{path}, line {number}: {error}") from error
-        word = folded(word, spelled[tag]) if settings["normalization"] else word
-        word = unicodedata.normalize("NFKC", word).lower()
-        if not is_word(word):
-            raise ModelFolderError(
-                f"{path}, line {number}: {word!r} is not one word. A word has letters, digits, apostrophes and "
-                f"hyphens, and in a script without spaces no more than {LONGEST_PIECE} of them"
-            )
-        other = found.setdefault(spelled[tag], {}).setdefault(word, native)
-        if other != native:
-            raise ModelFolderError(
-                f"{path}, line {number}: {word!r} is {native!r} here, and {other!r} in a line above"
-            )
+        try:
+            columns = [each.strip() for each in line.split("\t")]
+            if len(columns) != 3:
+                raise ValueError(
+                    f"has {len(columns)} columns instead of language, word and native words, with tabs between them"
+                )
+            tag, word, native = columns
+            if tag not in languages:
+                languages[tag] = _checked_language(normalize_language(tag), settings)
+            word = folded(word, languages[tag]) if settings["normalization"] else word
+            word = unicodedata.normalize("NFKC", word).lower()
+            if not is_word(word):
+                raise ValueError(
+                    f"{word!r} is not one word. A word has letters, digits, apostrophes and hyphens, and in a script "
+                    f"without spaces no more than {LONGEST_PIECE} of them"
+                )
+            other = found.setdefault(languages[tag], {}).setdefault(word, native)
+            if other != native:
+                raise ValueError(f"{word!r} is {native!r} here, and {other!r} in a line above")
+        except ValueError as error:
+            raise ModelFolderError(f"{path}, line {number}: {error}") from error
     return found
 
 
-def _check_language(tag: str, settings: Mapping[str, Any]) -> None:
-    """Raises an UnknownLanguageError for a glossary that a processor with such settings would not read."""
+def _checked_language(tag: str, settings: Mapping[str, Any]) -> str:
+    """Returns the language of a glossary if a processor with such settings would read it."""
     native, languages = settings.get("native_language", "en"), settings.get("languages", [])
     if tag == native:
-        raise UnknownLanguageError(f"texts in {tag}, the native language, are read as they are")
+        raise ValueError(f"texts in {tag}, the native language, are read as they are")
     learned = {name for language in languages for name in (language, language.partition("-")[0])}
     if tag not in learned and not settings.get("any_language"):
-        raise UnknownLanguageError(f"this model has not learned {tag!r}; its languages are {', '.join(languages)}")
+        raise ValueError(f"this model has not learned {tag!r}; its languages are {', '.join(languages)}")
+    return tag
 
 
 __all__ = ["RidgeProcessor"]

@@ -23,7 +23,7 @@ class LanguageResult:
 
     Args:
         pairs: the number of sentences.
-        tested: of these, how many were tested: all, each left out in turn, or a part that was held out.
+        tested: how many of them were tested: all, each left out in turn, or a part that was held out.
         r1, r10: share of texts that find their native translation first, and among the first ten, in percent.
         r10_low, r10_high: 95 % interval of `r10`, by bootstrap over the texts.
         chance: `r10` of a random order.
@@ -69,9 +69,20 @@ class LanguageResult:
         return None
 
 
-def embeddings_at(model: RidgeModel, directions: Tensor) -> Tensor:
-    """Embeddings [n, d] of length 1 at directions [n, rank] from the mean."""
-    return normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
+def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
+    """Counts the candidates, other than the right one, that score as high as it or higher."""
+    found = []
+    for rows in torch.arange(len(queries)).split(CHUNK):
+        scores = queries[rows] @ candidates.T
+        found.append((scores >= scores.gather(1, right[rows, None])).sum(1) - 1)
+    return torch.cat(found).numpy()
+
+
+def _ranks_of(model: RidgeModel, directions: Tensor, targets: Tensor, right: Tensor, among: Tensor) -> np.ndarray:
+    """The ranks of the right targets [t] for predicted directions [t, rank], among the targets at some places."""
+    places = among.unique()
+    embeddings = normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
+    return ranks(embeddings, targets[places], torch.searchsorted(places, right))
 
 
 def result_of(
@@ -83,7 +94,7 @@ def result_of(
     tested: Tensor,
     untaught: tuple[Tensor, Tensor] | None = None,
 ) -> LanguageResult:
-    """Retrieval of native sentences by predictions, and by the native model's own embeddings of some texts.
+    """Measures the retrieval of native sentences by predictions, and by the native model's own embeddings of texts.
 
     Args:
         model: the model.
@@ -95,15 +106,15 @@ def result_of(
         untaught: the targets of other texts, and the native model's embeddings of these.
     """
     places = rows[solved.tested].unique()
-    candidates = targets[places]
-    found_at = ranks(embeddings_at(model, predicted), candidates, torch.searchsorted(places, rows[tested]))
+    found_at = _ranks_of(model, predicted, targets, rows[tested], places)
     hits = (found_at < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
     low, high = np.percentile(resampled, [2.5, 97.5])
     zero_shot = None
     if untaught is not None:
         right, guesses = untaught
-        zero_shot = 100 * float((ranks(guesses, candidates, torch.searchsorted(places, right)) < 10).mean())
+        base_found_at = ranks(guesses, targets[places], torch.searchsorted(places, right))
+        zero_shot = 100 * float((base_found_at < 10).mean())
     return LanguageResult(
         pairs=len(rows),
         tested=len(hits),
@@ -111,7 +122,7 @@ def result_of(
         r10=100 * float(hits.mean()),
         r10_low=100 * float(low),
         r10_high=100 * float(high),
-        chance=100 * min(10 / len(candidates), 1.0),
+        chance=100 * min(10 / len(places), 1.0),
         zero_shot=zero_shot,
         strength=solved.strength,
         encoder_weight=solved.encoder_weight,
@@ -134,12 +145,10 @@ def gloss_weight_of(
     Returns:
         The weight, 0 where translations are found as well without, and the directions that are predicted with it.
     """
-    places = among.unique()
 
     def score(found: Tensor) -> float:
-        """The mean of one over the place at which each translation is found."""
-        found_at = ranks(embeddings_at(model, found), targets[places], torch.searchsorted(places, right))
-        return float((1 / (1 + found_at)).mean())
+        """The mean reciprocal rank of the translations."""
+        return float((1 / (1 + _ranks_of(model, found, targets, right, among))).mean())
 
     def with_glosses(weight: float) -> Tensor:
         return normalize(predicted + weight * glosses)
@@ -151,12 +160,3 @@ def gloss_weight_of(
             more = with_glosses(2 * weight)
             return (2 * weight, more) if score(more) >= once else (weight, found)
     return 0.0, predicted
-
-
-def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
-    """How many candidates score as high as the right one or higher, other than it."""
-    found = []
-    for rows in torch.arange(len(queries)).split(CHUNK):
-        scores = queries[rows] @ candidates.T
-        found.append((scores >= scores.gather(1, right[rows, None])).sum(1) - 1)
-    return torch.cat(found).numpy()

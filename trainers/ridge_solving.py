@@ -20,7 +20,6 @@ CHUNK = 1024  # texts
 _COLUMNS = 256  # of similarities that are computed at a time
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
-_LINEAR_STRENGTHS = np.logspace(-4, 1, 16)  # times the mean of the eigenvalues
 _HELD_OUT = 1000
 
 Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions, [n, W]; those of n-grams are sparse
@@ -221,34 +220,6 @@ class _Similarities:
         ridge = self._similar.clone()
         ridge.diagonal().add_(strength)
         return features.T @ torch.cholesky_solve(torch.cat(self.targets), torch.linalg.cholesky(ridge))
-
-
-def solve_linear(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Solves for a linear layer, whose strength is the one with the least error where each text is left out in turn.
-
-    Args:
-        features ([n, W]): of the texts.
-        targets ([n, d]): what is to be predicted.
-
-    Returns:
-        The weight [d, W] and the bias [d].
-    """
-    mean, middle = features.double().mean(0), targets.double().mean(0)
-    known, wanted = features.double() - mean, targets.double() - middle
-    values, directions = torch.linalg.eigh(known.T @ known)
-    values, turned = values.clamp(min=0), known @ directions
-    cross = turned.T @ wanted
-    best: tuple[float, Tensor] | None = None
-    for strength in _LINEAR_STRENGTHS * float(values.mean()):
-        shrunk = 1 / (values + strength)
-        # Also of the mean, which each text has moved by one n-th.
-        leverage = (turned.square() * shrunk).sum(1, keepdim=True) + 1 / len(known)
-        error = float(((wanted - turned @ (shrunk[:, None] * cross)) / (1 - leverage).clamp(min=1e-9)).square().mean())
-        if best is None or error < best[0]:
-            best = error, directions @ (shrunk[:, None] * cross)
-    assert best is not None
-    weight = best[1].T
-    return weight.to(features), (middle - weight @ mean).to(features)
 
 
 def in_random_order(count: int) -> np.ndarray:

@@ -66,12 +66,6 @@ def test_scripts_without_spaces_are_read_in_pieces():
     assert thai.known(words_of("สองหมา!")) == 1.0 and thai.known(words_of("หมากข")) == 3 / 5
 
 
-def test_shares_of_known_and_native_words():
-    assert MAORI.known(words_of("he motokā xxxx")) == 8 / 12
-    assert MAORI.native(words_of("a red cat")) == 4 / 7
-    assert MAORI.known(words_of("…")) == 0.0
-
-
 def test_words_that_texts_can_have():
     """Words of texts, and in scripts without spaces pieces of them, are words; other lines would never be read."""
     for text in ("L'homme au-dessus, 2 chiens!", "एक लाल गाड़ी", "སྒོ་ཁྱི་", "he motokā ʻāina", "Straße ﬁsh"):

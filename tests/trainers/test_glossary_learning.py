@@ -1,10 +1,8 @@
 """Words are aligned with the native words that they stand for."""
 
 import numpy as np
-import pytest
 
 from babelens.processing.glossary import Glossary
-from babelens.trainers import glossary_learning
 from babelens.trainers.glossary_learning import glossary_from, known_words, learn_glossary, senses
 
 COLORS = {"red": "whero", "green": "kākāriki", "blue": "kahurangi", "black": "pango", "white": "mā"}
@@ -73,11 +71,6 @@ def plain_alignment(sentences, translations, places):
     return {word: best.get(word, (0.0, ""))[1] for sentence in sentences for word in sentence}
 
 
-@pytest.mark.parametrize("texts", [[], ["", "…"]])
-def test_nothing_is_learned_from_nothing(texts):
-    assert learn_glossary([(text, "a dog") for text in texts]) == {}
-
-
 # ---- Dictionaries ----
 
 DICTIONARY = (
@@ -117,11 +110,6 @@ def test_entries_of_a_dictionary_that_are_no_words_are_reported(caplog):
     assert known_words("de", {"de": (["Hund", "HUND", "hund"], ["dog"] * 3)}, ["a dog"]) == {"hund": "dog"}
     assert known_words("de", {"de": DICTIONARY}, ["a dog", "a ladder", "to clean", "a football field", "see"])
     assert not caplog.text
-
-
-def test_of_a_large_dictionary_the_words_that_texts_say_are_taken(monkeypatch):
-    monkeypatch.setattr(glossary_learning, "_MOST_OF_A_DICTIONARY", 2)
-    assert senses(DICTIONARY, ["a dog on a ladder", "a dog"]) == {"hund": "dog", "leiter": "ladder"}
 
 
 def test_a_dictionary_tells_what_sentences_do_not():

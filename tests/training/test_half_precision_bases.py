@@ -175,7 +175,7 @@ def test_what_is_trained_beside_it_is_float32(bases, tmp_path, kind):
 
 def test_weights_that_were_changed_are_saved_as_they_are(bases, tmp_path):
     native = load_model(AutoModel, bases["mixed"], as_stored=True)
-    model = RidgeModel.from_models(native, ngram_rows=16, rank=4)
+    model = RidgeModel.from_native(native, ngram_rows=16, rank=4)
     with torch.no_grad():
         model.native_model.text_model.final_layer_norm.bias += 1
     changed = model.native_model.text_model.final_layer_norm.bias.clone()
