@@ -7,6 +7,7 @@ on each batch of (image, native text, text): native language transfer is kept du
 do it. A run with both of the other tasks draws a batch, and a language, for each of them.
 """
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -88,6 +89,9 @@ class MlaTrainer(ContrastiveTrainer):
                     "model whose native model can be trained"
                 )
             self.adapters, model = model, to_mla_model(model, share_weights=True)
+            # Its numbers of languages are those of the adapters, whichever languages the processor was made for.
+            kwargs["processing_class"] = copy.copy(kwargs.get("processing_class"))
+            kwargs["processing_class"].languages = list(model.config.languages)
         super().__init__(model, args, **kwargs)
         if self.adapters is not None:
             self.adapters.to(self.model.device)  # buffers too, which the models do not share

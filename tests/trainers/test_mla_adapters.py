@@ -38,7 +38,8 @@ def adapted(tmp_path):
         clip.add_adapter(copy.deepcopy(config))
         return clip
 
-    return make, MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["de"])
+    # Made for other languages, in another order: the trainer reads those of the adapters.
+    return make, MlaProcessor.for_native(native[0].config, native[1], tokenizer, languages=["fr", "de"])
 
 
 def trainer_of(model, processor, folder, task, **changes):
