@@ -90,8 +90,9 @@ class MlaTrainer(ContrastiveTrainer):
                 )
             self.adapters, model = model, to_mla_model(model, share_weights=True)
             # Its numbers of languages are those of the adapters, whichever languages the processor was made for.
-            kwargs["processing_class"] = copy.copy(kwargs.get("processing_class"))
-            kwargs["processing_class"].languages = list(model.config.languages)
+            if (processor := copy.copy(kwargs.get("processing_class"))) is not None:
+                processor.languages = list(model.config.languages)
+                kwargs["processing_class"] = processor
         super().__init__(model, args, **kwargs)
         if self.adapters is not None:
             self.adapters.to(self.model.device)  # buffers too, which the models do not share
