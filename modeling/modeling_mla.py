@@ -54,15 +54,18 @@ from .acquirer import (
 )
 from .clip_resnet import ClipResNetModel
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
-from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
+from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
+    Call,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
+    asks_for_states,
     at_least,
     count_parameters,
     in_dtype_of,
     normalize,
+    tower_keywords,
     with_states,
     without_states,
 )

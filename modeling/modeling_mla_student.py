@@ -33,8 +33,8 @@ from .acquirer import (
     initialize_linears,
     load_plain_state_dict,
 )
-from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
-from .modeling_dual_encoder import count_parameters, with_embeddings
+from .modeling_common import initialized_by_itself, is_exporting
+from .modeling_dual_encoder import count_parameters, tower_keywords, with_embeddings
 from .modeling_mla import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures
 from .towers import (

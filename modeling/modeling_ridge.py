@@ -31,8 +31,8 @@ from ..configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from ..configuration.configuration_two_tower import POOLER, feature_width, text_width
 from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
-from .modeling_common import Call, is_exporting
-from .modeling_dual_encoder import count_parameters, normalize
+from .modeling_common import is_exporting
+from .modeling_dual_encoder import Call, count_parameters, normalize
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 

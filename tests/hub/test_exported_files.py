@@ -38,7 +38,7 @@ def test_methods_beside_a_native_model_have_as_few(method, tmp_path, make_mla_on
     """That of a native model which transformers does not have comes with it."""
     for cls in PARTS[method]:
         export_code(cls, tmp_path)
-    own = {"configuration_mla", "modeling_mla", "processing_mla"}
+    own = {"configuration_mla", "modeling_mla", "processing_mla", "modeling_common"}
     assert {path.stem for path in tmp_path.iterdir()} == own | SHARED
     if method == "mla":
         make_mla_on_mural()[0].save_pretrained(tmp_path)
