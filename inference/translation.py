@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 # ---- How translation models are told the languages ----
-# How translation models are told the languages, which differs from family to family:
+# It differs from family to family:
 #
 # NLLB, M2M100, mBART-50  a token for each language (`deu_Latn`, `__de__`, `de_DE`): the tokenizer is set to that of
 #                         the source, and the translation begins with that of the target
@@ -39,15 +39,12 @@ logger = logging.getLogger(__name__)
 # MADLAD-400              a token of the target before the text (`<2de>`); the model finds the source out
 # Marian, many targets    the same, as `>>deu<<`
 # Marian, one pair        nothing; its tokenizer says which pair, or the user does
-# T5                      a sentence before the text, `translate English to German: `, which its configuration has
-#                         for each pair
 
 
 LanguagePair = tuple[str, str]
 Written = tuple[str, str]  # language and script
 
 _TARGET_TOKEN = re.compile(r"<2(\w+)>|>>([\w-]+)<<")
-_TASK = re.compile(r"translation_(\w+)_to_(\w+)")
 _MANY = "mul"  # the tag of several languages, by which Marian's models call them
 
 
@@ -70,30 +67,22 @@ class LanguageCodes:
     """Asks a model for translations between languages, in the way of its family.
 
     Args:
-        model: the model.
         tokenizer: its tokenizer.
-        pair: source and target language of a model that translates one pair and does not say which.
-        prefix: what is put before every text, beside what the family puts there.
+        pair, prefix: as in `Seq2SeqTranslator`.
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        pair: LanguagePair | None = None,
-        prefix: str = "",
+        self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None, prefix: str = ""
     ) -> None:
         self.tokenizer, self.prefix = tokenizer, prefix
         self._tokens = source_tokens(tokenizer)
         self._targets = {} if self._tokens else _target_tokens(tokenizer)
-        self._prefixes = {} if self._tokens or self._targets else _task_prefixes(model)
         # mBART of 2020 has no token that the translation begins with: the decoder starts with the language.
         is_first = type(tokenizer).__name__.startswith("MBartTokenizer")
         self._option = "decoder_start_token_id" if is_first else "forced_bos_token_id"
         self.pair = (normalize_language(pair[0]), normalize_language(pair[1])) if pair else None
         self._source: str | None = None
-        if self.pair is None and not self._tokens and not self._prefixes:
+        if self.pair is None and not self._tokens:
             self._take_from_tokenizer()
 
     def _take_from_tokenizer(self) -> None:
@@ -130,10 +119,6 @@ class LanguageCodes:
             _known(pair[1], self._targets, target)
             token = self._targets[pair[1]]
             return Request(f"{token} {self.prefix}" if token else self.prefix)
-        if self._prefixes:
-            if pair not in self._prefixes:
-                raise UnknownLanguageError(f"this translation model has no task from {source} to {target}")
-            return Request(self._prefixes[pair] + self.prefix)
         return Request(self.prefix)
 
 
@@ -174,17 +159,6 @@ def _target_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[Written, str]:
     return _by_language(sorted(token for token in tokenizer.get_vocab() if _TARGET_TOKEN.fullmatch(token)))
 
 
-def _task_prefixes(model: PreTrainedModel) -> dict[tuple[Written, Written], str]:
-    """What T5's configuration says is put before texts, by source and target."""
-    prefixes: dict[tuple[Written, Written], str] = {}
-    for name, settings in (getattr(model.config, "task_specific_params", None) or {}).items():
-        match = _TASK.fullmatch(name)
-        source, target = (_tag(code) for code in match.groups()) if match else (None, None)
-        if source and target and settings.get("prefix"):
-            prefixes[language_and_script(source), language_and_script(target)] = settings["prefix"]
-    return prefixes
-
-
 # ---- The translators ----
 
 
@@ -196,7 +170,7 @@ class Translator(Protocol):
 
 
 class Seq2SeqTranslator:
-    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400, T5 and their like.
+    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400 and their like.
 
     The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
     translation may have twice as many tokens as the longest text of its batch, and 20 more.
@@ -223,7 +197,7 @@ class Seq2SeqTranslator:
         self._tokenizing = threading.Lock()
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.codes = LanguageCodes(model, tokenizer, pair=pair, prefix=prefix)
+        self.codes = LanguageCodes(tokenizer, pair=pair, prefix=prefix)
 
     @classmethod
     def from_pretrained(

@@ -13,7 +13,6 @@ from ..utils.files import atomic_file
 from ..utils.languages import normalize_language, normalize_languages
 from .console import plain_console
 from .options import (
-    CAPTIONED_IMAGES,
     BatchSize,
     Languages,
     Model,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _EMOJI_VENDOR = "noto"
 # The key of a file of numbers that names the analysis, and tells it from other results.
 _ANALYSIS = "analysis"
-_EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
+_EMOJI = "or `emoji`, the embedded benchmark"
 
 
 def _figure_file(file: Path) -> Path:
@@ -52,12 +51,12 @@ def _figure_file(file: Path) -> Path:
     return file
 
 
-Captions = Annotated[str, typer.Option("--data", help=f"Images with captions: {CAPTIONED_IMAGES}; {_EMOJI}.")]
+Captions = Annotated[str, typer.Option("--data", help=f"Images with captions, as for `evaluate captions`; {_EMOJI}.")]
 Figure = Annotated[
     Path,
     typer.Option(
         "--output",
-        help="Draw the figure into this file, `.svg` or `.png`, and write its numbers beside it as `.json`.",
+        help="The figure, `.svg` or `.png`; its numbers are written as `.json`.",
         dir_okay=False,
         callback=_figure_file,
     ),
@@ -80,8 +79,7 @@ def languages(
     data: Annotated[
         str,
         typer.Option(
-            help=f"Texts in several languages: images with captions ({CAPTIONED_IMAGES}), a `.tsv` or `.jsonl` file "
-            f"of translations, {_EMOJI}. Rows that have a text in every language are compared.",
+            help=f"Texts in several languages: captioned images, a `.tsv` or `.jsonl` file of translations, {_EMOJI}.",
         ),
     ],
     output: Figure,
@@ -98,9 +96,8 @@ def languages(
 
     `babelens analyze languages runs/mural --data captions --output languages.svg`
 
-    SVCCA compares the embeddings of parallel texts between two languages: singular vectors that hold 99 % of the
-    variance, and the mean of their canonical correlations. Compare similarities with that of shuffled texts, which
-    the figure names. Some hundreds of texts are needed; the more dimensions the model uses, the more.
+    Rows that have a text in every language are compared; some hundreds are needed. Compare similarities with that of
+    shuffled texts, which the figure names.
     """
     tags = tags_of(languages)
     begin_work()
@@ -198,13 +195,11 @@ def retrieval(
     direction: Annotated[
         Literal["text-to-image", "image-to-text"], typer.Option(help="What searches what.")
     ] = "text-to-image",
-    queries: Annotated[int, typer.Option(help="Number of queries to show in each language.", min=1)] = 3,
-    top: Annotated[int, typer.Option(help="How much of what is found to show for each query.", min=1)] = 5,
+    queries: Annotated[int, typer.Option(help="Queries to show in each language.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="Results to show for each query.", min=1)] = 5,
     differing: Annotated[
         bool,
-        typer.Option(
-            "--differing", help="Show only queries that some MODELS answer right at once, and others do not."
-        ),
+        typer.Option("--differing", help="Only queries that some MODELS answer right at once, and others do not."),
     ] = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
@@ -213,8 +208,7 @@ def retrieval(
 
     `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.svg`
 
-    The queries are chosen by a hash of their image, not by the results, unless --differing asks for it. Printed is,
-    for all queries, how often each model has a right answer first.
+    A hash of their image chooses the queries, not the results. R@1 of each model over all queries is printed.
     """
     tags = tags_of(languages)
     begin_work()
@@ -241,7 +235,7 @@ def distances(
     model: Model,
     baseline: Annotated[
         str,
-        typer.Option(help="The model that was trained without the term in question: a folder, or a name on the Hub."),
+        typer.Option(help="The model that was trained without the term in question."),
     ],
     data: Captions,
     output: Figure,
@@ -252,9 +246,7 @@ def distances(
     limit: Limit = 200,
     regions: Annotated[
         str | None,
-        typer.Option(
-            help="The model that finds the regions of images, for an RC3 that reads regions; as in `search`."
-        ),
+        typer.Option(help="The object detector, or with --grid the image encoder, for an RC3 that reads regions."),
     ] = None,
     grid: Annotated[
         int | None,
@@ -267,10 +259,8 @@ def distances(
 
     `babelens analyze distances runs/rc3 --baseline runs/rc3-no-kl --data photos --output distances.svg`
 
-    The anchor is an image with its caption in the language --anchor. Its distance to the same image with a caption in
-    another language, by MODEL, is divided by the distance by --baseline. A ratio below 1 means that MODEL has brought
-    the language nearer. RC3 reads captions together with their images; of dual encoders, the embeddings of the
-    captions are compared.
+    The distance of a caption to that of its image in the language --anchor, by MODEL, is divided by the distance by
+    --baseline. RC3 reads captions together with their images.
     """
     tags = tags_of(languages)
     anchor = normalize_language(anchor)

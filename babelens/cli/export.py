@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from .console import plain_console, print_json, results_table
-from .options import AsJson, Model, SourceOptions, Split, TruncateDim, TrustRemoteCode
+from .options import AsJson, Model, TruncateDim, TrustRemoteCode
 from .starting import begin_work
 
 if TYPE_CHECKING:
@@ -36,44 +36,28 @@ def export(
         Literal["onnx", "transformers"],
         typer.Option(
             "--format",
-            help="`onnx`: graphs. `transformers`: a folder with a class that comes with transformers, where one "
-            "computes the same; it loads without babelens, without `trust_remote_code` and without a language.",
+            help="`onnx`: graphs. `transformers`: a class that comes with transformers, where one computes the same.",
         ),
     ] = "onnx",
     layout: Annotated[
         Literal["immich"] | None,
-        typer.Option(help="`immich`: graphs in the layout in which Immich's machine-learning server keeps a CLIP."),
+        typer.Option(help="`immich`: the layout in which Immich's machine-learning server keeps a CLIP."),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(
-            help="With --layout immich: the language of all queries, for a model that reads each in its own way."
-        ),
+        typer.Option(help="With --layout immich: the language of all queries."),
     ] = None,
     precision: Annotated[
         list[Precision] | None,
-        typer.Option(
-            help="Float32, the default; float16; or weights of 8 bits (dynamic quantization). May be given several "
-            "times, for several graphs in one folder."
-        ),
+        typer.Option(help="Float32, the default; float16; or weights of 8 bits. May be given several times."),
     ] = None,
     joint: Annotated[
         bool,
         typer.Option(
             "--joint",
-            help="Write both towers as one graph, too, as large as both: zero-shot classification by a pipeline of "
-            "transformers.js needs it.",
+            help="Also write both towers as one graph, for zero-shot classification by transformers.js.",
         ),
     ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Captioned images, as `babelens evaluate --data` takes them: the graphs and the model search them, "
-            "and the recall of each precision is shown."
-        ),
-    ] = None,
-    split: Split = None,
-    options: SourceOptions = None,
     truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -82,70 +66,41 @@ def export(
 
     `babelens export runs/mural --output mural-onnx --precision fp32 --precision int8`
 
-    `babelens export runs/mural --output mural-stock --format transformers`
-
-    `babelens export runs/mla --output ViT-B-32__openai --layout immich --language sw`
-
-    The graphs are run and compared with the model; the largest difference of any value of an embedding is shown, and
-    nothing is written where it exceeds 0.0001 in float32. With `--data`, what a precision costs in recall is shown.
-    `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
-    too. An adapter is exported together with its base model.
-
-    A stock folder is compared with the model, too, and what it lacks is said. MURAL, ALIGN and ETCL have one.
+    What is written is compared with the model: an export that differs is refused.
+    `Embedder.from_pretrained(OUTPUT, backend="onnx")` and transformers.js read graphs. An adapter is exported together
+    with its base. MURAL, ALIGN and ETCL have a stock model.
     """
     if joint and (layout is not None or format_ != "onnx"):
         raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
     if layout is None and language is not None:
         raise typer.BadParameter("graphs read texts in every language: leave it out", param_hint="--language")
     if layout == "immich":
-        if format_ != "onnx" or data is not None or len(precision or []) > 1:
-            raise typer.BadParameter("it takes one --precision, and no --data or --format", param_hint="--layout")
+        if format_ != "onnx" or len(precision or []) > 1:
+            raise typer.BadParameter("it takes one --precision, and no --format", param_hint="--layout")
         name = precision[0].value if precision else Precision.fp32.value
         _export_immich(model, output, language, name, trust_remote_code, as_json)
         return
     if format_ != "onnx":
-        if given := [name for name, value in (("--precision", precision), ("--data", data)) if value]:
-            raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint=given[0])
+        if precision:
+            raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint="--precision")
         _export_stock(model, output, trust_remote_code, as_json)
         return
-    for hint, value in {"--split": split, "--option": options}.items():
-        if value and data is None:
-            raise typer.BadParameter("there is no data set that it could be about: give --data", param_hint=hint)
     begin_work()
 
-    from ..data.corpus.corpus import languages_of
-    from ..evaluation.retrieval import evaluate_retrieval
-    from ..inference.embedder import Embedder
     from ..inference.onnx.export import export_onnx
-    from .inputs import read_source
 
-    precisions = [each.value for each in precision or [Precision.fp32]]
-    corpus = (
-        None if data is None else read_source(data, options, split=split)
-    )  # before the export, which takes minutes
     exported = export_onnx(
         model,
         output,
-        precisions=precisions,
+        precisions=[each.value for each in precision or [Precision.fp32]],
         joint=joint,
         truncate_dim=truncate_dim,
         trust_remote_code=trust_remote_code,
     )
-    recalls = {}
-    if corpus is not None:
-        loading: dict[str, Any] = {"truncate_dim": truncate_dim, "trust_remote_code": trust_remote_code}
-        encoders = {"model": Embedder.from_pretrained(model, device="cpu", **loading)}
-        for each in precisions:
-            encoders[each] = Embedder.from_pretrained(output, backend="onnx", precision=each)
-        captioned = list(languages_of(corpus))
-        recalls = {name: evaluate_retrieval(encoder, corpus, captioned) for name, encoder in encoders.items()}
     if as_json:
-        facts = {"folder": output, "bytes": exported.sizes} | asdict(exported.settings)
-        print_json(facts | ({"recalls": recalls} if recalls else {}))
+        print_json({"folder": output, "bytes": exported.sizes} | asdict(exported.settings))
     else:
         _show(exported)
-        if recalls:
-            _show_recalls(recalls)
 
 
 def _export_immich(
@@ -164,7 +119,7 @@ def _export_immich(
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
     if made.language is not None:
         console.print(f"It reads every query as {made.language}.", highlight=False)
-    console.print(f"In Immich, it takes the place of {made.takes_the_place_of}.", highlight=False)
+    console.print(f"In Immich, it replaces {made.takes_the_place_of}.", highlight=False)
 
 
 def _export_stock(model: str, output: Path, trust_remote_code: bool, as_json: bool) -> None:
@@ -188,16 +143,6 @@ def show_stock(made: "StockFolder") -> None:
     )
     for each in made.lost:
         console.print(f"It lacks {each}.", highlight=False)
-
-
-def _show_recalls(recalls: dict[str, dict[str, dict[str, float]]]) -> None:
-    """Shows the mean recall of the model and of each precision, by language, with the difference from the model."""
-    table = results_table("mean recall", *recalls)
-    for language, of_model in recalls["model"].items():
-        exact = of_model["mean_recall"]
-        others = [recalls[name][language]["mean_recall"] for name in recalls if name != "model"]
-        table.add_row(language, f"{exact:.1f}", *(f"{each:.1f} ({each - exact:+.1f})" for each in others))
-    plain_console().print(table)
 
 
 def _show(exported: "Exported") -> None:

@@ -16,8 +16,8 @@ def features(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A vision model of transformers, or a dual encoder, whose vision tower is used: a folder, or a name "
-            "on the Hub such as `microsoft/resnet-152`.",
+            help="A vision model of transformers, or a dual encoder: a folder, or a name such as "
+            "`microsoft/resnet-152`.",
         ),
     ],
     data: Annotated[str, typer.Option(help=f"The images with captions: {PUBLISHED_TOO}.")],
@@ -25,8 +25,7 @@ def features(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The split of the data set to read, where it has several; or several splits, such as "
-            "`train,validation,test`, which become splits of the output."
+            help="The split to read, or several, such as `train,validation,test`, which become splits of the output."
         ),
     ] = None,
     options: SourceOptions = None,
@@ -44,14 +43,11 @@ def features(
     ] = 4,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Write captioned images as a corpus that has features in the place of the images.
+    """Write captioned images as a corpus of features, which replace the images.
 
-    The features of an image are those of a frozen vision model, averaged over ten crops: the four corners, the
-    centre, and their mirror images. `babelens train` and `babelens evaluate` read the folder as data for models of
-    SMALR and LIWE without a backbone, which never read a pixel. Give training and evaluation features of the same
-    model and the same sizes.
-
-    A run that was interrupted continues where it stopped when the command is repeated.
+    The features of an image are averaged over ten crops: the four corners, the centre, and their mirror images.
+    `babelens train` and `babelens evaluate` read the folder as data for models of SMALR and LIWE without a backbone.
+    A repeated command continues an interrupted one.
     """
     if output.exists():
         raise ArgumentError(f"{output} exists already: name a new folder")

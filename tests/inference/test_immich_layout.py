@@ -110,7 +110,7 @@ def test_a_query_in_swahili_finds_its_picture(swahili, tmp_path):
     model, rows, captions = swahili
     words = ["export", model, "--layout", "immich", "--output", tmp_path / "ViT-B-32__openai"]
     done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
-    assert "takes the place of ViT-B-32__openai" in done.output
+    assert "replaces ViT-B-32__openai" in done.output
     server = Server(tmp_path / "ViT-B-32__openai")
     images = np.stack([server.image(image) for image, _ in rows])
     found = [rows[int((images @ server.text(captions[each])).argmax())][1] for _, each in rows]

@@ -80,7 +80,7 @@ def test_madlad_reads_a_token_of_the_target_before_the_text():
 def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
     tokenizer = words_tokenizer(*tokens)
     tokenizer.source_lang, tokenizer.target_lang = source, target
-    codes = LanguageCodes(t5(tokenizer), tokenizer)
+    codes = LanguageCodes(tokenizer)
     assert codes.request(*asked_for) == Request(prefix)
     with pytest.raises(UnknownLanguageError):
         codes.request(asked_for[0], "ja")
@@ -97,7 +97,7 @@ def test_the_decoder_of_mbart_starts_with_the_language():
         def convert_tokens_to_ids(self, token):
             return self.all_special_tokens.index(token)
 
-    codes = LanguageCodes(t5(words_tokenizer()), MBartTokenizer())
+    codes = LanguageCodes(MBartTokenizer())
     assert codes.request("en", "ro") == Request("", "en_XX", {"decoder_start_token_id": 2})
 
 
