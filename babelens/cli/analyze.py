@@ -208,7 +208,7 @@ def retrieval(
 
     `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.svg`
 
-    A hash of their image chooses the queries, not the results. R@1 of each model over all queries is printed.
+    A hash of their image chooses the queries, not the results. R@1 of each model is printed.
     """
     tags = tags_of(languages)
     begin_work()

@@ -25,8 +25,7 @@ SourceOptions = Annotated[
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="An option of the reader of the data, as under `options` in a recipe, such as `folder=data/multi30k`. "
-        "May be given several times.",
+        help="An option of the reader of the data, such as `folder=data/multi30k`; may be repeated.",
     ),
 ]
 ImageColumn = Annotated[
@@ -93,19 +92,15 @@ BatchSize = Annotated[int, typer.Option(help="Number of images or texts that are
 TruncateDim = Annotated[
     int | None,
     typer.Option(
-        help="Keep only the first dimensions of every embedding, of a model that was trained with `matryoshka_dims`. "
-        "Without this option, as many as the model's configuration states, or all.",
+        help="First dimensions of every embedding to keep; by default as the model's configuration says.",
         min=1,
     ),
 ]
 Languages = Annotated[
     str | None,
-    typer.Option(
-        help="The languages: tags separated by commas, such as `en,de,zh-Hant`. Without this option, all languages of "
-        "the data."
-    ),
+    typer.Option(help="Tags separated by commas, such as `en,de,zh-Hant`; by default all languages of the data."),
 ]
-Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
+Split = Annotated[str | None, typer.Option(help="The split of the data to read, of several.")]
 
 
 def locked_file(context: typer.Context, file: Path | None) -> Path | None:
