@@ -250,7 +250,7 @@ def distances(
     ] = None,
     grid: Annotated[
         int | None,
-        typer.Option(help="Use a grid of N×N features of that model as regions.", metavar="N", min=1),
+        typer.Option(help="Use N×N features of it as regions.", metavar="N", min=1),
     ] = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
