@@ -37,7 +37,7 @@ from .bitext_files import TABLES, is_bitext
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .multi30k import load_multi30k
 from .task_files import identifier_of
-from .wit import WitSplit, load_wit
+from .wit import load_wit
 
 # ---- Training splits ----
 # The training and validation splits of the data sets whose test splits are benchmarks: MSCOCO with captions in
@@ -184,37 +184,6 @@ Corpus: TypeAlias = Dataset | IterableDataset
 _WIKIMATRIX = "WikiMatrix."
 
 
-def _wit(
-    *,
-    files: str,
-    images: str,
-    languages: list[str] | None = None,
-    texts: list[str] | None = None,
-    min_languages: int = 2,
-    split: WitSplit | None = None,
-    on_bad_row: Literal["error", "skip"] = "error",
-    check_images: bool = True,
-    on_bad_image: Literal["error", "skip"] = "error",
-    streaming: bool = False,
-    cache_dir: str | None = None,
-) -> Corpus:
-    """WIT's files `wit_v1.*.tsv.gz`, with the images of Wikipedia; a `split` is a part of these files, as in MURAL."""
-    chosen: dict[str, Any] = {} if texts is None else {"texts": tuple(texts)}
-    return load_wit(
-        files,
-        images,
-        languages,
-        **chosen,
-        min_languages=min_languages,
-        split=split,
-        on_bad_row=on_bad_row,
-        check_images=check_images,
-        on_bad_image=on_bad_image,
-        streaming=streaming,
-        cache_dir=cache_dir,
-    )
-
-
 def _sentence_pairs(
     name: Literal["wikimatrix", "opus"],
     *,
@@ -266,7 +235,7 @@ PUBLISHED: dict[str, Callable[..., Corpus]] = {
     "multi30k": load_multi30k,
     "flickr30k": load_flickr30k,
     "coco": load_coco,
-    "wit": _wit,
+    "wit": partial(load_wit, streaming=False),
     "cc3m": load_cc3m,
     "cc12m": load_cc12m,
     "cc300k": load_cc300k,

@@ -2,40 +2,72 @@
 
 A row of WIT is one image on one page, and an image may be on pages in several languages. As in appendix A of RC3 (Zhou
 et al. 2023), rows are joined by the address of the image: `load_wit` returns a caption corpus with all texts of an
-image in one row, for `weak_pairs`. The files are sorted once (`wit_index`); a stream then reads one part after the
-other, and every part is a shard. Without streaming, the rows are written to the disk once more, and read from there.
+image in one row, for `weak_pairs`. WIT need not fit into memory: its texts are sorted into parts by a hash of the
+address, and joined part by part.
 
-The images of Wikipedia are not in WIT's files. They are read from one of
-
-    a folder       at the path of their address: `wikipedia/commons/9/93/Name.jpg`, as
-                   `wget --force-directories --no-host-directories` keeps them
-    tar files      with members of such names
-    pixel data     Wikimedia's files `…_image_pixels_part-00000.csv.gz`: address, image in base64, page, by tabs
+The images of Wikipedia are not in WIT's files. They are read from a folder, at the path of their address
+(`wikipedia/commons/9/93/Name.jpg`, as `wget --force-directories --no-host-directories` keeps them), or from tar files
+with members of such names.
 """
 
+import csv
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import datasets
 import numpy as np
-import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
-from ...utils.errors import CorpusError
+from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.identity import file_states
-from ...utils.languages import normalize_languages
+from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
+from ..corpus.captions import CaptionRules, RowCount, normalize_captions
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules, SkippedImage, stays_inside
-from ..corpus.parquet_files import cache_key, parquet_file, prepared
+from ..corpus.parquet_files import cache_key, prepared
 from ..corpus.tar_shards import tar_members, tar_shards
 from ..corpus.text_files import files_matching
-from .wit_index import PIXEL_FILES, TEXT_FILES, WitRules, index_pixels, index_texts
+
+DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
+COLUMNS = (
+    "language",
+    "page_url",
+    "image_url",
+    "page_title",
+    "section_title",
+    "hierarchical_section_title",
+    "caption_reference_description",
+    "caption_attribution_description",
+    "caption_alt_text_description",
+    "mime_type",
+    "original_height",
+    "original_width",
+    "is_main_image",
+    "attribution_passes_lang_id",
+    "page_changed_recently",
+    "context_page_description",
+    "context_section_description",
+)
+_TEXTS = {
+    "reference": "caption_reference_description",
+    "page": "context_page_description",
+    "section": "context_section_description",
+    "alt": "caption_alt_text_description",
+    "attribution": "caption_attribution_description",
+}
+_JOINED = Features(image_id=Value("string"), captions=CAPTIONS)
+_SORTED = Features(part=Value("int32"), url=Value("string"), language=Value("string"), text=Value("string"))
+_SHARDS = 64  # parts of the texts, and shards of a stream
+_VERSION = 3  # to be raised when a change of this code makes other rows from the same files
 
 # ---- Splits ----
 # Splits of WIT's training files into images for training, validation and test, as MURAL's authors made theirs (Jain
@@ -51,11 +83,7 @@ _PARTS = {"train": 0, "validation": 1, "test": 2}
 
 
 def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
-    """The images of a split, from a corpus of all of them with `image_id` and `captions`.
-
-    Raises:
-        CorpusError: for a split without images.
-    """
+    """The images of a split, from a corpus of all of them with `image_id` and `captions`."""
     table = corpus.select_columns(["image_id", "captions"]).with_format("arrow")[:]
     index = CaptionIndex(table)
     hashes = [blake2b(name.encode(), digest_size=8).digest() for name in table["image_id"].to_pylist()]
@@ -91,20 +119,13 @@ def _size(images: int) -> int:
 
 # ---- Rows ----
 
-DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
-FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
-
-Part: TypeAlias = tuple[Path, Path | None]  # texts, and pixel data of the same images
-
-_IMAGES = 64  # number of images of the pixel data that are read together
-
 
 def load_wit(
-    source: str | Path,
+    files: str | Path,
     images: str | Path,
     languages: str | list[str] | tuple[str, ...] | None = None,
     *,
-    texts: tuple[str, ...] = ("reference", "page"),
+    texts: list[str] | tuple[str, ...] = ("reference", "page"),
     min_languages: int = 2,
     split: WitSplit | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
@@ -117,60 +138,65 @@ def load_wit(
     """A caption corpus of WIT with the columns `image`, `image_id` (the address of the image) and `captions`, all of
     its texts.
 
-    The first call with the same files and options reads all of `source`, and sorts it into a cache of about the size
-    of the selected texts; the same is done with pixel data. Addresses that differ only in `http` and `https` are the
-    same. If an image has a text twice in a language, it is returned once.
+    The first call with the same files and options reads all of them, and writes the joined texts into a cache.
+    Addresses that differ only in `http` and `https` are the same. If an image has a text twice in a language, it is
+    returned once.
 
     Args:
-        source: WIT's files `….tsv` or `….tsv.gz`: one file, a folder, or a pattern such as `wit_v1.train.all-*`.
-        images: the images: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
+        files: WIT's files `….tsv` or `….tsv.gz`: one file, a folder, or a pattern such as `wit_v1.train.all-*`.
+        images: the images: a folder or `….tar`, also as a pattern (see above).
         languages: languages of the texts; by default all.
         texts: which texts of a row are captions: `reference` (under the image on the page), `page` (the beginning of
             the page), `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it
             is in the language of the page).
         min_languages: minimum number of languages of an image; other images are left out.
-        split: `train`, `validation` or `test` of the images of `source`, which share none, as MURAL's authors divide
+        split: `train`, `validation` or `test` of the images of `files`, which share none, as MURAL's authors divide
             WIT's training files (`wit_split`); without streaming. By default all.
-        on_bad_row: what to do with a row that does not have WIT's columns, has no address or no known language, or has
-            a text longer than a caption can be: raise an error, or leave it out with a warning that counts and names
-            it, at this and every later call.
+        on_bad_row: whether a row that does not have WIT's columns, an address or a known language, or has a text
+            longer than a caption can be, is an error, or is left out with a warning that counts such rows and names
+            some, when the cache is written.
         check_images, on_bad_image, skipped: as for `load_captions`. A missing image is a bad image: if you have a part
             of the images only, use `on_bad_image="skip"`.
-        streaming: whether to return an `IterableDataset`. A `Dataset`, which RC3 is trained on, is written to the
-            cache by the first call with the same files and options; images in tar files and pixel data are copied.
+        streaming: whether to return an `IterableDataset`.
         cache_dir: the folder of the cache; by default `DEFAULT_CACHE`.
 
     Raises:
-        ValueError: for an unknown kind of text.
-        CorpusError: for files that are missing or cut off, a split of a stream, and a bad row, with the file and the
-            line.
+        CorpusError: for files that are missing or cut off, a split of a stream, an unknown kind of text, and a bad
+            row, with the file and the line.
         LanguageTagError: for an unknown language; in a row, with the file and the line.
     """
     if on_bad_image == "skip" and not check_images:
-        raise ValueError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
+        raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     if split is not None and streaming:
         raise CorpusError("WIT is divided into splits by all of its images at once: give streaming=False")
+    if unknown := [name for name in texts if name not in _TEXTS]:
+        raise CorpusError(f"WIT has no texts called {', '.join(unknown)}; there are {', '.join(_TEXTS)}")
+    tables = [file for file in files_matching(files) if file.name.endswith((".tsv", ".tsv.gz"))]
+    if not tables:
+        raise CorpusError(f"{files}: no such file, or none that ends in .tsv or .tsv.gz")
     wanted = None if languages is None else tuple(normalize_languages(languages))
-    rules = WitRules(wanted, tuple(texts), on_bad_row == "skip")
+    found = addressed_images(images)
     cache = Path(cache_dir or DEFAULT_CACHE)
-    pixel_files = _files(images, PIXEL_FILES) if str(images).endswith(PIXEL_FILES) else []
-    source_images = AddressedImages(None) if pixel_files else addressed_images(images)
-    parts = index_texts(_files(source, TEXT_FILES), rules, cache)
-    pixels = index_pixels(pixel_files, rules.skip_bad_rows, cache) if pixel_files else [None] * len(parts)
-    kwargs: dict[str, Any] = {
-        "parts": list(zip(parts, pixels, strict=True)),
-        "images": source_images,
-        "min_languages": min_languages,
-    }
-    rows: Dataset | IterableDataset
-    if streaming:
-        rows = IterableDataset.from_generator(_rows, gen_kwargs=kwargs, features=FEATURES)
+    read = (wanted, tuple(texts), on_bad_row == "skip")
+    key = cache_key(_VERSION, read, min_languages, file_states(tables))
+    rows = prepared(partial(_joined, tables, read, min_languages, cache), _JOINED, cache / key, source="WIT")
+    if split is not None:
+        rows = wit_split(rows, split)
+    features = Features({"image": Image(decode=False), **_JOINED})
+    if found.folder is not None and not streaming:  # the paths of the images alone, which are looked for at every call
+        rows = rows.add_column("image", [found[url] for url in rows["image_id"]], feature=Image())
     else:
-        rows = _prepared(**kwargs, cache=cache)
-        if split is not None:
-            rows = wit_split(rows, split)
-    rules_of_images = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
-    return as_caption_corpus(rows, images=rules_of_images, place="WIT row {}".format)
+        stream = rows.to_iterable_dataset(num_shards=min(_SHARDS, len(rows)))
+        stream = stream.map(partial(_add_image, images=found), features=features)
+        archives = sorted({Path(archive) for archive, _, _ in found.members.values()})
+        copied = cache / cache_key(key, split, file_states(archives))
+        rows = stream if streaming else prepared(partial(iter, stream), features, copied, source="WIT")
+    rules = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
+    return as_caption_corpus(rows, images=rules, place="WIT row {}".format)
+
+
+def _add_image(row: dict[str, Any], images: "AddressedImages") -> dict[str, Any]:
+    return {"image": images[row["image_id"]]}
 
 
 @dataclass(frozen=True)
@@ -196,68 +222,97 @@ class AddressedImages:
         return None
 
 
-def _prepared(parts: list[Part], images: AddressedImages, min_languages: int, cache: Path) -> Dataset:
-    """The rows as a dataset on the disk. Images in a folder stay there, and are looked for at every call."""
-    archives = sorted({Path(archive) for archive, _, _ in images.members.values()})
-    names = [[str(file) for file in part] for part in parts]
-    folder = cache / f"rows-{cache_key(names, images.members, file_states(archives), min_languages)}"
-    rows_of_parts = partial(_rows, parts, images, min_languages)
-    if images.folder is None:
-        return prepared(rows_of_parts, FEATURES, folder, source="WIT")
-    columns = ["image_id", "captions"]
-
-    def texts() -> Iterator[dict[str, Any]]:
-        return ({name: row[name] for name in columns} for row in rows_of_parts())
-
-    rows = prepared(texts, Features({name: FEATURES[name] for name in columns}), folder, source="WIT")
-    return rows.add_column("image", [images[url] for url in rows["image_id"]], feature=Image())
-
-
 def addressed_images(images: str | Path) -> AddressedImages:
-    """The images of a folder or of tar files, whose names are the paths of their addresses.
-
-    Raises:
-        CorpusError: if there is no such folder or file.
-    """
+    """The images of a folder or of tar files, whose names are the paths of their addresses."""
     try:
         shards = tar_shards(str(images)) if str(images).endswith(".tar") else []
         if not shards and not Path(images).is_dir():
             raise FileNotFoundError
     except FileNotFoundError as error:
-        raise CorpusError(f"{images}: no such folder, tar file or pixel data") from error
+        raise CorpusError(f"{images}: no such folder or tar file") from error
     return AddressedImages(None, tar_members(shards)) if shards else AddressedImages(Path(images).absolute())
 
 
-def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
-    """The files with certain endings that a path, a folder or a pattern names."""
-    files = [file for file in files_matching(source) if file.name.endswith(endings)]
-    if not files:
-        raise CorpusError(f"{source}: no such file, or none that ends in {' or '.join(endings)}")
-    return files
+_Rules = tuple[tuple[str, ...] | None, tuple[str, ...], bool]  # languages, kinds of texts, whether to skip bad rows
 
 
-def _rows(parts: list[Part], images: AddressedImages, min_languages: int) -> Iterator[dict[str, Any]]:
-    for texts, pixels in parts:
-        captions_of = _captions(texts, min_languages)
-        for url, image in _pixels(pixels) if pixels else ():
-            if captions := captions_of.pop(url, None):
-                yield {"image": {"bytes": image, "path": None}, "image_id": url, "captions": captions}
-        for url, captions in captions_of.items():
-            yield {"image": images[url], "image_id": url, "captions": captions}
+def _joined(files: list[Path], rules: _Rules, min_languages: int, cache: Path) -> Iterator[dict[str, Any]]:
+    """The images with texts in enough languages, each with its texts, once."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache) as folder:
+        texts = prepared(partial(_captions, files, rules), _SORTED, Path(folder) / "sorted", source="WIT")
+        parts = np.asarray(texts.with_format("arrow")[:]["part"])
+        order = np.argsort(parts, kind="stable")
+        for start in np.searchsorted(parts[order], np.unique(parts)):
+            part = texts.select(order[start : np.searchsorted(parts[order], parts[order[start]], side="right")])
+            by_url: dict[str, dict[tuple[str, str], None]] = {}
+            for row in part:
+                by_url.setdefault(row["url"], {})[row["language"], row["text"]] = None
+            for url, own in by_url.items():
+                if len({language for language, _ in own}) >= min_languages:
+                    captions = [{"language": language, "text": text} for language, text in own]
+                    yield {"image_id": url, "captions": captions}
 
 
-def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]:
-    """Address -> captions, each once, of the images with texts in enough languages."""
-    by_url: dict[str, dict[tuple[str, str], None]] = {}
-    for row in pq.read_table(part).to_pylist():
-        by_url.setdefault(row["url"], {})[row["language"], row["text"]] = None
-    return {
-        url: [{"language": language, "text": text} for language, text in texts]
-        for url, texts in by_url.items()
-        if len({language for language, _ in texts}) >= min_languages
-    }
+def _captions(files: list[Path], rules: _Rules) -> Iterator[dict[str, Any]]:
+    """The captions of WIT's files, each with the part of its image."""
+    count = RowCount("WIT")
+    for file in files:
+        for place, cells in _lines(file):
+            try:
+                if isinstance(cells, CorpusError):
+                    raise cells
+                found = list(_of_row(dict(zip(COLUMNS, cells, strict=True)), rules))
+            except (CorpusError, LanguageTagError) as error:
+                if not rules[2]:
+                    raise type(error)(f"{place}: {error}") from error
+                count.leave_out("that cannot be used", f"{place}: {error}")
+                continue
+            count.read += 1
+            yield from found
+    count.report()
 
 
-def _pixels(part: Path) -> Iterator[tuple[str, bytes]]:
-    for batch in parquet_file(part).iter_batches(_IMAGES):
-        yield from zip(batch["url"].to_pylist(), batch["image"].to_pylist(), strict=True)
+def _of_row(row: dict[str, str], rules: _Rules) -> Iterator[dict[str, Any]]:
+    languages, kinds, _ = rules
+    language, url = normalize_language(row["language"]), _address(row["image_url"])
+    if languages is not None and language not in languages:
+        return
+    texts = []
+    for name in kinds:
+        is_foreign = name == "attribution" and row["attribution_passes_lang_id"].lower() != "true"
+        if not is_foreign and (text := " ".join(row[_TEXTS[name]].split())):
+            texts.append(text)
+    part = int.from_bytes(blake2b(url.encode(), digest_size=4).digest(), "big") % _SHARDS
+    for caption in normalize_captions({language: texts}, CaptionRules(at_least=0)):
+        yield {"part": part, "url": url, **caption}
+
+
+def _address(url: str) -> str:
+    scheme, separator, rest = url.strip().partition("://")
+    if not separator or not rest or scheme not in ("http", "https"):
+        raise CorpusError(f"{url!r} is not the address of an image")
+    return f"https://{rest}"
+
+
+def _lines(file: Path) -> Iterator[tuple[str, list[str] | CorpusError]]:
+    """(place, cells or an error) of WIT's lines: cells between tabs, quoted as in CSV, under a header."""
+    opener = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
+            lines = csv.reader(stream, delimiter="\t", strict=True)
+            if (header := tuple(next(lines, ()))) != COLUMNS:
+                raise CorpusError(f"{file}: expected the columns {', '.join(COLUMNS)}, and found {', '.join(header)}")
+            while True:
+                cells: list[str] | CorpusError | None
+                try:
+                    cells = next(lines, None)
+                except csv.Error as error:
+                    cells = CorpusError(f"not a row of cells between tabs: {error}")
+                if cells is None:
+                    return
+                if isinstance(cells, list) and len(cells) != len(COLUMNS):
+                    cells = CorpusError(f"{len(cells)} cells, where the header has {len(COLUMNS)} columns")
+                yield f"{file} line {lines.line_num}", cells
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise CorpusError(f"{file}: {error}") from error

@@ -16,7 +16,7 @@ import torch
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 from babelens import Rc3Config, Rc3Model, Rc3Processor
-from babelens.data.readers.wit_index import COLUMNS
+from babelens.data.readers.wit import COLUMNS
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 
