@@ -19,8 +19,7 @@ from ..data.batching.text_filter import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji
-from ..data.readers.bitext import load_bitext
-from ..data.readers.bitext_files import is_bitext
+from ..data.readers.bitext import is_bitext, load_bitext
 from ..data.readers.published import PUBLISHED
 from ..utils.errors import RecipeError
 from ..utils.languages import normalize_language

@@ -32,8 +32,7 @@ from ..benchmarks.coco import (
     korean_captions,
 )
 from ..corpus.text_files import files_matching, kind_of
-from .bitext import load_bitext
-from .bitext_files import TABLES, is_bitext
+from .bitext import TABLES, is_bitext, load_bitext
 from .conceptual_captions import load_cc3m, load_cc12m, load_cc300k
 from .multi30k import load_multi30k
 from .task_files import identifier_of
@@ -83,10 +82,6 @@ def load_coco(
             images for validation and 1,000 for the test, all with captions in each language of `captions`, and all
             other images for training. A third of such images is drawn for each where there are fewer than 3,000.
 
-    Raises:
-        BenchmarkError: for a folder that is not in the published layout; the message says what is in it.
-        CorpusError: for what is wrong in a file, with its place.
-
     Examples:
         >>> corpus = load_coco("mscoco", "train", captions=["coco", "stair"])
         >>> corpus = load_coco("mscoco", "test", captions=["coco", "coco-cn", "yj"], rule="mule")
@@ -132,10 +127,6 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     Args:
         folder: the folder, with `dataset_flickr30k.json` and the images in `flickr30k-images`.
         split: Karpathy's split, as in `load_coco`.
-
-    Raises:
-        BenchmarkError: for a folder that is not in the published layout; the message says what is in it.
-        BadImageError: for an image that is not in the folder.
     """
     return flickr30k_split(Layout(find_benchmark("flickr30k"), Path(folder)), _known(split))
 
@@ -251,10 +242,6 @@ def load_published(name: str, **options: Any) -> Corpus:
     Args:
         name: a key of `PUBLISHED`.
         options: arguments of its reader.
-
-    Raises:
-        CorpusError: for an unknown name, an option that the reader does not have or lacks, files that are missing or
-            not in the published layout.
 
     Examples:
         >>> corpus = load_published("multi30k", folder="multi30k", split="val", images="flickr30k-images")
