@@ -1,92 +1,49 @@
-"""What of held-out data is in the training data."""
+"""How much of held-out data is trained on: equal files of images, and equal texts."""
 
 import io
 
 import numpy as np
-import pytest
-from datasets import Dataset, Image
-from PIL import Image as Pillow
+import PIL.Image
+from datasets import Dataset, Features, Image, Value
 
-from babelens.data.corpus import overlap
-from babelens.data.corpus.overlap import corpus_overlaps, shared_images, shared_texts
-from tests.support.tiny_training import shapes_corpus
+from babelens.data.corpus.corpus import CAPTIONS
+from babelens.data.corpus.overlap import corpus_overlaps
 
 
-def photo(seed, size=(64, 48)):
-    """A smooth picture, another one for each seed."""
-    noise = np.random.default_rng(seed).normal(128, 90, (6, 6))  # Pillow's own noise differs from run to run
-    parts = Pillow.fromarray(noise.clip(0, 255).astype(np.uint8))
-    return parts.convert("RGB").resize(size, Pillow.Resampling.BICUBIC)
-
-
-def encoded(image, kind="PNG", **options):
+def png(seed: int) -> dict:
     buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
+    noise = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    PIL.Image.fromarray(noise).save(buffer, "PNG")
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-def corpus(cells):
-    return Dataset.from_dict({"image": cells}).cast_column("image", Image())
-
-
-@pytest.fixture(scope="module")
-def photos():
-    return [photo(seed) for seed in range(8)]
-
-
-def test_same_files_and_similar_images_are_counted_apart(photos):
-    held_out = corpus([encoded(image) for image in photos[:4]])
-    training = [
-        corpus([encoded(photos[0]), encoded(photos[5])]),
-        corpus([encoded(photos[1], "JPEG", quality=80), encoded(photos[2].resize((160, 120)))]),
+def corpus(images: list, texts: list[str]) -> Dataset:
+    rows = [
+        {"image": image, "image_id": str(n), "captions": [{"language": "en", "text": text}]}
+        for n, (image, text) in enumerate(zip(images, texts, strict=True))
     ]
-    found = shared_images(held_out, training)
-    assert (found.total, found.same, found.alike) == (4, 1, 2)
-    assert found.is_notable
-    assert not shared_images(held_out, [corpus([encoded(each) for each in photos[4:]])]).is_notable
+    features = Features(image=Image(decode=False), image_id=Value("string"), captions=CAPTIONS)
+    return Dataset.from_list(rows, features=features)
 
 
-def test_images_in_rows_and_in_files_are_the_same(photos, tmp_path):
-    paths = []
-    for number, image in enumerate(photos):
-        paths.append(str(tmp_path / f"{number}.png"))
-        image.save(paths[-1])
-    held_out = corpus([encoded(image) for image in photos[:2]])
-    assert shared_images(held_out, [corpus([{"bytes": None, "path": path} for path in paths])]).same == 2
+def test_equal_files_and_equal_texts_are_counted_wherever_they_are(tmp_path):
+    path = tmp_path / "1.png"
+    path.write_bytes(png(1)["bytes"])
+    held_out = corpus(
+        [png(0), png(1), png(2), {"bytes": None, "path": "gone.png"}], ["a cat", "a  dog", "café", "a cat"]
+    )
+    training = corpus([{"bytes": None, "path": str(path)}, png(3), png(0)], ["a dog", "a bird", "cafe\u0301"])
+    images, texts = corpus_overlaps(held_out, images={"a": training}, texts={"b": training})
+    assert (images.total, images.same, texts.total, texts.same) == (4, 2, 3, 2)
+    assert images.is_notable and texts.is_notable
+    assert str(images) == "2 of the 4 held-out images are also in the training data"
 
 
-def test_many_images_are_not_decoded_and_few_are_read(photos, tmp_path, monkeypatch):
-    """Of many images only the files that are as large as a held-out one are read."""
-    read = []
-    monkeypatch.setattr(overlap, "_DECODED", 4)
-    monkeypatch.setattr(overlap, "read_image", None)
-    monkeypatch.setattr(overlap, "image_bytes", lambda cell, place: read.append(place) or cell["bytes"])
-    held_out = corpus([encoded(photos[0])])
-    found = shared_images(held_out, [corpus([encoded(image) for image in photos] * 2)])
-    assert (found.same, found.alike) == (1, None)
-    assert "not searched for" in str(found)
-    assert len(read) < 1 + 2 * len(photos)
-
-
-def test_images_that_cannot_be_read_are_left_out(photos):
-    held_out = corpus([encoded(photos[0]), {"bytes": b"no image", "path": None}, {"bytes": None, "path": "gone.png"}])
-    found = shared_images(held_out, [corpus([encoded(photos[0]), {"bytes": None, "path": "gone.png"}])])
-    assert (found.total, found.same, found.alike) == (3, 1, 0)
-
-
-def test_texts_are_compared_as_written_and_by_their_letters():
-    held_out = ["A dog runs.", "Ein  Hund", "a cat", "a cat", "犬が走る。", "?!"]
-    training = ["a dog runs", "A DOG, RUNS", "Ein Hund", "A bird", "犬が走る", "...", "Straße"]
-    found = shared_texts(held_out, iter(training))
-    assert (found.total, found.same, found.alike) == (5, 1, 2)
-    assert shared_texts(["STRASSE"], training).alike == 1
-
-
-def test_streams_are_named_and_not_read():
-    shapes = shapes_corpus()
-    stream = {"web": shapes.to_iterable_dataset()}
-    images, texts = corpus_overlaps(shapes, images=stream, texts=stream | {"pairs": shapes.remove_columns("image")})
-    assert (images.same, images.alike) == (0, 0)
-    assert (texts.same, texts.total) == (48, 48)
-    assert all("web not compared" in str(found) for found in (images, texts))
-    assert corpus_overlaps(shapes.remove_columns("image"), images={"own": shapes}, texts={}) == []
+def test_streams_and_features_are_not_compared():
+    held_out = corpus([png(0)], ["a cat"])
+    stream = held_out.to_iterable_dataset()
+    features = Dataset.from_dict({"features": [[1.0]], "captions": [[{"language": "en", "text": "a bird"}]]})
+    images, texts = corpus_overlaps(held_out, images={"a": stream, "b": features}, texts={"c": features})
+    assert (images.same, texts.same) == (0, 0) and not images.is_notable
+    assert str(images).endswith("(a, b not compared)") and texts.unchecked == ()
+    assert corpus_overlaps(held_out, images={}, texts={}) == []
