@@ -1,7 +1,5 @@
 """Alt texts that are too short, too long or of too many images are left out, of streams too."""
 
-from collections import Counter
-
 import pytest
 from datasets import Dataset
 
@@ -46,22 +44,6 @@ def test_a_stream_is_filtered_as_its_rows_are(monkeypatch):
     stream = TextFilter(max_images=6).apply(corpus.to_iterable_dataset(num_shards=4))
     assert stream.features == corpus.features
     assert list(stream) == list(TextFilter(max_images=6).apply(corpus))
-
-
-def test_counts_are_those_of_a_table_and_stop_at_255(monkeypatch):
-    texts = [f"a text {n}" for n in range(3000) for _ in range(1 + n % 7)] + ["often"] * 400
-    counts = text_filter._Counts()
-    for start in range(0, len(texts), 100):
-        counts.add(texts[start : start + 100])
-    exact = Counter(texts)
-    assert counts.get(list(exact)).tolist() == [min(number, 255) for number in exact.values()]
-    assert counts.get(["never"]).tolist() == [0]
-    monkeypatch.setattr(text_filter, "_COUNTERS", 64)  # shared counters never give less
-    crowded = text_filter._Counts()
-    crowded.add(texts)
-    assert all(
-        found >= min(number, 255) for found, number in zip(crowded.get(list(exact)), exact.values(), strict=True)
-    )
 
 
 def test_what_leaves_nothing_is_refused():
