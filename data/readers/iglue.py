@@ -9,7 +9,8 @@
 Each function reads one file as it is published, and returns a `datasets.Dataset`. Images are files in a folder, which
 are opened on access; without a folder there is no column `image`, and `image_id` is the key of the image in the region
 features of the benchmark, but for the ending `.jpg`, which their reader adds or leaves out (`processing.regions`).
-`label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
+`label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order. Errors name the file and the
+record.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,14 @@ Folder = str | Path | None
 ENTAILMENT = ["contradiction", "neutral", "entailment"]
 
 _TEXT = {"text": Value("string"), "language": Value("string")}
+_ONE_IMAGE = {"image": Image(), "image_id": Value("string"), **_TEXT}
+_TWO_IMAGES = {
+    **{f"{side}_image": Image() for side in ("left", "right")},
+    **{f"{side}_image_id": Value("string") for side in ("left", "right")},
+    **_TEXT,
+    "label": ClassLabel(names=list(TRUTH)),
+    "example_id": Value("string"),
+}
 
 
 def load_xvnli(
@@ -49,13 +58,8 @@ def load_xvnli(
         file: the file.
         language: the language of the sentences, which is not in the file.
         images: the folder of Flickr30K's images.
-        on_unlabelled: what to do with sentences on which the annotators did not agree (`gold_label` is `-`): raise an
-            error, or leave them out with a warning that counts and names them.
-
-    Raises:
-        CorpusError: for another label and for missing fields; the message names the file and the line.
-        BadTextError: for a missing or empty sentence.
-        BadImageError: for an image that is not in the folder.
+        on_unlabelled: whether sentences on which the annotators did not agree (`gold_label` is `-`) are an error, or
+            are left out with a warning that counts and names them.
     """
     language = normalize_language(language)
     unlabelled: list[str] = []
@@ -69,8 +73,7 @@ def load_xvnli(
             if label not in ENTAILMENT:
                 raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
             image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
-            yield {
-                **_image("image", images, f"{image_id}.jpg", place),
+            yield _image("image", images, f"{image_id}.jpg", place) | {
                 "image_id": image_id,
                 "text": text_of(record, "sentence2", place),
                 "language": language,
@@ -79,7 +82,7 @@ def load_xvnli(
             }
 
     label = {"label": ClassLabel(names=ENTAILMENT), "pair_id": Value("string")}
-    dataset = task_dataset(rows(), {"image": Image(), "image_id": Value("string"), **_TEXT, **label}, file)
+    dataset = task_dataset(rows(), _ONE_IMAGE | label, file)
     warn_of("left out: no label was agreed on", unlabelled)
     return dataset
 
@@ -88,9 +91,6 @@ def load_answers(file: str | Path) -> list[str]:
     """GQA's answers in the order of their labels, from `trainval_ans2label.json`: `{"yes": 0, "pipe": 1, …}`.
 
     IGLUE also has them as a pickle, which is not read, because loading a pickle can run any code.
-
-    Raises:
-        CorpusError: if the labels are not 0, 1, 2, …
     """
     labels = _json(file)
     if not isinstance(labels, dict) or sorted(map(str, labels.values())) != sorted(map(str, range(len(labels)))):
@@ -119,14 +119,9 @@ def load_xgqa(
         answers: the answers of the model, as returned by `load_answers`; 1842 for GQA.
         language: the language of the questions, which is not in the file.
         images: the folder of GQA's images.
-        on_unknown_answer: what to do with a question whose answer is not among `answers`: raise an error, or keep it
-            with the label None and a warning that counts and names it. A model cannot answer it, so that an evaluation
-            must count it as wrong.
-
-    Raises:
-        CorpusError: for an unknown answer and for missing fields; the message names the file and the question.
-        BadTextError: for a missing or empty question.
-        BadImageError: for an image that is not in the folder.
+        on_unknown_answer: whether a question whose answer is not among `answers` is an error, or is kept with the
+            label None and a warning that counts and names it. A model cannot answer it, so that an evaluation must
+            count it as wrong.
     """
     language = normalize_language(language)
     known = set(answers)
@@ -141,8 +136,7 @@ def load_xgqa(
                 unknown.append(place)
                 answer = None
             image_id = identifier_of(record, "imageId", place)
-            yield {
-                **_image("image", images, f"{image_id}.jpg", place),
+            yield _image("image", images, f"{image_id}.jpg", place) | {
                 "image_id": image_id,
                 "text": text_of(record, "question", place),
                 "language": language,
@@ -151,7 +145,7 @@ def load_xgqa(
             }
 
     label = {"label": ClassLabel(names=answers), "question_id": Value("string")}
-    dataset = task_dataset(rows(), {"image": Image(), "image_id": Value("string"), **_TEXT, **label}, file)
+    dataset = task_dataset(rows(), _ONE_IMAGE | label, file)
     warn_of("kept without a label: the answer is not in the vocabulary", unknown)
     return dataset
 
@@ -167,20 +161,15 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
         language: the language of the sentences: English, or that of one of IGLUE's machine translations.
         images: the folder of the images of this split (`….png`). The images of a record with a `directory`, as in
             training, are in a folder of that name in it.
-
-    Raises:
-        CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
     language = normalize_language(language)
 
     def rows() -> Iterator[dict[str, Any]]:
         for place, record in _lines(file):
             example = identifier_of(record, "identifier", place)
-            pair = example.rpartition("-")[0]
             folder = f"{record['directory']}/" if "directory" in record else ""
-            names = [f"{pair}-img{side}" for side in (0, 1)]
-            yield {
-                **_two_images(images, names, [f"{folder}{name}.png" for name in names], place),
+            names = [f"{example.rpartition('-')[0]}-img{side}" for side in (0, 1)]
+            yield _two_images(images, names, [f"{folder}{name}.png" for name in names], place) | {
                 "text": text_of(record, "sentence", place),
                 "language": language,
                 "label": _truth(record, place),
@@ -199,9 +188,6 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
     Args:
         file: the file.
         images: the folder of the images of the language, with a folder for each concept.
-
-    Raises:
-        LanguageTagError, CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -211,9 +197,7 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
                 language = normalize_language(identifier_of(record, "language", place))
             except LanguageTagError as error:
                 raise LanguageTagError(f"{place}: {error}") from None
-            image_ids = [f"{language}/{Path(name).stem}" for name in names]
-            yield {
-                **_two_images(images, image_ids, names, place),
+            yield _two_images(images, [f"{language}/{Path(name).stem}" for name in names], names, place) | {
                 "text": text_of(record, "caption", place),
                 "language": language,
                 "label": _truth(record, place),
@@ -233,9 +217,6 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
         file: the file.
         language: the language of the captions, which is not in the file.
         images: the folder of the images of Flickr30K and COCO.
-
-    Raises:
-        CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
     rules = CaptionRules(language=normalize_language(language))
 
@@ -246,21 +227,12 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
                 captions = normalize_captions(record.get("sentences"), rules)
             except CorpusError as error:
                 raise type(error)(f"{place}: {error}") from None
-            column = _image("image", images, image_id, place)
-            yield {**column, "image_id": image_id, "captions": captions}
+            yield _image("image", images, image_id, place) | {"image_id": image_id, "captions": captions}
 
     return task_dataset(rows(), {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, file)
 
 
-# ------------------------------------------------------------------------------------------------ files and records
-
-_TWO_IMAGES = {
-    **{f"{side}_image": Image() for side in ("left", "right")},
-    **{f"{side}_image_id": Value("string") for side in ("left", "right")},
-    **_TEXT,
-    "label": ClassLabel(names=list(TRUTH)),
-    "example_id": Value("string"),
-}
+# ---- Files and records ----
 
 
 def _lines(file: str | Path) -> Iterator[Record]:
@@ -278,19 +250,18 @@ def _questions(file: str | Path) -> Iterator[Record]:
     content = _json(file)
     if not isinstance(content, dict | list):
         raise CorpusError(f"{file}: expected an object or a list of questions")
-    numbered = content.items() if isinstance(content, dict) else enumerate(content)
-    for key, record in numbered:
+    for key, record in content.items() if isinstance(content, dict) else enumerate(content):
         place = f"{file} entry {key}"
         if not isinstance(record, dict):
             raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")
+        record = {"question_id": str(key)} | record
         if "sent" in record:
             answers = record.get("label")
             if not isinstance(answers, dict) or len(answers) != 1:
                 raise CorpusError(f"{place}: expected a label with one answer, and found {answers!r}")
-            record = {"question": record["sent"], "answer": next(iter(answers)), "imageId": record.get("img_id")} | {
-                "question_id": identifier_of(record, "question_id", place)
-            }
-        yield place, {"question_id": str(key)} | record
+            record |= {"question": record["sent"], "answer": next(iter(answers)), "imageId": record.get("img_id")}
+            record["question_id"] = identifier_of(record, "question_id", place)
+        yield place, record
 
 
 def _image(column: str, images: Folder, name: str, place: str) -> dict[str, str]:

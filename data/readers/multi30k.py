@@ -85,14 +85,8 @@ def load_multi30k(
 
 
 class _Sentences:
-    """The sentences of a split of one of the two tasks, line by line, with the names of their images.
-
-    Args:
-        folder: the folder of the files, or of the tasks.
-        task: `task1` or `task2`.
-        split: the split, as in the names of the task's files.
-        files: language -> the endings of its files.
-    """
+    """The sentences of a split of one of the two tasks, line by line, with the names of their images. `files` has the
+    endings of the files of each language."""
 
     def __init__(self, folder: str | Path, task: str, split: str, files: dict[str, list[str]]) -> None:
         names = [f"{split}.txt", f"{split}_images.txt"]

@@ -21,11 +21,7 @@ Record = tuple[str, dict[str, Any]]  # (place of a record in its file, for error
 
 
 def text_of(record: dict[str, Any], key: str, place: str) -> str:
-    """The text of a record under a key.
-
-    Raises:
-        BadTextError: if there is no text, or an empty text.
-    """
+    """The text of a record under a key, which must not be empty."""
     text = record.get(key)
     if not isinstance(text, str) or not text.strip():
         raise BadTextError(f"{place}: {key!r} should be a text, and is {text!r}")
@@ -33,11 +29,7 @@ def text_of(record: dict[str, Any], key: str, place: str) -> str:
 
 
 def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
-    """The name or number of a record under a key, as text.
-
-    Raises:
-        CorpusError: if it is neither a string nor a number.
-    """
+    """The name or number of a record under a key, as text."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise CorpusError(f"{place}: {key!r} should name something, and is {value!r}")
@@ -45,12 +37,7 @@ def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
 
 
 def image_path(folder: str | Path, name: str, place: str) -> str:
-    """The path of an image, which is opened on access.
-
-    Raises:
-        CorpusError: if the name leads out of the folder.
-        BadImageError: if there is no such file.
-    """
+    """The path of an image, which is opened on access; its name must not lead out of the folder."""
     path = path_inside(folder, name, place)
     if not path.is_file():
         raise BadImageError(f"{place}: there is no image {path}")
@@ -58,16 +45,7 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
 
 
 def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], source: str | Path) -> Dataset:
-    """A dataset of rows that have the same columns.
-
-    Args:
-        rows: the rows.
-        features: features of columns; those that the rows do not have are left out.
-        source: name of the source, for the error message.
-
-    Raises:
-        CorpusError: if there is no row.
-    """
+    """A dataset of rows that have the same columns; features of columns that they do not have are left out."""
     table = list(rows)
     if not table:
         raise CorpusError(f"{source}: there are no rows")
