@@ -1,20 +1,65 @@
-"""Captions, which are texts with their languages: brings them from any accepted form into a list of {language,
-text}."""
+"""Captions, which are texts with their languages: brings them from any accepted form into a list of {language, text},
+and counts what became of the rows of a source."""
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...utils.errors import BadTextError, CorpusError, LanguageTagError
 from ...utils.languages import counts_as, normalize_language
-from .row_count import RowCount
 
 Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # index of a row -> its name in error messages
 
+_NAMED_ROWS = 10  # that the log names for each reason
+
+logger = logging.getLogger(__name__)
+
 
 class IncompleteRowError(BadTextError):
     """A row without a caption, or a translation with a single text."""
+
+
+@dataclass
+class RowCount:
+    """Counts the rows of a source: each is read, or left out for a reason. A row that is refused raises an error."""
+
+    source: str
+    read: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    _named: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return self.read + self.left_out.total()
+
+    @property
+    def unasked(self) -> bool:
+        """Whether rows were left out that nobody asked to leave out."""
+        return bool(self._named)
+
+    def leave_out(self, reason: str, row: str | None = None) -> None:
+        """Counts a row. `row` is its name in the log; None for a row that the caller asked to leave out."""
+        self.left_out[reason] += 1
+        if row is not None and len(named := self._named.setdefault(reason, [])) < _NAMED_ROWS:
+            named.append(row.removeprefix(f"{self.source} "))
+
+    def report(self) -> None:
+        """Logs the counts in one line: a warning if rows were left out that nobody asked to leave out."""
+        if not +self.left_out:
+            return
+        parts = []
+        for reason, count in (+self.left_out).most_common():
+            named = self._named.get(reason, [])
+            more = f", and {count - len(named):,} more" if count > len(named) else ""
+            parts.append(f"{count:,} {reason}" + (f" ({', '.join(named)}{more})" if named else ""))
+        logger.log(
+            logging.WARNING if self.unasked else logging.INFO,
+            "%s: read %s of %s rows; left out %s",
+            *(self.source, f"{self.read:,}", f"{self.total:,}", "; ".join(parts)),
+        )
 
 
 @dataclass(frozen=True)
@@ -25,10 +70,9 @@ class CaptionRules:
         language: the language of captions that are plain text.
         languages: canonical tags of the languages to keep; rows without a caption in any of them are left out. A
             caption in `en-US` counts as one in `en`, unless the row has one in `en`.
-        max_characters: maximum length of a caption; a longer text is refused.
+        max_characters: a longer text is refused.
         at_least: minimum number of texts in a row: one for an image, two for a translation.
-        skip_incomplete: whether to leave rows with fewer texts out, with a warning that names them, instead of
-            refusing them.
+        skip_incomplete: whether rows with fewer texts are left out with a warning, instead of being refused.
     """
 
     language: str | None = None
@@ -44,24 +88,19 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
     Args:
         value: a list of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, a text or
             texts.
-        rules: the rules for captions.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        BadTextError: for an empty or over-long text, one with half of a surrogate pair, or too few of them.
-        CorpusError: for a language given twice, and for plain text in no known language.
     """
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
     if len(captions) < rules.at_least:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
         empty = f" (nothing in {', '.join(absent)})" if absent else ""
         raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
-    kept = captions if rules.languages is None else list(_asked_for(captions, rules.languages))
-    return kept if len(kept) >= rules.at_least else []
+    if rules.languages is not None:
+        captions = list(_asked_for(captions, rules.languages))
+    return captions if len(captions) >= rules.at_least else []
 
 
 def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[Caption]:
-    """The captions in some languages, under the tags that were asked for."""
+    """The captions in the requested languages, under the tags of the request."""
     given = {caption["language"] for caption in captions}
     for caption in captions:
         tag = counts_as(caption["language"], languages)
@@ -72,12 +111,8 @@ def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[
 def normalize_rows(
     values: Iterable[Any], rules: CaptionRules, place: Place, count: RowCount | None = None
 ) -> Iterator[list[Caption]]:
-    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list.
-
-    Args:
-        values, rules, place: as there.
-        count: counts the rows; without one, rows that are left out are logged at the end.
-    """
+    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list. Without
+    a `count`, they are logged at the end."""
     counted = count or RowCount("captions")
     for row, value in enumerate(values):
         try:
@@ -91,14 +126,11 @@ def normalize_rows(
         if captions:
             counted.read += 1
         else:
-            counted.leave_out(f"without {_texts(rules.at_least)} in {', '.join(rules.languages or ())}")
+            needed = "a text" if rules.at_least == 1 else f"{rules.at_least} texts"
+            counted.leave_out(f"without {needed} in {', '.join(rules.languages or ())}")
         yield captions
     if count is None:
         counted.report()
-
-
-def _texts(count: int) -> str:
-    return "a text" if count == 1 else f"{count} texts"
 
 
 def enumeration(names: list[str], shown: int = 10) -> str:
@@ -120,17 +152,11 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
             yield from ((language, text) for text in _listed(texts))
         return
     for caption in _listed(value):
-        if isinstance(caption, dict) and caption.keys() == {"language", "text"}:
-            language = caption["language"]
-            if language is None and rules.language is None:
-                raise CorpusError(
-                    f"{shortened(caption['text'])} comes without a language; name it, as in language='en'"
-                )
-            yield rules.language or "" if language is None else normalize_language(language), caption["text"]
-        elif rules.language is None:
-            raise CorpusError(f"{shortened(caption)} comes without a language; name it, as in language='en'")
-        else:
-            yield rules.language, caption
+        is_tagged = isinstance(caption, dict) and caption.keys() == {"language", "text"}
+        tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
+        if tag is None and rules.language is None:
+            raise CorpusError(f"{shortened(text)} comes without a language; name it, as in language='en'")
+        yield rules.language or "" if tag is None else normalize_language(tag), text
 
 
 def _listed(value: Any) -> list[Any]:
@@ -139,19 +165,20 @@ def _listed(value: Any) -> list[Any]:
 
 def _checked(text: Any, rules: CaptionRules) -> str:
     if not isinstance(text, str):
-        raise BadTextError(f"{shortened(text)} is no text")
+        raise BadTextError(f"{shortened(text)} is not a text")
     if not text or text.isspace():
         raise BadTextError("a text is empty")
     if len(text) > rules.max_characters:
         raise BadTextError(
             f"a text of {len(text)} characters ({shortened(text)}), where {rules.max_characters} are allowed"
         )
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            half = text[error.start]
-            raise BadTextError(f"{shortened(text)} has {half!r}, half of a surrogate pair, and no character") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise BadTextError(
+            f"{shortened(text)} has {half!r}, half of a surrogate pair, which is not a character"
+        ) from None
     return text
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations_with_replacement, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,22 +29,26 @@ from datasets.utils import tqdm
 
 from ...utils.errors import CorpusError
 from ...utils.languages import counts_as, normalize_language
-from .captions import Caption, CaptionRules, Place, normalize_rows
-from .columns import CAPTION_COLUMNS, NO_NAMES, ColumnNames, in_corpus_columns, in_translation_columns
+from .captions import Caption, CaptionRules, Place, RowCount, normalize_rows
+from .columns import (
+    CAPTIONS,
+    DEFAULT_COLUMNS,
+    AnyDataset,
+    ColumnNames,
+    captions_column,
+    in_corpus_columns,
+    in_translation_columns,
+)
 from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped
-from .row_count import RowCount
 from .text_files import refuse_broken_texts
 
-AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
-
-CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 IMAGE_URL = "image_url"  # the address of an image that was not downloaded
 DOWNLOAD = "download the images (img2dataset does), and name the files"
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
-_PART = 10_000  # number of rows that are held as Python objects
-_BATCH = 256  # number of rows that are read together, and of encoded images that are in memory while they are checked
+_PART_ROWS = 10_000  # that are held as Python objects
+_BATCH_ROWS = 256  # that are read together; so many encoded images are in memory while they are checked
 
 
 def as_caption_corpus(
@@ -52,7 +56,7 @@ def as_caption_corpus(
     *,
     captions: CaptionRules | None = None,
     images: ImageRules | None = None,
-    columns: ColumnNames = NO_NAMES,
+    columns: ColumnNames = DEFAULT_COLUMNS,
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
@@ -103,35 +107,21 @@ def as_translation_corpus(
     """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
 
     They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
-    that are named by language tags.
-
-    Args:
-        dataset: the dataset.
-        captions: the rules for texts.
-        split: keep rows with this value in the column `split`.
-        place: the name of the row with an index in error messages.
-
-    Raises:
-        CorpusError: as in `as_caption_corpus`.
+    that are named by language tags. Arguments and errors are those of `as_caption_corpus`.
     """
-    names = _column_names(dataset)
     rules = captions or CaptionRules(at_least=2)
-    if not {"captions", "translation"} & set(names):
-        dataset = in_translation_columns(dataset, None, rules.languages, None)
-        names = _column_names(dataset)
-    column = captions_column(names, ("captions", "translation"))
+    _column_names(dataset)
+    dataset = in_translation_columns(dataset, None, rules.languages, None)
+    column = captions_column(_column_names(dataset), ("captions", "translation"))
     return _Normalizer(column, rules, None, split, place, names_images=False)(dataset)
 
 
 def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
-    """What a trainer was given, with a data set of images and texts as a caption corpus; anything else as it is.
+    """The training data of a trainer, with a data set of images and texts as a caption corpus; anything else as it is.
 
     Args:
         data: a dataset or a stream, whose columns are as `as_caption_corpus` reads them.
         languages: the languages that are trained; if there is one, plain texts are in it.
-
-    Raises:
-        CorpusError: as `as_caption_corpus`.
     """
     if not isinstance(data, Dataset | IterableDataset) or not data.features:
         return data
@@ -149,15 +139,10 @@ def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
 
 
 def image_id_of(value: Any, place: str) -> str:
-    """The image_id of a row as text.
-
-    Raises:
-        CorpusError: for a missing image_id. As text, it would be the same for all rows without one, so that their
-            captions would not be negatives of each other.
-    """
+    """The image_id of a row as text."""
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
-        raise CorpusError(f"{place}: no image_id: {value!r} names no image. Name it, or leave the column out")
+        raise CorpusError(f"{place}: image_id is {value!r}; give every row an id or drop the column")
     return str(value)
 
 
@@ -170,7 +155,7 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
     """The corpus with other captions, which may be made one row after the other; its columns keep their order."""
     rows = ({"captions": row} for row in captions)
     parts = []
-    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more rows are made
+    while part := list(islice(rows, _PART_ROWS)):  # stored compactly in Arrow before more rows are made
         parts.append(Dataset.from_list(part, features=Features(captions=CAPTIONS)))
     others, made = corpus.remove_columns("captions"), concatenate_datasets(parts)
     whole = concatenate_datasets([others, made], axis=1) if others.column_names else made
@@ -212,7 +197,10 @@ class _Normalizer:
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
         if dataset.features.get("features", FEATURES) != FEATURES:
-            dataset = dataset.cast_column("features", FEATURES)
+            try:
+                dataset = dataset.cast_column("features", FEATURES)
+            except pa.ArrowException as error:
+                raise CorpusError(f"the column 'features' does not hold lists of numbers: {error}") from error
         dataset = dataset.with_format(None)
         corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
         known = [name for name in COLUMN_ORDER if name in corpus.column_names]
@@ -221,7 +209,7 @@ class _Normalizer:
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
             raise CorpusError("there are no rows")
-        refuse_broken_texts(dataset, self.place, _BATCH)
+        refuse_broken_texts(dataset, self.place, _BATCH_ROWS)
         if self.names_images and "image_id" not in dataset.column_names:
             dataset = dataset.add_column("image_id", _digests(dataset))
         rows: Sequence[int] = range(len(dataset))
@@ -321,7 +309,11 @@ class _Normalizer:
         if "image" in features:
             dataset = dataset.cast_column("image", Image(decode=False))
         corpus = dataset.map(
-            self._stream_batch, batched=True, batch_size=_BATCH, with_indices=True, remove_columns=dataset.column_names
+            self._stream_batch,
+            batched=True,
+            batch_size=_BATCH_ROWS,
+            with_indices=True,
+            remove_columns=dataset.column_names,
         )
         return corpus.cast(features)
 
@@ -356,16 +348,8 @@ def _digests(dataset: Dataset) -> list[str]:
 
 
 def refuse_absent_languages(corpus: Dataset, rules: CaptionRules, whole: Callable[[], Dataset]) -> None:
-    """Checks that a corpus has captions in each language that was asked for.
-
-    Args:
-        corpus: the rows to keep.
-        rules: the rules by which they were kept.
-        whole: gives all rows with all their languages, for the error.
-
-    Raises:
-        CorpusError: for a language of which there are none.
-    """
+    """Checks that a corpus has captions in each language that was asked for. `whole` gives all rows with all their
+    languages, for the error."""
     kept = languages_of(corpus)
     if missing := [language for language in rules.languages or () if language not in kept]:
         there = languages_of(whole())
@@ -382,13 +366,9 @@ def describe(languages: dict[str, int]) -> str:
 
 def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
     """The rows of each batch and their cells."""
-    return ((rows, dataset[rows.start : rows.stop]) for rows in _ranges(dataset))
-
-
-def _ranges(dataset: Dataset) -> Iterator[range]:
-    """The rows of each batch."""
-    for start in range(0, len(dataset), _BATCH):
-        yield range(start, min(start + _BATCH, len(dataset)))
+    for start in range(0, len(dataset), _BATCH_ROWS):
+        rows = range(start, min(start + _BATCH_ROWS, len(dataset)))
+        yield rows, dataset[rows.start : rows.stop]
 
 
 def _refuse_other_types(features: Features | None, place: Place) -> None:
@@ -409,12 +389,3 @@ def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
     if dataset.column_names is None:
         raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
     return dataset.column_names
-
-
-def captions_column(names: list[str], candidates: tuple[str, ...] = CAPTION_COLUMNS) -> str:
-    """Which of the columns has the captions: `captions` itself, or the only one of the other candidates."""
-    found = [name for name in candidates if name in names]
-    if "captions" not in found and len(found) != 1:
-        wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
-        raise CorpusError(f"captions are looked for in one column called {wanted}; the columns are {there}")
-    return found[0]

@@ -88,9 +88,6 @@ def walk_images(
 
     Yields:
         The path of each image in the folder, and its state.
-
-    Raises:
-        OSError: if the folder itself cannot be listed.
     """
     suffixes = image_suffixes()
     for name, entry in _visible(folder, "", skipped, os.path.realpath(folder)):

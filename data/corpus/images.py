@@ -2,7 +2,6 @@
 demand."""
 
 import logging
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,10 +18,7 @@ from ...processing.images import check_image, open_image, regular_file
 from ...utils.errors import BadImageError, CorpusError, ImageError
 from .captions import enumeration
 
-# Images of a batch that are checked one by one, and the seconds for each from which threads check the others. Small
-# files, whose checks hold Python's lock, take longer with threads.
-_TRIED, _SLOW = 4, 1e-3
-JUDGED = 20  # minimum number of images from which a broken source is told from a few bad images
+MIN_JUDGED_IMAGES = 20  # from which a broken source is told from a few bad images
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +43,10 @@ class ImageRules:
     """What to do with images that cannot be read.
 
     Args:
-        max_pixels: maximum size; a larger image is refused before it is decoded. By default 67 million pixels.
-        skip: whether to leave bad images out, with a warning that names them, instead of raising an error. At least
-            half of the images of a `Dataset` must be good (`refuse_mostly_bad`), which is not checked for a stream.
-        skipped: a list to which the skipped images are added. With a stream, it grows as long as the stream is read.
+        max_pixels: a larger image is refused before it is decoded. By default 67 million pixels.
+        skip: whether bad images are left out with a warning, instead of raising an error. At least half of the images
+            of a `Dataset` must be good (`refuse_mostly_bad`), which is not checked for a stream.
+        skipped: a list to which the skipped images are added.
     """
 
     max_pixels: int | None = None
@@ -65,11 +61,9 @@ def readable(
 
     Returns:
         The indices of the images that can be read, and the others, if they are skipped.
-
-    Raises:
-        BadImageError: for an image that cannot be read, if bad images are not skipped.
     """
-    problems = _problems(batch["image"], rules.max_pixels)
+    with ThreadPoolExecutor() as pool:
+        problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
     skipped = [
         SkippedImage(place, image_id, problem)
         for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
@@ -83,28 +77,21 @@ def readable(
 
 
 def warn_of_skipped(skipped: list[SkippedImage]) -> None:
-    """Logs a warning that counts and names skipped images, if there are any."""
     if skipped:
         named = [f"{image.place}: {image.reason}" for image in skipped]
         logger.warning("left out %d images: %s", len(skipped), enumeration(named))
 
 
-def refuse_mostly_bad(reasons: Sequence[str], checked: int, bad: int | None = None) -> None:
-    """Refuses a source most of whose images are bad.
-
-    Skipping is meant for a few bad images among many. If most cannot be read, the source itself is wrong: a disk that
-    is not mounted, an interrupted download, another folder.
+def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
+    """Refuses a source without a good image, or with more than half of twenty or more bad: the source itself is then
+    wrong, such as a disk that is not mounted or an interrupted download.
 
     Args:
         reasons: the problems of the bad images, with their places.
         checked: number of images, good and bad.
-        bad: number of bad images, where `reasons` are those of some of them; by default the number of reasons.
-
-    Raises:
-        BadImageError: if no image is left, or if more than half of twenty or more images are bad.
     """
-    bad = len(reasons) if bad is None else bad
-    if bad and (bad == checked or bad * 2 > checked >= JUDGED):
+    bad = len(reasons)
+    if bad and (bad == checked or bad * 2 > checked >= MIN_JUDGED_IMAGES):
         raise BadImageError(
             f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: mend "
             f"the source, or take them out of it. {enumeration(list(reasons), shown=3)}"
@@ -116,11 +103,8 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
 
     Args:
         value: the cell.
-        place: where it lies, for errors.
+        place: where it is, for errors.
         draft: as in `open_image`.
-
-    Raises:
-        BadImageError: if it cannot be read; the message starts with `place`.
     """
     try:
         return open_image(image_source(value), draft=draft)
@@ -129,11 +113,7 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
 
 
 def image_bytes(value: Any, place: str) -> bytes:
-    """The encoded image in such a cell.
-
-    Raises:
-        BadImageError: as in `read_image`.
-    """
+    """The encoded image in such a cell."""
     try:
         source = image_source(value)
         return source if isinstance(source, bytes) else regular_file(source).read_bytes()
@@ -142,39 +122,20 @@ def image_bytes(value: Any, place: str) -> bytes:
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a file name from data stays in the folder that it is relative to.
-
-    Links in the folder are allowed, because users may keep their images elsewhere.
-    """
+    """Whether a file name from data stays in the folder that it is relative to. Links in the folder are allowed,
+    because users may keep their images elsewhere."""
     path = Path(name)
     return not path.anchor and ".." not in path.parts
 
 
 def path_inside(folder: str | Path, name: str, place: str) -> Path:
-    """The absolute path of a file whose name comes from data.
-
-    Raises:
-        CorpusError: for a name that leads out of the folder; otherwise, data could read any file of the machine.
-    """
+    """The absolute path of a file whose name comes from data."""
     if not stays_inside(name):
         raise CorpusError(f"{place}: {name!r} leaves the folder {folder}; name a file in it, without '..'")
     return Path(folder).absolute() / name
 
 
-def _problems(values: Sequence[Any], max_pixels: int | None) -> list[str | None]:
-    """The problem of each image; None for a good one."""
-    problem = partial(_problem, max_pixels=max_pixels)
-    start = time.perf_counter()
-    first = [problem(value) for value in values[:_TRIED]]
-    rest = values[_TRIED:]
-    if time.perf_counter() - start < _SLOW * len(first):
-        return first + [problem(value) for value in rest]
-    with ThreadPoolExecutor() as pool:
-        return first + list(pool.map(problem, rest))
-
-
 def _problem(value: Any, max_pixels: int | None) -> str | None:
-    """The problem of an image; None for a good image."""
     try:
         check_image(image_source(value), max_pixels=max_pixels)
     except ImageError as error:
@@ -183,11 +144,7 @@ def _problem(value: Any, max_pixels: int | None) -> str | None:
 
 
 def image_source(value: Any) -> str | bytes:
-    """The bytes of the image in such a cell, fetched if it has a remote address; or the path of a local file.
-
-    Raises:
-        ImageError: for an empty cell, and an address that cannot be fetched.
-    """
+    """The bytes of the image in such a cell, fetched from a remote address; or the path of a local file."""
     if value is None or (value["bytes"] is None and value["path"] is None):
         raise ImageError("no image")
     if value["bytes"] is not None or "://" not in value["path"]:
@@ -200,7 +157,7 @@ def image_source(value: Any) -> str | bytes:
 
 
 def digest_of(cell: Any) -> str:
-    """What a row without an image_id is called by its image, a cell {bytes, path}, or its features."""
+    """The image_id of a row without one: a digest of its image, a cell {bytes, path}, or of its features."""
     if not isinstance(cell, dict):
         return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
     content = cell["bytes"]

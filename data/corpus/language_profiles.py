@@ -27,13 +27,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class LanguageProfiles:
-    """The n-grams of languages.
-
-    Args:
-        tags: the languages.
-        importance ([rows]): of each n-gram.
-        profiles ([languages, rows]): weighted counts, each of length 1.
-    """
+    """The n-grams of languages: the importance of each [rows], and weighted counts [languages, rows] of length 1."""
 
     tags: list[str]
     importance: Array
@@ -51,12 +45,7 @@ class LanguageProfiles:
 
 
 def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
-    """The profiles of languages.
-
-    Args:
-        tags: the languages.
-        counts ([languages, rows]): `counts_of` texts of each; zero for a language without any, which is left out.
-    """
+    """The profiles of languages, from `counts_of` texts of each [languages, rows]; one without any is left out."""
     some = np.asarray(counts.any(1))
     tags, counts = [tag for tag, has in zip(tags, some, strict=True) if has], counts[some].astype(np.float32)
     importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)

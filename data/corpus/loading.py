@@ -8,7 +8,6 @@ The result is a caption corpus or a translation corpus (`corpus`). Data that can
 the file and the line; if the caller asks for skipping, they are left out with a warning that counts and names them.
 """
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +23,9 @@ from datasets.fingerprint import Hasher
 from huggingface_hub.errors import HfHubHTTPError
 
 from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
-from ...utils.files import errors_naming
 from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
-from .columns import NO_NAMES, ColumnNames, in_translation_columns
+from .columns import DEFAULT_COLUMNS, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus
 from .image_files import is_photo_folder
 from .images import ImageRules, SkippedImage
@@ -39,8 +37,8 @@ Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | Itera
 Languages = str | list[str] | tuple[str, ...] | None
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_FILES = (*TABLES, *JSON_FILES)
 _SHARDS = 64  # of a stream that is made from a dataset: enough for the processes and workers of one machine
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def load_captions(
@@ -82,20 +80,19 @@ def load_captions(
             `data.corpus.columns`: `text_pl` and `caption_pl` do, and `pl` if its cells are texts in Polish.
         languages: languages of the captions to keep; images without a caption in one of them are left out. By default
             all.
-        language: the language of captions that are plain text (`caption`, `text` or `captions`); it is never guessed.
+        language: the language of captions that are plain text; it is never guessed.
         name: the configuration of a Hub data set.
         split: the split to load, if the source has several.
         image_column: the column of images, if it is not called `image`.
         caption_column: the column of captions, if it is not called `captions`, `caption` or `text`; or several, by
             their languages: `{"pl": "title", "uk": "title_ukrainian"}`.
         language_column: the column with the language of each row's captions.
-        streaming: whether to return an `IterableDataset`, which is read while it is used, instead of preparing the
-            corpus on disk. Row indices in errors then count the rows that the process or the worker has read.
+        streaming: whether to return an `IterableDataset`, which is read while it is used.
         check_images: whether to open every image now (in a stream: while it is read). Otherwise, a bad image causes an
             error when it is first used.
-        on_bad_image: what to do with an image that is missing, truncated, unreadable or too large: raise an error, or
-            leave it out with a warning that counts and names such images. It is an error in either case if no image
-            can be read, or fewer than half of twenty or more (not checked for a stream).
+        on_bad_image: whether an image that is missing, unreadable or too large is an error, or is left out with a
+            warning that counts and names such images. It is an error in either case if no image can be read, or fewer
+            than half of twenty or more (not checked for a stream).
         skipped: a list to which the skipped images are added.
         max_image_pixels: larger images are bad; by default and at most `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
@@ -104,7 +101,6 @@ def load_captions(
         CorpusError: for a source that cannot be used; `BadImageError` for an image and `BadTextError` for a caption,
             with the row.
         LanguageTagError: for an unknown language, with the row.
-        SaveError: if the disk on which `datasets` prepares the source is full.
         SourceUnavailableError: for a data set that the Hub does not provide.
 
     Examples:
@@ -122,7 +118,7 @@ def load_captions(
     with _named(source):
         if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
             dataset, place = caption_file(file, captions, columns)
-            dataset, columns = _streamed(dataset) if streaming else dataset, NO_NAMES
+            dataset, columns = _streamed(dataset) if streaming else dataset, DEFAULT_COLUMNS
         elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
         else:
@@ -161,14 +157,12 @@ def load_translations(
         caption_column: the columns of texts by their languages, `{"en": "source", "de": "target"}`, where their names
             do not tell them; others are ignored.
         name, split, streaming: as for `load_captions`.
-        on_incomplete: what to do with a row with a single text: raise an error, or leave it out with a warning that
-            counts and names such rows. With three or more languages, a cell may be empty if two texts remain.
+        on_incomplete: whether a row with a single text is an error, or is left out with a warning that counts and
+            names such rows. With three or more languages, a cell may be empty if two texts remain.
         max_caption_characters: longer texts are an error.
 
     Raises:
-        CorpusError: for a source that cannot be used, with the file, the line and the column.
-        LanguageTagError: for an unknown language, with the line.
-        SourceUnavailableError: for a data set that the Hub does not provide.
+        CorpusError, LanguageTagError, SourceUnavailableError: as `load_captions`.
 
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
@@ -182,7 +176,7 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
     with _named(source):
-        if isinstance(source, str | Path) and _is_translation_file(source):
+        if isinstance(source, str | Path) and kind_of(source) in _FILES and not Path(source).is_dir():
             options: dict[str, Any] = {"columns": caption_column, "name": name, "streaming": streaming}
             if split is None:
                 return translation_file(Path(source), rules, **options)
@@ -195,20 +189,13 @@ def load_translations(
 
 def _caption_file(source: Path) -> Path | None:
     """The table or the JSON file of a source, which may be a folder with a metadata.jsonl or a metadata.csv."""
-    if is_table(source, *TABLES, *JSON_FILES):
+    if is_table(source, *_FILES):
         return source
     return next((file for name in METADATA if (file := source / name).is_file()), None)
 
 
-def _is_translation_file(source: str | Path) -> bool:
-    return kind_of(source) in (*TABLES, *JSON_FILES) and not Path(source).is_dir()
-
-
 def _tags(languages: Languages) -> tuple[str, ...] | None:
     return None if languages is None else tuple(normalize_languages(languages))
-
-
-# ------------------------------------------------------------------------------------- what `datasets` can load
 
 
 def _opened(
@@ -255,7 +242,7 @@ def _read(
         if path.name.endswith(TMX):
             raise CorpusError(NO_TMX)
         raise CorpusError("a file of unknown kind; known are .parquet, .csv, .tsv, .jsonl and .json")
-    if not path.is_dir() and (kind_of(path) in (*TABLES, *JSON_FILES) or not _HUB_ID.fullmatch(source)):
+    if not path.is_dir() and (kind_of(path) in _FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
     if path.is_dir() and is_photo_folder(path):
         raise CorpusError(
@@ -272,8 +259,8 @@ def _read(
 def _cache_of(folder: str, name: str | None) -> str:
     """The cache of a folder's data set whose README.md lists its files.
 
-    `datasets` finds such a data set in its cache by the name of the folder and the patterns of the list. It would
-    return what an earlier folder of the same name held, or the same folder before its files were changed.
+    `datasets` finds such a data set in its cache by the name of the folder and the patterns of the list, and would
+    return what the folder held before its files were changed.
     """
     files = datasets.load_dataset_builder(folder, name).config.data_files  # with the times of their last changes
     return str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / Hasher.hash(files))
@@ -289,17 +276,13 @@ def _one_of(splits: list[str], split: str | None) -> str:
 
 @contextmanager
 def _named(source: Source) -> Iterator[None]:
-    """Adds the name of a file or folder to errors that lack it, such as those about a column or a full disk."""
+    """Adds the name of a file or folder to errors that lack it, such as those about a column."""
     try:
         yield
     except OSError as error:
-        if error.errno is None and not isinstance(error, BabelensError):  # Arrow's, about what is in a file
-            raise CorpusError(f"{source}: {error}") from error
-        if error.errno not in _DISK_FULL:
+        if error.errno is not None or isinstance(error, BabelensError):
             raise
-        prepared = source if isinstance(source, str | Path) else "the data set"
-        with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{prepared} is prepared there"):
-            raise OSError(error.errno, error.strerror) from error
+        raise CorpusError(f"{source}: {error}") from error  # Arrow's, about what is in a file
     except (CorpusError, LanguageTagError) as error:
         if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
             raise
@@ -312,14 +295,11 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
     try:
         yield
     except (ConnectionError, DatasetNotFoundError, HfHubHTTPError) as error:
-        message = f"'{source}' is no file or folder here, and the Hugging Face Hub did not give it: {error}"
+        message = f"'{source}' is not a local path, and could not be loaded from the Hub: {error}"
         raise SourceUnavailableError(message) from error
     except FileNotFoundError as error:
         raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
     except (AttributeError, LookupError, RecursionError, TypeError) as error:  # of settings with other contents
         raise CorpusError(f"{source}: it cannot be read ({type(error).__name__}: {error})") from error
     except (DatasetsError, ValueError) as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
-            raise OSError(cause.errno, cause.strerror) from error
-        raise CorpusError(f"{source}: {cause or error}") from error
+        raise CorpusError(f"{source}: {error.__cause__ or error}") from error

@@ -16,14 +16,14 @@ from ...utils.errors import CorpusError, SaveError
 from ...utils.files import new_folder
 from .corpus import languages_of
 
+_IMAGES_IN_FILE = 1000
+_IMAGES_IN_GROUP = 100  # which the Hub's viewer reads at a time
+_SPLIT = re.compile(r"\w+(\.\w+)*")  # what `datasets` accepts
+
 
 def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
-    """A parquet file to be read in batches. By its own default, pyarrow holds all that it has read until the end."""
+    """A parquet file to be read in batches. By default, pyarrow holds all that it has read until the end."""
     return pq.ParquetFile(file, pre_buffer=False)
-
-
-# ---- Rows in a cache ----
-# Corpora that are written to a cache once, and then read from the disk.
 
 
 def cache_key(*settings: Any) -> str:
@@ -34,16 +34,13 @@ def cache_key(*settings: Any) -> str:
 def prepared(
     rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
 ) -> Dataset:
-    """A dataset of rows, which are written to a folder unless they are there.
+    """A dataset of rows, which are written to a folder of the cache unless they are there.
 
     Args:
         rows: returns the rows; called if they are not in the folder.
         features: the features of their columns.
-        folder: the folder.
+        folder: the folder, whose name identifies the rows.
         source: where the rows are from, for errors.
-
-    Raises:
-        CorpusError: when there are no rows.
     """
 
     def checked() -> Iterator[dict[str, Any]]:
@@ -54,38 +51,20 @@ def prepared(
             raise CorpusError(f"{source}: there are no rows, or all of them are left out")
 
     try:
-        # The name of the folder tells the rows apart; a hash of the function, which holds open files, would not.
         return Dataset.from_generator(checked, features, str(folder), fingerprint=folder.name)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
 
 
-# ---- Data sets for the Hub ----
-# Writes a caption corpus as a data set of the Hub: parquet files that hold the images, and a card.
-#
-#     data/train-00000-of-00002.parquet   images, `image_id`, captions and the other columns of the corpus
-#     data/test-00000-of-00001.parquet
-#     README.md                           the card: languages and files, as the Hub's metadata
-#
-# The Hub's viewer shows the images without running code; `load_dataset` and `load_captions` read the folder and the
-# repository alike. https://huggingface.co/docs/hub/datasets-image
-
-_IMAGES_IN_FILE = 1000
-_IMAGES_IN_GROUP = 100  # which the viewer reads at a time
-_ONE_SPLIT = "train"
-_SPLIT = re.compile(r"\w+(\.\w+)*")  # what `datasets` accepts
-
-
 def save_captions(corpus: Dataset, folder: str | Path) -> Path:
-    """Writes a corpus into a new folder, from which `huggingface_hub` can upload it as a data set.
+    """Writes a corpus into a new folder, from which `huggingface_hub` can upload it as a data set: parquet files that
+    hold the images, `data/train-00000-of-00002.parquet`, and a card. The Hub's viewer shows the images without running
+    code; `load_dataset` and `load_captions` read the folder and the repository alike.
 
     Args:
         corpus: a caption corpus, such as `load_captions` returns. Its column `split` divides it into files; without
             one, all is `train`.
         folder: a folder that does not exist.
-
-    Returns:
-        The folder.
 
     Raises:
         CorpusError: for a corpus without rows, and for a split whose name `datasets` does not accept.
@@ -98,49 +77,35 @@ def save_captions(corpus: Dataset, folder: str | Path) -> Path:
     folder = Path(folder)
     if folder.exists():
         raise SaveError(f"{folder} exists: name a new folder")
-    splits = _rows_by_split(corpus)
+    if not len(corpus):
+        raise CorpusError("a corpus without rows cannot be saved")
+    splits: dict[str, list[int]] = {}
+    for row, name in enumerate(corpus["split"] if "split" in corpus.column_names else ["train"] * len(corpus)):
+        if not _SPLIT.fullmatch(str(name)):
+            raise CorpusError(f"split {name!r} of row {row}: the name of a split has letters, digits and _ alone")
+        splits.setdefault(name, []).append(row)
     with new_folder(folder) as unfinished:
+        (unfinished / "data").mkdir()
         for split, rows in splits.items():
             starts = range(0, len(rows), _IMAGES_IN_FILE)
             for index, start in enumerate(starts):
+                part = corpus.select(rows[start : start + _IMAGES_IN_FILE]).with_format("arrow")[:]
                 path = unfinished / "data" / f"{split}-{index:05d}-of-{len(starts):05d}.parquet"
-                _write(corpus.select(rows[start : start + _IMAGES_IN_FILE]), path)
+                pq.write_table(embed_table_storage(part), path, row_group_size=_IMAGES_IN_GROUP)
         _card(corpus, list(splits), folder.name).save(unfinished / "README.md")
     return folder
-
-
-def _rows_by_split(corpus: Dataset) -> dict[str, list[int]]:
-    if not len(corpus):
-        raise CorpusError("a corpus without rows cannot be saved")
-    rows: dict[str, list[int]] = {}
-    names = corpus["split"] if "split" in corpus.column_names else [_ONE_SPLIT] * len(corpus)
-    for row, name in enumerate(names):
-        if not _SPLIT.fullmatch(str(name)):
-            raise CorpusError(f"split {name!r} of row {row}: the name of a split has letters, digits and _ alone")
-        rows.setdefault(name, []).append(row)
-    return rows
-
-
-def _write(part: Dataset, path: Path) -> None:
-    """Writes rows with their images in them, not as paths to files of this machine."""
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(embed_table_storage(part.with_format("arrow")[:]), path, row_group_size=_IMAGES_IN_GROUP)
 
 
 def _card(corpus: Dataset, splits: list[str], name: str) -> DatasetCard:
     languages = list(languages_of(corpus))
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in languages))
+    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in splits]
     metadata = DatasetCardData(
         language=codes,
         language_bcp47=languages if languages != codes else None,
         pretty_name=name,
         task_categories=["image-to-text", "text-to-image"],
-        configs=[
-            {
-                "config_name": "default",
-                "data_files": [{"split": split, "path": f"data/{split}-*.parquet"} for split in splits],
-            }
-        ],
+        configs=[{"config_name": "default", "data_files": files}],
     )
     text = f"# {name}\n\n{len(corpus):,} images with captions in {', '.join(languages)}.\n"
     return DatasetCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")

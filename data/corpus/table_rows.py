@@ -2,7 +2,7 @@
 
 Found by themselves are the encoding, the delimiter (or Excel's `sep=;`), whether the cells between tabs are in
 quotation marks, and ends of lines of any kind; a file may be compressed. A file of sentence pairs without a header is
-read if its name tells the languages, such as `TED2020-en-de-train.tsv.gz`.
+read if its name has the languages, such as `TED2020-en-de-train.tsv.gz`.
 """
 
 import csv
@@ -28,24 +28,21 @@ logger = logging.getLogger(__name__)
 
 DELIMITERS = ",;\t|"
 SCORE = "score"  # the column of numbers in a file without a header
-_SAMPLE = 1 << 16  # characters from which the delimiter is found
-_ENCODED = 1 << 18  # bytes from which the encoding is found
+_SAMPLE_CHARACTERS = 1 << 16  # from which the delimiter is found
+_SAMPLE_BYTES = 1 << 18  # from which the encoding is found
 _FIRST_ROWS = 20
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _QUOTED = re.compile(r'\s*"(?:[^"]|"")*"\s*')
 _HEADERS = frozenset({*CAPTION_COLUMNS, "translation", "image_id", "english", "non_english", "anchor", "positive"})
 
+Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of each row
+
 
 class TableRows(NamedTuple):
-    """A table.
-
-    Args:
-        names: of the columns; a column without one has the name "".
-        rows: the line of each row, counted from 1, and its cells, one for each name.
-    """
+    """The names of the columns, "" for one without a name; and the rows, with a cell for each name."""
 
     names: list[str]
-    rows: Iterator[tuple[int, list[str]]]
+    rows: Rows
 
 
 class _Form(NamedTuple):
@@ -59,12 +56,7 @@ class _Form(NamedTuple):
 
 
 def table_rows(file: Path) -> TableRows:
-    """The rows of a file that are not blank, one after the other.
-
-    Raises:
-        CorpusError: for a file that cannot be read, a name that is there twice, and a row of another length than the
-            header, with the line.
-    """
+    """The rows of a file that are not blank."""
     form = _form_of(file)
     rows = _rows(file, form)
     first = list(islice(rows, _FIRST_ROWS))
@@ -75,15 +67,14 @@ def table_rows(file: Path) -> TableRows:
         names = _names_of_pair(pair, [cells for _, cells in first], file)
     else:
         del first[0]
-        for name in names:
-            if name and names.count(name) > 1:
-                raise CorpusError(f"{file} line {form.skipped + 1}: the column {name!r} is there twice")
+        if repeated := next((name for name in names if name and names.count(name) > 1), None):
+            raise CorpusError(f"{file} line {form.skipped + 1}: the column {repeated!r} occurs twice")
     return TableRows(names, _whole(file, names, chain(first, rows), form))
 
 
 def pair_in_name(file: str | Path) -> tuple[str, str] | None:
-    """The two languages in the name of a file, such as `en` and `de` of `TED2020-en-de-train.tsv.gz`; None where there
-    are none. They are neighbors; of several pairs, the one that is most likely meant."""
+    """The two languages in the name of a file, such as `en` and `de` of `TED2020-en-de-train.tsv.gz`: neighbors; of
+    several pairs, the most likely one."""
     path = Path(file)
     stem = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
     found = []
@@ -96,7 +87,7 @@ def pair_in_name(file: str | Path) -> tuple[str, str] | None:
 
 
 def has_header(file: Path) -> bool:
-    """Whether the first row of a file has names of columns, and no texts."""
+    """Whether the first row of a file has names of columns."""
     first = next(_rows(file, _form_of(file)), None)
     pair = pair_in_name(file)
     return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
@@ -123,10 +114,8 @@ def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> 
     if len(texts) < 2:
         raise CorpusError(f"{file} line 1: {width} cells, where two texts are expected, and perhaps a score")
     names = [""] * width
-    for column, tag in zip(texts, pair, strict=False):
-        names[column] = tag
-    if numbers:
-        names[numbers[0]] = SCORE
+    for column, name in [*zip(texts, pair, strict=False), *((column, SCORE) for column in numbers[:1])]:
+        names[column] = name
     return names
 
 
@@ -138,46 +127,37 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _whole(
-    file: Path, names: list[str], rows: Iterator[tuple[int, list[str]]], form: _Form
-) -> Iterator[tuple[int, list[str]]]:
+def _whole(file: Path, names: list[str], rows: Rows, form: _Form) -> Rows:
     """The rows, each of the length of the header. Spreadsheets add empty cells at the end."""
     for line, cells in rows:
         while len(cells) > len(names) and not cells[-1].strip():
             del cells[-1]
         if len(cells) < len(names) and all(names[len(cells) :]):
-            other = next((each for each in DELIMITERS if each != form.delimiter and each in " ".join(cells)), "")
-            hint = f": {_spelled(form.delimiter)} are needed between cells" if other else ""
-            raise CorpusError(
-                f"{file} line {line}: {len(cells)} of {len(names)} cells; column {names[len(cells)]!r} is missing"
-                f"{hint}"
-            )
+            problem = f"{len(cells)} of {len(names)} cells; column {names[len(cells)]!r} is missing"
+            if any(each != form.delimiter and each in " ".join(cells) for each in DELIMITERS):
+                needed = "tabs" if form.delimiter == "\t" else repr(form.delimiter)
+                problem += f": {needed} are needed between cells"
+            raise CorpusError(f"{file} line {line}: {problem}")
         if len(cells) > len(names):
             raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(names)} columns")
         yield line, cells + [""] * (len(names) - len(cells))
 
 
-def _spelled(delimiter: str) -> str:
-    return "tabs" if delimiter == "\t" else f"{delimiter!r}"
-
-
-def _rows(file: Path, form: _Form) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of all rows, the header among them."""
-    line = 0
+def _rows(file: Path, form: _Form) -> Rows:
+    """All rows, the header among them."""
     with _opened(file, form) as lines:
         for _ in range(form.skipped):
             next(lines, None)
+        if not form.quoted:
+            for line, text in enumerate(lines, form.skipped + 1):
+                if text.strip():
+                    yield line, text.rstrip("\r\n").split(form.delimiter)
+            return
+        reader = csv.reader(lines, delimiter=form.delimiter, strict=True)
         try:
-            if form.quoted:
-                reader = csv.reader(lines, delimiter=form.delimiter, strict=True)
-                for cells in reader:
-                    line = form.skipped + reader.line_num
-                    if any(cell.strip() for cell in cells):
-                        yield line, cells
-            else:
-                for line, text in enumerate(lines, form.skipped + 1):
-                    if text.strip():
-                        yield line, text.rstrip("\r\n").split(form.delimiter)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield form.skipped + reader.line_num, cells
         except csv.Error as error:
             raise CorpusError(f"{file} line {form.skipped + reader.line_num}: {error}") from error
 
@@ -207,32 +187,30 @@ def _form_of(file: Path) -> _Form:
     content = b""
     try:
         with open_plain(file) as stream:
-            while len(content) < _ENCODED and (chunk := stream.read1(1 << 14)):  # type: ignore[attr-defined]
+            while len(content) < _SAMPLE_BYTES and (chunk := stream.read1(1 << 14)):  # type: ignore[attr-defined]
                 content += chunk
     except DAMAGED as error:
         if not content:
             raise CorpusError(f"{file} after line 0: {error}") from error  # otherwise raised when it is read
     encoding = _encoding_of(content, file)
-    sample = content.decode(encoding, errors="ignore")[:_SAMPLE]
+    sample = content.decode(encoding, errors="ignore")[:_SAMPLE_CHARACTERS]
     newline = "\r" if "\r" in sample and "\n" not in sample else "\n"
-    first = sample.lstrip("\ufeff").partition(newline)[0]
-    separator = _SEPARATOR.fullmatch(first)
+    separator = _SEPARATOR.fullmatch(sample.lstrip("\ufeff").partition(newline)[0])
     delimiter = separator[1] if separator else delimiter_of(sample)
     form = _Form(encoding, newline, delimiter, 1 if separator else 0, quoted=True)
     return form if delimiter != "\t" or _is_quoted(file, form) else form._replace(quoted=False)
 
 
 def _is_quoted(file: Path, form: _Form) -> bool:
-    """Whether marks of quotation between tabs enclose cells, and are no part of the texts. pandas and spreadsheets
+    """Whether marks of quotation between tabs enclose cells, and are not part of the texts. pandas and spreadsheets
     enclose each cell with a mark in it, and double the mark; most published files of pairs enclose none."""
     with _opened(file, form) as lines:
         if not any('"' in line for line in lines):
             return False
-    has_long_cells = False
     try:
         with _opened(file, form) as lines:
             reader = csv.reader(lines, delimiter="\t", strict=True)
-            width = len(next(reader, []))
+            width, has_long_cells = len(next(reader, [])), False
             for cells in reader:
                 if len(cells) > width or any("\t" in cell and "\n" in cell for cell in cells):
                     return False
@@ -246,32 +224,27 @@ def _is_quoted(file: Path, form: _Form) -> bool:
 
 
 def _encoding_of(content: bytes, file: Path) -> str:
-    """UTF-8 or UTF-16; of a spreadsheet's CSV that is neither, what it is most likely in, with a warning."""
+    """UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely one, with a warning."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    if b"\0" in content[:_SAMPLE]:  # ASCII letters in two bytes, without a mark of their order
-        return "utf-16-le" if content[1:_SAMPLE:2].count(0) >= content[:_SAMPLE:2].count(0) else "utf-16-be"
+    if b"\0" in content[:_SAMPLE_CHARACTERS]:  # ASCII letters in two bytes, without a mark of their order
+        return "utf-16-le" if content[1::2].count(0) >= content[::2].count(0) else "utf-16-be"
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        if kind_of(file) == ".csv" and (len(content) < _ENCODED or error.start < len(content) - 4):
-            return _guessed_encoding(content, file)
+        if kind_of(file) == ".csv" and (len(content) < _SAMPLE_BYTES or error.start < len(content) - 4):
+            best = from_bytes(content).best()
+            if best is None:
+                raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8") from error
+            lines = content.decode(best.encoding, errors="replace").splitlines()
+            _warn_of_encoding(file, best.encoding, next((line.strip() for line in lines if not line.isascii()), ""))
+            return str(best.encoding)
     return "utf-8-sig"
-
-
-def _guessed_encoding(content: bytes, file: Path) -> str:
-    best = from_bytes(content).best()
-    if best is None:
-        raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8")
-    text = content.decode(best.encoding, errors="replace")
-    shown = next((line.strip() for line in text.splitlines() if not line.isascii()), "")
-    _warn_of_encoding(file, best.encoding, shown)
-    return str(best.encoding)
 
 
 @cache
 def _warn_of_encoding(file: Path, encoding: str, shown: str) -> None:
-    """Logs what was found, once, although a file is opened several times."""
+    """Warns once, although a file is opened several times."""
     logger.warning(
         "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
         *(file, encoding, shown),
@@ -281,12 +254,12 @@ def _warn_of_encoding(file: Path, encoding: str, shown: str) -> None:
 def delimiter_of(text: str) -> str:
     """The character between the cells of a table: one that its first line has."""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    there = [each for each in DELIMITERS if each in first]
-    if len(there) < 2:
-        return there[0] if there else ","
-    if "\t" in there:
+    found = [each for each in DELIMITERS if each in first]
+    if len(found) < 2:
+        return found[0] if found else ","
+    if "\t" in found:
         return "\t"
     try:
-        return csv.Sniffer().sniff(text[:_SAMPLE], "".join(there)).delimiter
+        return csv.Sniffer().sniff(text, "".join(found)).delimiter
     except csv.Error:  # cells of one row have several, and no count is the same in all rows
-        return max(there, key=first.count)
+        return max(found, key=first.count)

@@ -5,10 +5,9 @@
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language that the caller names, where there is no json with one
 
-Endings may be in capitals, as cameras write them (`17.JPG`). Other members are skipped. Every tar file is a shard of
-the `datasets.IterableDataset`. The reader of this layout in `datasets` guesses the columns from the first five
-samples, which would lose languages that occur later, and reads a truncated file as a shorter one. This reader has
-fixed columns, and refuses truncated files.
+Endings may be in capitals, as cameras write them (`17.JPG`). Other members are skipped. The reader of this layout in
+`datasets` guesses the columns from the first five samples, which would lose languages that occur later, and reads a
+truncated file as a shorter one. This one has fixed columns, and refuses truncated files.
 """
 
 import re
@@ -32,29 +31,18 @@ IMAGES = ("jpg", "jpeg", "png", "webp")
 MAX_IMAGE_BYTES = 1 << 28  # more than an image with the maximum number of pixels has with hardly any compression
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
-# Types of members with the name of the next member, which `tarfile` reads into memory at once.
-_HEADERS = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
-_MAX_HEADER = 1 << 20  # bytes
+_MAX_HEADER_BYTES = 1 << 20
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def tar_shards(source: str) -> list[str]:
-    """The tar shards that a source names; arguments and errors are those of `files_named`."""
+    """The tar shards that a source names, as `files_named` does."""
     return files_named(source, ".tar")
 
 
 def files_named(source: str, suffix: str) -> list[str]:
     """The files with a suffix that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar`
     names; an empty list for another source.
-
-    Raises:
-        FileNotFoundError: if no file matches a pattern with `*`.
     """
     if not source.endswith(suffix):
         return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
@@ -76,11 +64,7 @@ def files_named(source: str, suffix: str) -> list[str]:
 
 
 def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
-    """The files in local tar archives: name -> (archive, offset, size in bytes). No file is read.
-
-    Raises:
-        CorpusError: for an archive that cannot be read, or a name that occurs twice.
-    """
+    """The files in local tar archives: name -> (archive, offset, size in bytes). No file is read."""
     members_of: dict[str, tuple[str, int, int]] = {}
     for shard in shards:
         try:
@@ -97,11 +81,8 @@ def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
 
 
 def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
-    """The samples as `image`, `image_id` (the common name of the members) and `captions`.
-
-    Raises:
-        CorpusError: while the stream is read, with the shard and the sample.
-    """
+    """The samples as `image`, `image_id` (the common name of the members) and `captions`; every tar file is a
+    shard."""
     return IterableDataset.from_generator(_rows, gen_kwargs={"shards": shards, "rules": rules}, features=FEATURES)
 
 
@@ -110,13 +91,13 @@ def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
         for name, fields in tar_samples(shard):
             place = f"{shard} {name}"
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
-            [captions] = normalize_rows([_spelled(fields, place)], rules, [place].__getitem__)
+            [captions] = normalize_rows([_captions(fields, place)], rules, [place].__getitem__)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
             image = None if encoded is None else {"bytes": encoded, "path": None}
             yield {"image": image, "image_id": name, "captions": captions}
 
 
-def _spelled(fields: dict[str, bytes], place: str) -> Any:
+def _captions(fields: dict[str, bytes], place: str) -> Any:
     """The captions of a sample in any accepted form; None if it has none."""
     try:
         texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
@@ -128,20 +109,16 @@ def _spelled(fields: dict[str, bytes], place: str) -> Any:
 
 
 def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(name, content by ending) of neighboring members that share their name.
-
-    Raises:
-        CorpusError: for an archive that is damaged or cannot be read.
-    """
+    """(name, content by ending) of neighboring members that share their name."""
     name = ""
     fields: dict[str, bytes] = {}
     for path, content in _members(shard):
-        folder, (stem, ending) = path.parent, _parts(path)
+        own, ending = _parts(path)
         # A Mac may have composed the letters of an image's name otherwise than those of its caption's.
-        if unicodedata.normalize("NFC", str(folder / stem)) != unicodedata.normalize("NFC", name):
+        if unicodedata.normalize("NFC", own) != unicodedata.normalize("NFC", name):
             if fields:
                 yield name, fields
-            name, fields = str(folder / stem), {}
+            name, fields = own, {}
         if ending in fields:
             raise CorpusError(f"{shard} {name}: {ending} is given twice")
         fields[ending] = content
@@ -150,22 +127,17 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def opened(address: str) -> Any:
-    """A file or an address to read, as `datasets` opens it: a remote one is tried again when the connection breaks.
-
-    Raises:
-        CorpusError: for an address of a kind that fsspec does not know.
-        OSError: for a file that is not there.
-    """
+    """A file or an address to read, as `datasets` opens it: a remote one is tried again when the connection breaks."""
     try:
         return xopen(address, "rb")
-    except ValueError as error:
+    except ValueError as error:  # of a protocol that fsspec does not know
         raise CorpusError(f"{address}: {error}") from error
 
 
 def _parts(path: PurePosixPath) -> tuple[str, str]:
-    """The name of a member up to its first dot, and its ending in small letters."""
+    """The path of a member up to the first dot of its name, and its ending in small letters."""
     stem, _, ending = path.name.partition(".")
-    return stem, ending.lower()
+    return str(path.parent / stem), ending.lower()
 
 
 def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -192,15 +164,8 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header with two checks. A missing header is an error, because `tarfile` would read a file that is truncated
-    between two members as complete; and a header with the name of the next member must be small."""
-
-    @classmethod
-    def frombuf(cls, *arguments: Any) -> Self:
-        header = super().frombuf(*arguments)
-        if header.type in _HEADERS and header.size > _MAX_HEADER:
-            raise tarfile.ReadError(f"a header of {header.size:,} bytes, where {_MAX_HEADER:,} are allowed")
-        return header
+    """A header. `tarfile` would read a file that is truncated between two members as complete, and hold headers of
+    any size with the name of the next member."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -208,3 +173,10 @@ class _Member(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise tarfile.ReadError("the archive was cut off: it has no end mark") from error
+
+    @classmethod
+    def frombuf(cls, *arguments: Any) -> Self:
+        header = super().frombuf(*arguments)
+        if header.type not in tarfile.REGULAR_TYPES and header.size > _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes, where {_MAX_HEADER_BYTES:,} are allowed")
+        return header

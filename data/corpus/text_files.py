@@ -28,26 +28,17 @@ _MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arro
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # what compressed files raise
 TMX = (".tmx", ".tmx.gz")
-NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yields (line number from 1, text) of the lines that are not blank. A file that ends in `.gz` is decompressed.
-
-    Raises:
-        CorpusError: for a file that cannot be read, is not UTF-8, or has a line beyond `MAX_BYTES`.
-    """
+    """Yields (line number from 1, text) of the lines that are not blank."""
     return ((number, text) for number, text in _lines(file) if text and not text.isspace())
 
 
 def read_texts(file: Path) -> list[str]:
-    """The texts of a file with one text in every line.
-
-    Raises:
-        CorpusError: as in `read_lines`.
-        BadTextError: for a blank line; without it, the following texts would belong to other images.
-    """
+    """The texts of a file with one text in every line."""
     texts = []
     for number, text in _lines(file):
         if not text or text.isspace():
@@ -57,11 +48,7 @@ def read_texts(file: Path) -> list[str]:
 
 
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line number, object) of a file of JSON lines.
-
-    Raises:
-        CorpusError: as in `read_lines`, and for a line that is not a JSON object.
-    """
+    """Yields (line number, object) of a file of JSON lines."""
     for line, text in read_lines(file):
         try:
             yield line, parse_object(text)
@@ -70,11 +57,7 @@ def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_json(file: Path) -> Any:
-    """The value that a JSON file holds, of any size. A file that ends in `.gz` is decompressed.
-
-    Raises:
-        CorpusError: for a file that cannot be read, is not UTF-8, or holds no JSON; and as `parse_json`.
-    """
+    """The value that a JSON file holds, of any size, plain or compressed."""
     try:
         with open_plain(file) as stream:
             return parse_json(stream.read().decode("utf-8-sig"))
@@ -84,50 +67,26 @@ def read_json(file: Path) -> Any:
         raise CorpusError(f"{file}: {error}") from error
 
 
-def line_of(file: Path, lines: list[int], row: int) -> str:
-    """What errors call a row: `lines` has the line of each."""
-    return f"{file} line {lines[row]}"
+def parse_file(file: str | Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    value = read_json(Path(file))
+    if not isinstance(value, dict):
+        raise CorpusError(f"{file}: a JSON object is expected, such as {{…: …}}")
+    return value
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        CorpusError: as `parse_json`; and for anything else than an object, and one that gives a name twice, of which
-            JSON would keep the last.
-    """
-    record = parse_json(text, _without_repeats)
+    """A JSON object."""
+    record = parse_json(text)
     if not isinstance(record, dict):
         raise CorpusError("a JSON object is expected, such as {…: …}")
     return record
 
 
-def parse_file(file: str | Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        CorpusError: as `parse_object`, and for a file that cannot be read; the message names the file.
-    """
+def parse_json(text: str) -> Any:
+    """The value of a JSON text."""
     try:
-        return parse_object(Path(file).read_text("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
-    except (CorpusError, OSError) as error:
-        raise CorpusError(f"{file}: {error}") from error
-
-
-def parse_json(text: str, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The value that a JSON text holds.
-
-    Args:
-        make_object: what becomes of the names and values of an object; by default a dictionary.
-
-    Raises:
-        CorpusError: for what is no JSON, is nested too deeply, or has half of a surrogate pair, which JSON can spell
-            (`"\\ud83d"`) and which is no character.
-    """
-    try:
-        value = json.loads(text, object_pairs_hook=make_object)
+        value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
             raise RecursionError
         if _HALF_PAIR.search(text):
@@ -135,14 +94,30 @@ def parse_json(text: str, make_object: Callable[[list[tuple[str, Any]]], Any] | 
     except RecursionError:
         raise CorpusError(f"JSON that is nested more than {_MAX_DEPTH} deep") from None
     except UnicodeEncodeError as error:
-        raise CorpusError(f"{error.object[error.start]!r} is half of a surrogate pair, and no character") from error
+        raise CorpusError(f"{error.object[error.start]!r} is half of a surrogate pair, not a character") from error
     except ValueError as error:
-        raise CorpusError(f"no JSON that can be used: {error}") from error
+        raise CorpusError(f"not JSON that can be used: {error}") from error
     return value
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return record
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
 def files_matching(source: str | Path) -> list[Path]:
-    """What lies in a folder, or what a path or a pattern such as `wit/*.tsv.gz` names, in order; none for a missing
+    """What a folder holds, or what a path or a pattern such as `wit/*.tsv.gz` names, in order; empty for a missing
     file."""
     path = Path(source)
     inside = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
@@ -176,11 +151,8 @@ def numbered_lines(
 
     Args:
         open_stream: opens the text.
-        file: what errors call it.
+        file: its name in errors.
         first: the number of the first line.
-
-    Raises:
-        CorpusError: as in `read_lines`.
     """
     number = first - 1
     try:
@@ -197,52 +169,12 @@ def numbered_lines(
         raise CorpusError(f"{file} after line {number}: {error}") from error
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
-    return record
-
-
-def _depth(value: Any) -> int:
-    """How many lists and objects stand in each other."""
-    depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, list | dict)]:
-        depth += 1
-        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
-    return depth
-
-
-# ---- Texts that are not UTF-8, in columns ----
-
-
-def refuse_broken_texts(dataset: Dataset, place: Callable[[int], str], rows: int) -> None:
-    """Parquet files can hold strings that are not UTF-8, which are an error wherever they are first read.
-
-    Args:
-        dataset: the dataset.
-        place: the name of the row with an index, for the error.
-        rows: number of rows that are read together.
-
-    Raises:
-        CorpusError: for such a text.
-    """
+def refuse_broken_texts(dataset: Dataset, place: Callable[[int], str], batch_rows: int) -> None:
+    """Refuses a dataset with texts that are not UTF-8, which parquet files can hold."""
     names = [name for name in dataset.column_names if name not in ("image", "features")]
     texts = dataset.select_columns(names).with_format("arrow")
-    for start in range(0, len(texts), rows):
-        table = texts[start : start + rows]
+    for start in range(0, len(texts), batch_rows):
         try:
-            table.validate(full=True)
+            texts[start : start + batch_rows].validate(full=True)
         except pa.ArrowInvalid as error:
-            cells = ((row, name) for row in range(len(table)) for name in names)
-            broken = (f"{place(start + row)}: {name!r}" for row, name in cells if not _is_utf8(table[name][row]))
-            raise CorpusError(f"{next(broken, place(start))} holds a text that is not UTF-8") from error
-
-
-def _is_utf8(cell: pa.Scalar) -> bool:
-    try:
-        cell.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
+            raise CorpusError(f"{place(start)}, or a row after it, holds a text that is not UTF-8: {error}") from error

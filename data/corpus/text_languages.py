@@ -81,10 +81,10 @@ FREQUENT_WORDS = {
 def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
-    """The language of the texts in a column; None for anything else.
+    """The language of the texts in a column, such as `pl` or `text_pl`; None for anything else.
 
     Args:
-        name: the name of the column, such as `pl` or `text_pl`.
+        name: the name of the column.
         cells: some of its cells.
         asked: canonical tags of languages that the caller asks for.
         lenient: whether the name is believed unless no cell has letters, or those are of another script.
@@ -242,9 +242,6 @@ def check_pairs(
         texts, natives: the texts, and the translation of each.
         language, native: their languages.
         profiles: as in `resembles_another`.
-
-    Raises:
-        CorpusError: for columns that are swapped or hold the same texts, and for one in another language or script.
     """
     step = max(1, len(texts) // SAMPLE)
     some, others = tuple(texts[::step][:SAMPLE]), tuple(natives[::step][:SAMPLE])

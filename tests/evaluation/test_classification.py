@@ -87,7 +87,7 @@ def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
         ({"de": {"cat": " "}}, "' ' is no label"),
         ({"de": {"cat": ["Katze"]}}, "is no label"),
         ({"de": {"cat": "Katze"}, "DE": {"dog": "Hund"}}, "DE: the labels in 'de' are given twice"),
-        ("no JSON", "labels.json: no JSON"),
+        ("no JSON", "labels.json: not JSON"),
     ],
 )
 def test_wrong_labels(tmp_path, content, message):

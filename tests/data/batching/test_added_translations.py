@@ -123,7 +123,7 @@ def test_what_was_found_is_said(photos, translations, caplog):
 
 
 def test_what_cannot_be_looked_up(photos, translations):
-    with pytest.raises(CorpusError, match="a stream does not tell beforehand"):
+    with pytest.raises(CorpusError, match="a Dataset, not a stream"):
         add_translations(photos, translations.to_iterable_dataset())
     with pytest.raises(CorpusError, match=r"no captions in ja; the corpus has en \(4\), de \(2\)"):
         add_translations(photos, translations, languages=["ja"])

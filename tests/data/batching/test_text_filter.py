@@ -38,7 +38,7 @@ def test_texts_of_more_than_ten_rows_are_left_out_whole():
 
 
 def test_a_stream_is_filtered_as_its_rows_are(monkeypatch):
-    monkeypatch.setattr(text_filter, "_ROWS", 7)
+    monkeypatch.setattr(text_filter, "_STREAM_ROWS", 7)
     rows = [[f"a text number {n % 30} {n % 2}", f"of {n % 3} many"] for n in range(200)]
     corpus = corpus_of([*rows, *([SHORT] for _ in range(40))])  # whole batches without a text left
     stream = TextFilter(max_images=6).apply(corpus.to_iterable_dataset(num_shards=4))
@@ -51,7 +51,7 @@ def test_what_leaves_nothing_is_refused():
         TextFilter().apply(corpus_of([["a cat"]]))
     for given, message in (
         ({"min_words": 5, "max_words": 4}, r"train\.image_text\.text_filter"),
-        ({"max_images": 255}, "max_images"),
+        ({"max_images": 0}, "max_images"),
         ({"max_characters": 0}, "max_characters"),
         ({"words": 3}, r"train\.image_text\.text_filter\.words"),
         ({"min_words": "few"}, r"text_filter\.min_words"),

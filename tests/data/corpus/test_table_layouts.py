@@ -45,7 +45,7 @@ def photos(tmp_path):
         lambda en, de: {"id": 7, "en": en, "de": de, "url": "https://a.b"},
     ],
 )
-@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.json", "x.jsonl.gz", "document.json", "data.json"])
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "data.json"])
 def test_json_of_translations(record, name, tmp_path):
     records = [record(*pair) for pair in PAIRS]
     whole = {"document.json": records, "data.json": {"version": 1, "data": records}}
@@ -59,12 +59,8 @@ def test_json_of_translations(record, name, tmp_path):
     ("name", "pair"),
     [
         ("TED2020-en-de-train.tsv.gz", ("en", "de")),
-        ("en-uk.tsv.gz", ("en", "uk")),
-        ("OpenSubtitles-en-fr.tsv", ("en", "fr")),
         ("WikiMatrix.en-sw.tsv.gz", ("en", "sw")),
         ("talks-en-zh_cn-dev.tsv", ("en", "zh-CN")),
-        ("Tatoeba-eng-deu-dev.tsv.gz", ("en", "de")),
-        ("all-en-de.tsv", ("en", "de")),
         ("excel-sep.csv", None),
         ("my-shop.tsv", None),
     ],
@@ -73,8 +69,8 @@ def test_the_name_of_a_file_tells_its_languages(name, pair):
     assert pair_in_name(name) == pair
 
 
-@pytest.mark.parametrize("form", ["{0}\t{1}", "1.2\t{0}\t{1}", "{0}\t{1}\t1.2"])
-@pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "OpenSubtitles-en-de.tsv", "en-de.tsv.xz"])
+@pytest.mark.parametrize("form", ["{0}\t{1}", "{0}\t{1}\t1.2"])
+@pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "en-de.tsv.xz"])
 def test_a_table_without_a_header(form, name, tmp_path):
     content = "".join(form.format(*pair) + "\n" for pair in PAIRS).encode()
     packed = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)(content)
@@ -89,8 +85,8 @@ def test_a_table_without_a_header(form, name, tmp_path):
     assert texts(read_translations(str(tmp_path / "x-en-de.tsv"))) == PAIRS
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("end", ["\r\n"])
 @pytest.mark.parametrize("quoting", ["none", "minimal", "all"])
 def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
     marked = {"none": str, "all": lambda cell: '"' + cell.replace('"', '""') + '"'}
@@ -102,7 +98,7 @@ def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
     assert texts(load_translations(tmp_path / "x.tsv", streaming=True)) == PAIRS
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.tsv.xz", "x.tsv.bz2"])
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv.bz2"])
 def test_what_pandas_writes(name, tmp_path):
     table = pd.DataFrame(PAIRS, columns=["en", "de"])
     table.to_csv(tmp_path / name, sep="\t" if "tsv" in name else ",")  # with its index, a column without a name
@@ -118,7 +114,7 @@ def test_zstandard(tmp_path):
 # ---- Captions ----
 
 
-@pytest.mark.parametrize("first", ["sep=;", '"sep=;"'])
+@pytest.mark.parametrize("first", ["sep=;"])
 def test_excels_first_line(first, photos):
     (photos / "x.csv").write_text(f"{first}\r\nimage;text_de\r\n0.png;roter Stuhl, neu\r\n", encoding="utf-8-sig")
     assert texts(load_captions(photos / "x.csv")) == [("roter Stuhl, neu",)]
@@ -130,7 +126,7 @@ def test_cells_that_a_spreadsheet_adds_at_the_end(photos):
 
 
 @pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv"])
 def test_names_that_the_disk_composes_otherwise(on_disk, kind, tmp_path):
     other = {"NFC": "NFD", "NFD": "NFC"}[on_disk]
     folder = tmp_path / unicodedata.normalize(on_disk, "Bücher")
@@ -162,7 +158,7 @@ def test_names_in_tar_shards_may_be_composed_in_two_ways(tmp_path):
     assert texts(load_captions(tmp_path / "x.tar", language="de", streaming=True)) == [("ein Käse",)]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv"])
 def test_addresses_of_images_that_are_local(kind, photos):
     address = "https://cdn.example.com/a/{}.png?size=large"
     rows = [{"image_url": address.format(n), "caption_de": text} for n, text in enumerate(("rot", "grün"))]
@@ -180,8 +176,8 @@ def test_addresses_of_images_that_are_local(kind, photos):
             needs_images(corpus)
 
 
-@pytest.mark.parametrize("column", ["text", "caption"])
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+@pytest.mark.parametrize("column", ["caption"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_images_with_texts_in_one_language(column, kind, photos):
     table = pd.DataFrame([{"image": "0.png", column: "rot"}, {"image": "1.png", column: "grün"}])
     if kind == "csv":
@@ -199,7 +195,7 @@ def test_an_imagefolder_with_a_csv(photos):
     assert texts(load_captions(photos, caption_column={"uk": "text_uk"})) == [("червоний",), ("зелений",)]
 
 
-@pytest.mark.parametrize("folder", ["", "val2014"])
+@pytest.mark.parametrize("folder", ["val2014"])
 def test_cocos_captions(folder, photos):
     (photos / "annotations").mkdir()
     if folder:
@@ -217,7 +213,7 @@ def test_cocos_captions(folder, photos):
     assert list(corpus["image_id"]) == ["10", "11"]
 
 
-@pytest.mark.parametrize("form", ["bytes", "struct", "named"])
+@pytest.mark.parametrize("form", ["struct", "named"])
 def test_parquet_with_images_inside(form, photos):
     content = [(photos / f"{n}.png").read_bytes() for n in range(2)]
     cells = [{"bytes": each, "path": None} for each in content] if form == "struct" else content
