@@ -33,13 +33,8 @@ _NPM_OPTIONS = (
 
 @dataclass(frozen=True)
 class Package:
-    """One version of an npm package.
-
-    Args:
-        name: name of the package.
-        version: its version.
-        integrity: the SHA-512 of its tarball, as npm writes it: `sha512-` and the digest in base64.
-    """
+    """One version of an npm package, with the SHA-512 of its tarball as npm writes it: `sha512-` and the digest in
+    base64."""
 
     name: str
     version: str
@@ -50,18 +45,8 @@ class Package:
 
 
 def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Path:
-    """Returns the tarball of a package from `folder`, or fetches it from the registry, and checks its integrity.
-
-    Args:
-        package: the package.
-        folder: the folder in which tarballs are kept.
-        timeout: maximum time for npm in seconds.
-
-    Raises:
-        SourceUnavailableError: if npm fails or does not finish in time, or if the tarball is not the pinned one.
-        SaveError: if the tarball cannot be written.
-        MissingExtraError: if there is no npm client.
-    """
+    """Returns the tarball of a package from `folder`, or fetches it from the registry (with a time limit in seconds),
+    and checks its integrity."""
     tarball = tarball_of(package, folder)
     if tarball.exists():
         if file_integrity(tarball) == package.integrity:
@@ -84,12 +69,7 @@ def tarball_of(package: Package, folder: Path) -> Path:
 
 
 def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yields path and content of files in a tarball, in one pass, without unpacking it.
-
-    Args:
-        tarball: the tarball.
-        wanted: whether to read the file with a path.
-    """
+    """Yields path and content of the wanted files in a tarball, in one pass, without unpacking it."""
     with tarfile.open(tarball) as archive:
         for member in archive:
             path = PurePosixPath(member.name)
@@ -126,12 +106,7 @@ def _unavailable(package: Package, outcome: str) -> SourceUnavailableError:
 
 
 def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Runs the npm client.
-
-    Raises:
-        subprocess.TimeoutExpired: after `timeout` seconds.
-        ImportError: if there is no npm client.
-    """
+    """Runs the npm client."""
     options: dict[str, Any] = {"cwd": cwd, "timeout": timeout, "capture_output": True, "text": True}
     if npm := shutil.which("npm"):
         return subprocess.run([npm, *arguments], **options)

@@ -61,7 +61,7 @@ def add_translations(
         if "captions" not in (getattr(given, "column_names", None) or []):
             raise CorpusError("a corpus has a column 'captions': use as_caption_corpus or as_translation_corpus first")
     if not isinstance(translations, Dataset):
-        raise CorpusError("translations are looked up by their texts, which a stream does not tell beforehand")
+        raise CorpusError("translations must be a Dataset, not a stream")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
     known = _by_text(translations, pairs)
     if isinstance(corpus, IterableDataset):

@@ -15,7 +15,7 @@ from ..corpus.corpus import describe, languages_of
 from .mixture import IDENTITIES, IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
 from .views import ImageFeatures, Images, images_of
 
-# Columns of precomputed features, which take the place of the images or texts that they were computed from.
+# Columns of precomputed features, which replace the images or texts that they were computed from.
 _FEATURES = ("image_features", "text_features", "paired_text_features")
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
@@ -80,11 +80,7 @@ class ContrastiveCollator:
 
 
 class TaskCollator:
-    """Turns the sampled examples of several tasks into a dict task -> batch.
-
-    Args:
-        collators: task -> collator of its examples.
-    """
+    """Turns the sampled examples of several tasks into a dict task -> batch."""
 
     def __init__(self, collators: dict[str, Collator]) -> None:
         self.collators = collators
@@ -109,10 +105,6 @@ class CaptionedImages:
         corpus: a caption corpus; or a translation corpus, whose examples have no image.
         languages: languages of the captions; by default all languages of the corpus.
         with_images: whether to read the images or their features.
-
-    Raises:
-        CorpusError: if no row has captions in all of the languages.
-        LanguageTagError: for an unknown language.
     """
 
     def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:

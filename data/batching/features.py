@@ -8,7 +8,7 @@ import numpy as np
 from .mixture import IDENTITIES, SizedView, labels_of
 from .views import CorpusView
 
-# What a model reads of an example -> the column of the features that take its place.
+# What a model reads of an example -> the column of the features that replace it.
 FEATURES_OF = {
     "image": "image_features",
     "text": "text_features",
@@ -18,10 +18,10 @@ FEATURES_OF = {
 
 
 class FeatureView:
-    """The examples of a view, each with one of several features as column `name`.
+    """The examples of a view [N], each with one of several features as column `name`.
 
     Args:
-        view: the examples [N].
+        view: the examples.
         name: name of the column.
         features: the features [n, d], or [n, ...].
         indices: index of each example's feature [N].
@@ -40,11 +40,7 @@ class FeatureView:
 
 
 class LabelView:
-    """Examples that consist of the labels of their images and texts (`identities.labels_of`).
-
-    Args:
-        labels: the labels [N, k].
-    """
+    """Examples that consist of the labels [N, k] of their images and texts (`labels_of`)."""
 
     def __init__(self, labels: np.ndarray) -> None:
         self.labels = labels
@@ -88,12 +84,7 @@ def has_images(view: Any) -> bool:
 
 
 class RegionView:
-    """The examples of a view with the `regions` of their images, which are looked up by `image_id`.
-
-    Args:
-        view: the examples.
-        regions: image_id -> regions [R, region_size].
-    """
+    """The examples of a view with the `regions` [R, region_size] of their images, looked up by `image_id`."""
 
     def __init__(self, view: SizedView, regions: Mapping[str, np.ndarray]) -> None:
         self.view, self.regions = view, regions

@@ -27,8 +27,8 @@ class TaskData:
 
     Args:
         corpus: a caption corpus, a translation corpus or the data of a task, or a stream of one.
-        languages: the languages of the captions; by default those of the training arguments, or else all languages.
-        pairs: the language pairs of the translations; by default all pairs.
+        languages: the languages of the captions; by default those of the training arguments, or else all.
+        pairs: the language pairs of the translations; by default all.
     """
 
     corpus: Dataset | IterableDataset
@@ -77,13 +77,8 @@ class GroupedView:
 
 
 class ExampleKey(NamedTuple):
-    """Identifies one example of a batch.
-
-    Attributes:
-        task: name of its task.
-        position: its index in the data of the task.
-        seed: seed of its random transforms.
-    """
+    """Identifies one example of a batch: its task, its index in the data of the task, and the seed of its random
+    transforms."""
 
     task: str
     position: int
@@ -154,28 +149,15 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
 
 
 def example_keys(task: str, task_index: int, positions: Sequence[int], batch: int, seed: int) -> list[ExampleKey]:
-    """The keys of the examples that one batch has of one task, each with a seed of its own.
-
-    Args:
-        task: name of the task.
-        task_index: index of the task among all tasks.
-        positions: indices of the examples in the data of the task.
-        batch: index of the batch in the run.
-        seed: seed of the run.
-    """
+    """The keys of the examples that one batch of a run has of one task, each with a seed of its own."""
     # The seeds are neighboring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
     first = (seed << 48) + (task_index << _BATCH_BITS) + batch * len(positions)
     return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
 
 
 def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
-    """The seed of the first example that a step has of a task, in all processes: what is drawn for a batch as a whole
-    is drawn from it, and is the same in each of them.
-
-    Args:
-        seeds: the seeds of the examples of one process, as `example_keys` gives them.
-        num_processes: number of processes.
-    """
+    """The seed of the first example that a step has of a task, in all processes: random choices for a whole batch use
+    it, and are the same in each of them. `seeds` are those of the examples of one process, from `example_keys`."""
     batch = seeds[0] % (1 << _BATCH_BITS) // len(seeds)
     return seeds[0] - batch % num_processes * len(seeds)
 
@@ -186,15 +168,7 @@ def batch_sizes(batch_size: int | Mapping[str, int], tasks: Iterable[str]) -> di
 
 
 def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) -> None:
-    """Checks that the data of each task fill a batch.
-
-    Args:
-        tasks: task -> its data.
-        sizes: task -> number of its examples in a batch.
-
-    Raises:
-        CorpusError: if they do not; the message names the task.
-    """
+    """Checks that the data of each task fill a batch of its size."""
     for task, data in tasks.items():
         for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
             if len(part) < sizes[task]:
@@ -254,12 +228,7 @@ class _GroupSchedule:
 
 class _SizedGroupSchedule:
     """Step -> the group that its examples come from, and the number of earlier steps of it. Steps come in rounds: in
-    each, a group has as many as it fills, and the order of the steps is a permutation.
-
-    Args:
-        steps: number of steps that each group fills, at least one.
-        seed: seed of the permutations.
-    """
+    each, a group has as many as it fills (`steps`), and the order of the steps is a permutation."""
 
     def __init__(self, steps: Sequence[int], seed: list[int]) -> None:
         self.steps, self.seed = np.asarray(steps, dtype=np.int64), seed
@@ -295,17 +264,11 @@ class _Permutations:
         return [self[position] for position in range(index * size, (index + 1) * size)]
 
 
-# ---- Language pairs ----
-# Data sets whose batches are each of one language pair (l_i, l_j), as RC3's are (Zhou et al. 2023, sections 2.3.3
-# and 2.3.4): a batch of the pair de-en has a German and an English text in every row. Otherwise most negatives
-# would differ from the anchor by their language, which tells them apart without their meaning.
-#
-# The paper does not tell how often a pair is drawn. Here that is as often as it has batches, so that an epoch is
-# one pass over the data.
-
-
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
-    """Joins data sets into one whose batches are each of one language pair.
+    """Joins data sets into one whose batches are each of one language pair (l_i, l_j), as RC3's are (Zhou et al. 2023,
+    sections 2.3.3 and 2.3.4): a batch of the pair de-en has a German and an English text in every row. Otherwise most
+    negatives would differ from the anchor by their language. The paper does not say how often a pair is drawn: here as
+    often as it has batches, so that an epoch is one pass over the data.
 
     Args:
         parts: views of translation pairs or triplets, each with its examples: the view itself, or another one of the
@@ -323,11 +286,10 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
 
 
 # ---- Labels of positive pairs ----
-# Labels of images and texts, by which a loss finds the pairs that are positives of each other.
 
 # By which two pairs may be positives of each other: the same image, or the same text on either side.
 IDENTITY_COLUMNS = ("image_id", "text", "text_a", "text_b")
-# The column of labels that were computed before, in the place of the columns above.
+# The column of labels that were computed before, instead of the columns above.
 IDENTITIES = "identities"
 
 
@@ -347,16 +309,12 @@ def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True)
     Returns:
         int64 [N, k], for k groups of columns in the order of `IDENTITY_COLUMNS`.
     """
-    groups = _groups([name for name in IDENTITY_COLUMNS if name in columns], equal_texts)
+    names = [name for name in IDENTITY_COLUMNS if name in columns]
+    groups = [[name] for name in names]
+    if not equal_texts:
+        groups = [["image_id"]] if "image_id" in names else [names]  # a repeated pair is not its own negative
     joined = ((columns[name] for name in group) for group in groups)
     return np.array(
         [[identity_label("\0".join(values)) for values in zip(*group, strict=True)] for group in joined],
         dtype=np.int64,
     ).T
-
-
-def _groups(columns: list[str], equal_texts: bool) -> list[list[str]]:
-    """The groups of columns of which the examples of a positive pair have equal values."""
-    if equal_texts:
-        return [[column] for column in columns]
-    return [["image_id"]] if "image_id" in columns else [columns]  # a repeated pair is not its own negative

@@ -37,10 +37,6 @@ class TripletCollator:
         mask_probability: the probability that a word of x_i is masked; x_j is then also encoded for the decoder. None,
             for weakly aligned data, does neither.
         transform: (images, seeds) -> pixel values [B, 3, H, W]; by default the processor's.
-
-    Raises:
-        InputError: if the examples are of several pairs of languages, or more than half of them are images of the same
-            thing.
     """
 
     def __init__(
@@ -92,16 +88,8 @@ class TripletCollator:
 
 
 class TranslationCollator:
-    """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`.
-
-    Pairs that have a text in common, or the same `image_id`, share an identity and are not negatives of each other.
-
-    Args:
-        processor: an `Rc3Processor`.
-
-    Raises:
-        InputError: if the examples are of several pairs of languages.
-    """
+    """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`. Pairs that have a text in common, or the
+    same `image_id`, share an identity and are not negatives of each other."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -118,18 +106,7 @@ class TranslationCollator:
 
 
 def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
-    """Samples a partner with another image_id for each example.
-
-    Args:
-        image_ids: what each example shows [B].
-        rng: the random generator.
-
-    Returns:
-        The index of each example's partner, a permutation [B].
-
-    Raises:
-        InputError: if more than half of the examples have the same image_id, so that there is no such permutation.
-    """
+    """Samples a partner with another image_id for each example, by the image_ids [B]: a permutation [B]."""
     order = rng.permutation(len(image_ids))
     ids, group, counts = np.unique(np.asarray(image_ids)[order], return_inverse=True, return_counts=True)
     largest = int(counts.max())
@@ -210,9 +187,6 @@ class CandidateCollator:
         view: the `image_text_pairs` that the examples and their candidates come from.
         neighbors: the rows with the most similar images for each row of the view's corpus, [rows, k], as returned by
             `most_similar`.
-
-    Raises:
-        CorpusError: if no other image has a caption in the language of an example.
     """
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
@@ -252,7 +226,8 @@ class CandidateCollator:
             if self._concepts[index] != example["image_id"] and self._texts[index] != example["text"]:
                 return index
         raise CorpusError(
-            f"beside {example['image_id']!r} nothing has captions in {example['language']}: there is no wrong one"
+            f"{example['image_id']!r}: no other image has a caption in {example['language']}, so that no negative "
+            "can be sampled"
         )
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
@@ -292,15 +267,12 @@ def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100)
 
     Returns:
         Their indices, [N, count or less], in no particular order.
-
-    Raises:
-        CorpusError: if all images show the same thing.
     """
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
     count = min(count, len(unit) - int(sizes.max()))  # the most frequent concept has this many others
     if count < 1:
-        raise CorpusError("all images show the same: none is a wrong one for another")
+        raise CorpusError("all images show the same, so no negative can be sampled")
     similar_rows = np.empty((len(unit), count), dtype=np.int64)
     for start in range(0, len(unit), _ROWS):
         similar = unit[start : start + _ROWS] @ unit.T  # [rows, N]
@@ -320,9 +292,6 @@ def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regi
     Returns:
         The mean of the regions of each image, as in IGLUE; without regions, its thumbnail minus its mean colour, which
         is our choice. [N, d]
-
-    Raises:
-        CorpusError: without images and regions.
     """
     if regions is not None:
         means = []

@@ -52,26 +52,16 @@ def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = Fals
     All languages search the same images, those of the whole corpus, so that their results can be compared.
 
     Args:
-        corpus: a caption corpus.
+        corpus: a caption corpus, not a stream, because ranking needs all images.
         language: the language of the captions.
         only_captioned: whether to leave out images without a caption in `language` (the protocol of WIT, where every
             language has images of its own).
-
-    Raises:
-        CorpusError: if the corpus has no caption in `language`, or is a stream, because ranking needs all images.
     """
     return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
 
 
 class RetrievalSets:
-    """As `retrieval_set`, for several languages of one corpus, whose captions are read once.
-
-    Args:
-        corpus: a caption corpus.
-
-    Raises:
-        CorpusError: if the corpus is a stream.
-    """
+    """As `retrieval_set`, for several languages of one corpus, whose captions are read once."""
 
     def __init__(self, corpus: Dataset) -> None:
         if isinstance(corpus, IterableDataset):
@@ -81,7 +71,7 @@ class RetrievalSets:
         self._image_ids = np.array(corpus["image_id"][:], dtype=object)
 
     def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-        """The set of a language; arguments and errors as those of `retrieval_set`."""
+        """The set of a language."""
         language = normalize_language(language)
         index = self._index
         captions = index.captions_in(language)

@@ -30,12 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def sample_of_stream(stream: Stream, rows: int) -> Iterator[dict[str, Any]]:
-    """Yields rows of a stream: about as many from the beginning of each of its shards.
-
-    Args:
-        stream: the stream.
-        rows: the number of rows, at most.
-    """
+    """Yields at most so many rows of a stream: about as many from the beginning of each of its shards."""
     shards, left = stream.num_shards, rows
     for index in range(shards):
         share = -(-left // (shards - index))
@@ -45,13 +40,8 @@ def sample_of_stream(stream: Stream, rows: int) -> Iterator[dict[str, Any]]:
 
 
 class StreamBatch(NamedTuple):
-    """A batch with the position of its worker.
-
-    Attributes:
-        worker: index of the worker that made the batch.
-        states: task -> position of its stream in that worker after the batch.
-        batch: the keys of the examples with the examples; after collation, the inputs of the model.
-    """
+    """A batch, the worker that made it, and the position of each task's stream in that worker after the batch. The
+    batch has the keys of the examples with the examples; after collation, the inputs of the model."""
 
     worker: int
     states: dict[str, dict[str, Any]]
@@ -68,12 +58,8 @@ class StreamMixture(IterableDataset):
         batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
         seed: seed of the shuffling and of the random transforms of the examples.
         block_size: number of rows of a stream that are read and shuffled together.
-        process: index of this process.
-        num_processes: number of processes.
+        process, num_processes: index of this process, and how many there are.
         num_workers: number of workers of the data loader.
-
-    Raises:
-        TrainingSetupError: if a stream has fewer shards than a process has workers.
     """
 
     def __init__(
@@ -182,16 +168,7 @@ class StreamMixture(IterableDataset):
 
 class _StreamReader:
     """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks.
-
-    Args:
-        view: makes examples from rows.
-        rows: the rows of the stream that belong to this process.
-        name: name of the data in error messages.
-        block_size: number of rows in a block.
-        shard_seed: seed of the order of the shards, the same in all processes and workers.
-        row_seed: seed of the order within a block.
-        state: the position to resume from.
-    """
+    `shard_seed` is the same in all processes and workers."""
 
     def __init__(
         self,
@@ -261,14 +238,8 @@ class _StreamReader:
 
 
 class StreamLoader:
-    """A data loader over a `StreamMixture` whose position can be saved and loaded.
-
-    Args:
-        mixture: the batches.
-        collate: turns a list of (key, example) into the inputs of the model.
-        length: number of batches in the whole run, which is one epoch.
-        options: options of `torch.utils.data.DataLoader`.
-    """
+    """A data loader over a `StreamMixture` whose position can be saved and loaded. `length` is the number of batches
+    in the whole run, which is one epoch; `options` are those of `torch.utils.data.DataLoader`."""
 
     def __init__(self, mixture: StreamMixture, collate: Callable[[Any], Any], *, length: int, **options: Any) -> None:
         self.mixture, self.length = mixture, length
@@ -301,12 +272,7 @@ class StreamLoader:
         self._file(folder).write_text(json.dumps(state), encoding="utf-8")
 
     def load(self, folder: str | Path) -> None:
-        """Reads a saved position, from which the next iteration resumes.
-
-        Raises:
-            FileNotFoundError: if no position was saved in `folder`.
-            TrainingSetupError: if a setting was changed that decides what the batches hold.
-        """
+        """Reads a saved position, from which the next iteration resumes."""
         state = json.loads(self._file(folder).read_text(encoding="utf-8"))
         for name, now in self.mixture.settings.items():
             if (then := state["settings"][name]) != now:

@@ -28,17 +28,8 @@ IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
 
 class LabelledExamples:
-    """Examples with `text`, `language`, `label` and images.
-
-    Args:
-        dataset: the data of a task, as its reader returns them.
-        languages: languages of the texts; by default all.
-
-    Raises:
-        CorpusError: if a column is missing, or a language has no row.
-        LanguageTagError: for an unknown language.
-        BadImageError: for an image that cannot be read, when it is accessed.
-    """
+    """Examples with `text`, `language`, `label` and images, of the data of a task as its reader returns them. By
+    default, texts of all languages are kept."""
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
         missing = [name for name in ("text", "language", "label") if name not in dataset.column_names]
@@ -97,10 +88,6 @@ class TaskInputs:
         regions: the regions of images.
         transform: (images, seeds) -> pixel values [N, 3, H, W], for training; by default the processor's.
         training_regions: (images, seeds) -> regions [N, R, region_size], for training; by default `regions`.
-
-    Raises:
-        InputError: for examples with one image where the model reads two, or the reverse; and for examples with
-            neither images nor regions that the model can read.
     """
 
     def __init__(
@@ -173,16 +160,7 @@ class TaskInputs:
 
 
 class LabelCollator:
-    """Turns labelled examples into inputs and `labels`.
-
-    Args:
-        inputs: makes the inputs of the model.
-        answers: the answers of the model, in the order of its labels.
-        as_scores: whether labels are scores [N, answers], rather than indices [N].
-
-    Raises:
-        CorpusError: for an example without an answer, or with one that the model does not have.
-    """
+    """Turns labelled examples into inputs and `labels`: indices [N] of the model's answers, or scores [N, answers]."""
 
     def __init__(self, inputs: TaskInputs, answers: Sequence[str], *, as_scores: bool = False) -> None:
         self.inputs, self.as_scores = inputs, as_scores
@@ -199,11 +177,7 @@ class LabelCollator:
 
 class TargetCollator:
     """Turns examples of `triplets` into inputs, the decoder's inputs and its labels: `text_a` is translated to
-    `text_b`.
-
-    Args:
-        inputs: makes the inputs of the model.
-    """
+    `text_b`."""
 
     def __init__(self, inputs: TaskInputs) -> None:
         self.inputs = inputs
@@ -225,10 +199,7 @@ def sources(examples: list[Example]) -> list[Example]:
 
 
 def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> None:
-    """
-    Raises:
-        CorpusError: for an answer that the model cannot give.
-    """
+    """ """
     if answer not in known:
         some = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
         raise CorpusError(f"{place}: {answer!r} is none of the model's {len(known)} answers ({some})")

@@ -53,7 +53,6 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
 
     Raises:
         CorpusError: if the corpus has no caption in one of the languages (not checked for a stream).
-        LanguageTagError: for an unknown language.
 
     Examples:
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
@@ -88,7 +87,6 @@ def translation_pairs(
     Raises:
         CorpusError: if no row has texts in both languages of a pair, or in one of `languages` and in another (not
             checked for a stream).
-        LanguageTagError: for an unknown language.
     """
     taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
     select = partial(taken, co_captions=co_captions)
@@ -101,9 +99,7 @@ def triplets(
     languages: Languages | None = None,
 ) -> "View":
     """Examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an image.
-
-    Args and errors are those of `translation_pairs`.
-    """
+    Arguments and errors are those of `translation_pairs`."""
     select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
 
@@ -122,7 +118,6 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
 
     Raises:
         CorpusError: if no row has texts in one of the languages and in another (not checked for a stream).
-        LanguageTagError: for an unknown language.
     """
     select = partial(weak_pairs_in, languages=_normal_languages(languages))
     return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
@@ -143,11 +138,11 @@ class CorpusView(Sequence[Example]):
         self._name = name
         self._corpus = undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
         self._columns = columns
-        self._rows = rows
+        self.rows = rows
         self._positions = positions
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def corpus(self) -> Dataset:
@@ -160,13 +155,7 @@ class CorpusView(Sequence[Example]):
         return Images(self.corpus)
 
     @property
-    def rows(self) -> np.ndarray:
-        """The row of the corpus that each example is made from [N]."""
-        return self._rows
-
-    @property
     def has_images(self) -> bool:
-        """Whether the examples have images."""
         return "image" in self._columns
 
     @property
@@ -175,12 +164,12 @@ class CorpusView(Sequence[Example]):
         return [*self._columns, *("text" + suffix for suffix in self._positions)]
 
     def identities(self) -> dict[str, list[str]]:
-        """The columns of all examples [N] that tell which of them are positives of each other: `image_id`, if the
-        corpus has it, and the texts."""
+        """The columns of all examples [N] by which they are positives of each other: `image_id`, if the corpus has it,
+        and the texts."""
         if "image_id" not in self._columns:
             return self.texts()
         by_row = np.array(self._corpus.with_format(None)["image_id"][:], dtype=object)
-        return {"image_id": by_row[self._rows].tolist()} | self.texts()
+        return {"image_id": by_row[self.rows].tolist()} | self.texts()
 
     def texts(self) -> dict[str, list[str]]:
         """The texts of all examples [N], by the name of their column; no image is read."""
@@ -189,19 +178,19 @@ class CorpusView(Sequence[Example]):
         for start in range(0, len(self), _TEXT_BLOCK):
             block = slice(start, start + _TEXT_BLOCK)
             positions = {suffix: chosen[block] for suffix, chosen in self._positions.items()}
-            found = _text_columns(captions[self._rows[block]]["captions"].combine_chunks(), positions)
+            found = _text_columns(captions[self.rows[block]]["captions"].combine_chunks(), positions)
             for name, column in columns.items():
                 column += found[name]
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
         """Description of a language pair, such as `de with en` -> the indices of its examples."""
-        return CaptionIndex(text_table(self._corpus)).pairs_at(self._rows, self._positions)
+        return CaptionIndex(text_table(self._corpus)).pairs_at(self.rows, self._positions)
 
     def without_images(self) -> "CorpusView":
         """The same examples without their images."""
         columns = [column for column in self._columns if column != "image"]
-        return CorpusView(self._name, self._corpus, columns, self._rows, self._positions)
+        return CorpusView(self._name, self._corpus, columns, self.rows, self._positions)
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -214,23 +203,23 @@ class CorpusView(Sequence[Example]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
-        rows = self._rows[chosen]
+        rows = self.rows[chosen]
         table = self._corpus[rows]
         columns = {name: table[name].to_pylist() for name in self._columns}
         positions = {suffix: positions[chosen] for suffix, positions in self._positions.items()}
         columns |= _text_columns(table["captions"].combine_chunks(), positions)
-        return [_with_image(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
+        examples = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+        return [_with_image(example, row) for row, example in zip(rows, examples, strict=True)]
 
     def __iter__(self) -> Iterator[Example]:
-        """The examples one by one, of which texts are read many at a time."""
+        """The examples one by one, with the texts of many read at a time."""
         at_once = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
         for start in range(0, len(self), at_once):
             yield from self[start : start + at_once]
 
     def __repr__(self) -> str:
-        columns = ", ".join(
-            [*self._columns, *(name + suffix for suffix in self._positions for name in ("text", "language"))]
-        )
+        texts = (name + suffix for suffix in self._positions for name in ("text", "language"))
+        columns = ", ".join([*self._columns, *texts])
         return f"{self._name}: {len(self):,} examples ({columns}) from {len(self._corpus):,} rows"
 
 
@@ -246,27 +235,22 @@ class StreamView(Iterable[Example]):
 
     def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
         self._name = name
-        self._rows = undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
+        self.rows = undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
         self._columns = columns
         self._select = select
 
-    @property
-    def rows(self) -> IterableDataset:
-        """The rows of the stream, with encoded images."""
-        return self._rows
-
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """The examples of some of the `rows`; none if the rows have no text in the languages of the view."""
-        block = Dataset.from_list(rows, features=self._rows.features)
+        block = Dataset.from_list(rows, features=self.rows.features)
         return CorpusView(self._name, block, self._columns, *merged(self._select(text_table(block))))
 
     def __iter__(self) -> Iterator[Example]:
-        rows = iter(self._rows)
+        rows = iter(self.rows)
         while block := list(islice(rows, _STREAM_BLOCK)):
             yield from self.examples_of(block)
 
     def __repr__(self) -> str:
-        return f"{self._name}: examples of a stream of {self._rows.num_shards:,} shards"
+        return f"{self._name}: examples of a stream of {self.rows.num_shards:,} shards"
 
 
 View = CorpusView | Any  # a StreamView, if the corpus is a stream; the type checker does not read `datasets`
@@ -310,28 +294,19 @@ class ImageFeatures:
         return len(self._corpus)
 
     def __getitem__(self, rows: Sequence[int]) -> np.ndarray:
-        """The features of some rows, float32 [n, F].
-
-        Raises:
-            CorpusError: if the features of a row are missing, not finite, or of another length than the others.
-        """
+        """The features of some rows, float32 [n, F]."""
         by_row = self._corpus[rows]["features"]
         for row, features in zip(rows, by_row, strict=True):
             if features is None or not len(features) or not np.isfinite(features).all():
                 raise CorpusError(f"row {row}: the features of an image must be a list of finite numbers")
-        sizes = sorted({len(features) for features in by_row})
-        if len(sizes) > 1:
+        if len(sizes := sorted({len(features) for features in by_row})) > 1:
             lengths = " and ".join(map(str, sizes))
             raise CorpusError(f"features of images must be of one length, not of {lengths} numbers")
         return np.stack(by_row)
 
 
 def images_of(corpus: Dataset) -> Images | ImageFeatures:
-    """The images of a corpus, or its features if it has no images.
-
-    Raises:
-        CorpusError: for a corpus that has the addresses of its images alone.
-    """
+    """The images of a corpus, or its features if it has no images."""
     _refuse_addresses(corpus)
     return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
@@ -346,8 +321,7 @@ def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns:
     if isinstance(corpus, IterableDataset):
         return StreamView(name, corpus, columns, select)
     selections = select(text_table(corpus))
-    absent = [languages for languages, (rows, _) in selections.items() if not len(rows)]
-    if absent:
+    if absent := [languages for languages, (rows, _) in selections.items() if not len(rows)]:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
     return CorpusView(name, corpus, columns, *merged(selections))
 
@@ -384,9 +358,6 @@ def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | 
     return list(dict.fromkeys(normal))
 
 
-# ------------------------------------------------------------------------------------------ the columns of examples
-
-
 def _text_columns(captions: pa.ListArray, positions: Positions) -> dict[str, list[str]]:
     """The columns text and language of examples, from the captions [n] of their rows and the positions [n] in them."""
     columns = {}
@@ -397,12 +368,7 @@ def _text_columns(captions: pa.ListArray, positions: Positions) -> dict[str, lis
     return columns
 
 
-def _examples(columns: dict[str, list[Any]]) -> Iterator[Example]:
-    return (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
-
-
-def _with_image(example: Example, row: int | None = None) -> Example:
+def _with_image(example: Example, row: int) -> Example:
     if "image" not in example:
         return example
-    place = f"image_id {example['image_id']!r}" + (f", row {row}" if row is not None else "")
-    return example | {"image": read_image(example["image"], place)}
+    return example | {"image": read_image(example["image"], f"image_id {example['image_id']!r}, row {row}")}

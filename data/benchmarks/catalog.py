@@ -80,11 +80,7 @@ class Benchmark:
     figures: tuple[Figures, ...]
 
     def chosen(self, languages: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The requested languages as canonical tags; by default all of the benchmark.
-
-        Raises:
-            BenchmarkError: for a language that the benchmark does not have.
-        """
+        """The requested languages as canonical tags; by default all of the benchmark."""
         if languages is None:
             return self.languages
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))

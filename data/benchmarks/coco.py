@@ -46,11 +46,7 @@ class Layout:
     root: Path
 
     def file(self, *paths: str) -> Path:
-        """The first of these files that exists; each may be compressed, as `….gz`.
-
-        Raises:
-            BenchmarkError: if none exists.
-        """
+        """The first of these files that exists; each may be compressed, as `….gz`."""
         for path in paths:
             for file in (self.root / path, self.root / f"{path}.gz"):
                 if file.is_file():
@@ -58,10 +54,7 @@ class Layout:
         raise self.error(f"there is no file {' or '.join(paths)}")
 
     def folder(self, path: str) -> Path:
-        """
-        Raises:
-            BenchmarkError: if the folder does not exist.
-        """
+        """ """
         if not (self.root / path).is_dir():
             raise self.error(f"there is no folder {path}")
         return self.root / path
@@ -95,11 +88,7 @@ def contents(folder: str | Path) -> str:
 
 
 def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:
-    """The records of a JSON file: a list of objects, or such a list in an object under a key.
-
-    Raises:
-        BenchmarkError: for a file of another form.
-    """
+    """The records of a JSON file: a list of objects, or such a list in an object under a key."""
     content = read_json(file)
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
@@ -118,11 +107,7 @@ def captions_in(texts: Mapping[str, list[str]]) -> list[dict[str, str]]:
 
 
 def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields (place, record) of the images of a split of `dataset_coco.json` or `dataset_flickr30k.json`.
-
-    Raises:
-        BenchmarkError: for a file without images in the split.
-    """
+    """Yields (place, record) of the images of a split of `dataset_coco.json` or `dataset_flickr30k.json`."""
     count = 0
     for index, record in enumerate(json_records(file, "images")):
         place = f"{file} image {index}"

@@ -187,27 +187,20 @@ def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str])
 
 
 # ---- Names as translations ----
-# CLDR's names and keywords of emoji as translations: some 3,500 short texts about things, animals, people and places
-# in each of about 120 languages, with the same in English.
-#
-# They name what sentences for the learning of a language, which are few, often miss. Signs (arrows, buttons, flags,
-# symbols) are left out: nobody searches photographs for them.
+# CLDR's names and keywords of emoji: some 3,500 short texts about things, animals, people and places in each of about
+# 120 languages, with the same in English. They name what sentences for the learning of a language, which are few,
+# often miss. Signs (arrows, buttons, flags, symbols) are left out: nobody searches photographs for them.
 
 _SIGNS = re.compile("flag|symbol|arrow|button")
-_LEAST = 0.6  # share of the emoji that a language names
+_MIN_NAMED = 0.6  # share of the emoji that a language names
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
 
 @dataclass(frozen=True)
 class NameTranslations:
-    """Names in a language, and their translations.
-
-    Args:
-        language: the language as CLDR writes it; it may be a near relative of the one that learns from them.
-        weight: of each of them beside a sentence.
-        groups: names, and keywords.
-    """
+    """Names and keywords (`groups`) in a language, and their translations. The language is written as CLDR writes it,
+    and may be a near relative of the one that learns from them; each text has this weight compared with a sentence."""
 
     language: str
     weight: float
@@ -215,12 +208,8 @@ class NameTranslations:
 
 
 class EmojiNames:
-    """All names, by language.
-
-    Args:
-        annotations: by language and emoji, as `read_annotations` returns them.
-        source: what they were read from, whole and unchanged; None for names of other origin.
-    """
+    """All names, by language and emoji, as `read_annotations` returns them; `source` identifies the package that they
+    were read from, whole and unchanged."""
 
     def __init__(self, annotations: Mapping[str, Mapping[str, Annotation]], source: str | None = None) -> None:
         self.annotations, self.source = annotations, source
@@ -234,7 +223,7 @@ class EmojiNames:
 
     def names_most(self, language: str) -> bool:
         named = self.annotations.get(language, {})
-        return sum(each in named for each in self.emoji) >= _LEAST * len(self.emoji)
+        return sum(each in named for each in self.emoji) >= _MIN_NAMED * len(self.emoji)
 
     def sample(self, language: str, every: int = 3) -> list[str]:
         """Some names in a language, of the same emoji in each."""
@@ -276,12 +265,7 @@ class _AnnotationFiles(Mapping[str, Mapping[str, Annotation]]):
 
 @cache
 def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
-    """Reads the names of all languages from CLDR's pinned package, which is fetched once.
-
-    Raises:
-        SourceUnavailableError: if the package cannot be fetched.
-        MissingExtraError: if there is no npm client to fetch it.
-    """
+    """Reads the names of all languages from CLDR's pinned package, which is fetched once."""
     source = read_sources()["names"]
     package = Package(source["package"], source["version"], source["integrity"])
     tarball = fetch_package(package, Path(cache_dir or DEFAULT_CACHE) / "packages")

@@ -30,13 +30,9 @@ from ..npm import Package, fetch_package, read_package
 from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
 
 # ---- Images of emoji ----
-# Reads the emoji of a vendor from its package, and renders them as RGB PNGs of one size.
-#
-# Images have a white background. A transparent one would be shown as black or white, depending on the program that
-# opens the file. Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the requested size; Noto
-# has PNG files of 64 pixels, which are resized to other sizes. Of Fluent's two colour sets, the shaded one ("modern")
-# is used: in this package some flat drawings show another emoji (🐱 shows 😺, 🔳 shows ◼). Fluent has no flags of
-# countries, no couples and no families; Fluent and Twemoji lack the newest emoji.
+# Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the requested size; Noto has PNG files
+# of 64 pixels, which are resized to other sizes. Of Fluent's two colour sets, the shaded one ("modern") is used: in
+# this package some flat drawings show another emoji (🐱 shows 😺, 🔳 shows ◼).
 
 VENDORS = ("twemoji", "openmoji", "fluent", "noto")
 
@@ -100,15 +96,7 @@ def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> di
 
 
 def render(drawing: bytes, size: int) -> Image.Image:
-    """Renders an SVG or PNG file as an RGB image on white; a drawing that is not square is centred.
-
-    Args:
-        drawing: the content of the file.
-        size: width and height of the image in pixels.
-
-    Raises:
-        MissingExtraError: if `resvg_py` is needed and not installed.
-    """
+    """Renders the content of an SVG or PNG file as a square RGB image on white; another drawing is centred."""
     if drawing.startswith(b"\x89PNG"):
         image = Image.open(io.BytesIO(drawing)).convert("RGBA")
         if image.size != (size, size):
@@ -156,14 +144,9 @@ def _slug(name: str) -> str:
 
 
 # ---- Names ----
-# Reads the names and keywords of emoji in about 120 languages from Unicode CLDR's annotations (UTS #35, part 2).
-#
-# CLDR gives each emoji one short name (`tts`) and a list of keywords (`default`), in one package for base emoji
-# and in another for sequences ("derived"). The benchmark uses names that were written in the language itself. It
-# therefore leaves out
-#
-# - regional locales (`en-GB`, `es-MX`, `pt-PT`), which list differences and inherit everything else;
-# - locales that name fewer than half of the concepts.
+# CLDR's annotations (UTS #35, part 2) give each emoji one short name (`tts`) and a list of keywords (`default`), in
+# one package for base emoji and in another for sequences ("derived"). Left out are regional locales (`en-GB`,
+# `es-MX`), which list differences and inherit everything else, and locales that name fewer than half of the concepts.
 
 _LANGUAGE_AND_SCRIPT = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
 
@@ -178,15 +161,8 @@ class Annotation(NamedTuple):
 def read_annotations(
     tarballs: Collection[Path], concept_ids: Collection[str] | None = None
 ) -> dict[str, dict[str, Annotation]]:
-    """Reads the annotations of all languages that name at least half of the concepts; of all languages without these.
-
-    Args:
-        tarballs: CLDR's npm packages of annotations and derived annotations.
-        concept_ids: the concepts, as `concept_id` writes them.
-
-    Returns:
-        Language -> concept id -> annotation, sorted by language tag.
-    """
+    """Language -> concept id -> annotation, from CLDR's npm packages, sorted by language tag; with `concept_ids`, of
+    the languages that name at least half of them."""
     languages: dict[str, dict[str, Annotation]] = {}
     for tarball in tarballs:
         for tag, content in annotation_files(tarball).items():
@@ -246,18 +222,7 @@ def read_sources() -> dict[str, dict[str, str]]:
 
 
 def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
-    """Fetches the sources into `package_folder`, and writes the benchmark to `path` atomically.
-
-    Args:
-        path: the parquet file to write.
-        package_folder: the folder of the fetched packages.
-        image_size: width and height of the images in pixels.
-
-    Raises:
-        SourceUnavailableError: if a package cannot be fetched.
-        ImportError: if the npm client or the SVG rasterizer is not installed.
-        SaveError: if `path` cannot be written.
-    """
+    """Fetches the sources into `package_folder`, and writes the benchmark to the parquet file `path` atomically."""
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
         package = Package(source["package"], source["version"], source["integrity"])

@@ -63,14 +63,8 @@ _SERIES = (
 
 @dataclass(frozen=True)
 class Concept:
-    """An emoji without skin tone.
-
-    Args:
-        emoji: the emoji, fully qualified.
-        category: its category in Unicode's list of emoji.
-        subcategory: its subcategory there.
-        name: its English CLDR name.
-    """
+    """An emoji without skin tone, fully qualified, its category and subcategory in Unicode's list of emoji, and its
+    English CLDR name."""
 
     emoji: str
     category: str
@@ -88,10 +82,7 @@ def concept_id(emoji: str) -> str:
 
 
 def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
-    """Groups concepts that share a trait, directly or through other concepts.
-
-    Groups and their members keep the order of `concepts`.
-    """
+    """Groups concepts that share a trait, directly or through other concepts, in the order of `concepts`."""
     leads_to: dict[str, str] = {}  # from a concept or a trait towards the one that names its group
 
     def group_of(node: str) -> str:
@@ -111,16 +102,8 @@ def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
 
 
 def split_concepts(concepts: Sequence[Concept], test: int = 450, validation: int = 176) -> dict[str, str]:
-    """Assigns each concept id to the split `test`, `validation` or `train`.
-
-    Whole groups are assigned in the order of a hash of their members: to `test` if they still fit, or else to
-    `validation`, or else to `train`.
-
-    Args:
-        concepts: all concepts.
-        test: number of concepts of the test split.
-        validation: number of concepts of the validation split.
-    """
+    """Assigns each concept id to a split. Whole groups are assigned in the order of a hash of their members: to
+    `test`, of so many concepts, if they still fit, or else to `validation`, or else to `train`."""
     room = {"test": test, "validation": validation, "train": len(concepts)}
     split_of: dict[str, str] = {}
     for group in sorted(group_concepts(concepts), key=_group_order):

@@ -177,7 +177,7 @@ def main_colour(image: PIL.Image.Image) -> str | None:
     return COLOURS[counts.argmax()] if 2 * counts.max() >= counts.sum() else None
 
 
-# -------------------------------------------------------------------------------------------------- random choices
+# ---- Random choices ----
 
 
 class _Example(NamedTuple):
@@ -241,8 +241,7 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
     return Dataset(table, info=DatasetInfo(features=features))
 
 
-# ---- Weakly aligned texts from the emoji benchmark: a name in one language beside keywords in another ----
-#
+# ---- Weakly aligned texts: a name in one language with keywords in another ----
 # CLDR's keywords are search words for an emoji. Each language has its own, and they are not translations of the
 # name: 🧑‍🌾 is `Bauer/Bäuerin` in German, and its English keywords are `farmer, gardener, rancher`. The captions of
 # one image in several Wikipedias are related in the same way (Zhou et al. 2023, RC3, section 2.1).
