@@ -1,18 +1,15 @@
-"""Files of captions, translations and recipes, whatever is in them, are read or refused with a typed error."""
+"""Files of captions and translations, whatever is in them, are read or refused with a typed error."""
 
 import json
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, strategies as st
 
 from babelens.data import load_captions, load_translations
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
 from babelens.data.readers.bitext import read_translations
-from babelens.training.loading import load_recipe
-from babelens.training.recipe_file import find_recipe
-from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError, RecipeError
+from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError
 from tests.fuzz.strategies import ANY_TEXT, JSON
 
 # Most of them are captions, some with something strange among them, a few anything.
@@ -24,9 +21,6 @@ CAPTIONS = st.one_of(
     st.dictionaries(st.one_of(_TAGS, ANY_TEXT), JSON, max_size=3),
     JSON,
 )
-RECIPES = [
-    yaml.safe_load(find_recipe(name).read_text()) for name in ("emoji/mural", "emoji/smalr/smalr", "photos/locked")
-]
 
 
 @pytest.fixture(scope="module")
@@ -79,36 +73,3 @@ def test_a_folder_of_images_is_read_or_refused(tmp_path_factory, rows, language)
         load_captions(folder, language=language, check_images=False)
     except BabelensError as error:
         assert str(error)
-
-
-@st.composite
-def changed_recipes(draw):
-    """A recipe of the package in which one value, at any depth, is another one, or has another name."""
-    recipe = json.loads(json.dumps(draw(st.sampled_from(RECIPES))))
-    section = recipe
-    while True:
-        key = draw(st.sampled_from(sorted(section)))
-        if not (isinstance(section[key], dict) and section[key] and draw(st.booleans())):
-            break
-        section = section[key]
-    value = section.pop(key)
-    section[draw(st.one_of(st.just(key), ANY_TEXT))] = draw(st.one_of(JSON, st.just(value)))
-    return recipe
-
-
-@given(changed_recipes())
-def test_a_changed_recipe_is_read_or_refused(file, recipe):
-    path = file.with_suffix(".yaml")
-    path.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8", errors="surrogatepass")
-    try:
-        load_recipe(path)
-    except RecipeError as error:
-        assert "\n" not in str(error).strip()
-
-
-@given(st.one_of(st.binary(max_size=80), ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_any_file_is_a_recipe_or_refused(file, content):
-    path = file.with_suffix(".yaml")
-    path.write_bytes(content)
-    with pytest.raises(RecipeError):
-        load_recipe(path)

@@ -1,6 +1,5 @@
 """Translations of captions become captions, for those that are in the translations word for word."""
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from datasets import Dataset, Image
 from PIL import Image as Pillow
 
 from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs, languages_of
-from babelens.utils.errors import BadImageError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 PHOTOS = [
     {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},
@@ -102,24 +101,6 @@ def test_images_stay_as_they_are_encoded(tmp_path, translations):
         assert len(examples) == 4 and all(example["image"].tobytes() == whole.tobytes() for example in examples)
         (row,) = added.cast_column("image", Image(decode=False))
         assert (row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()) == encoded
-
-
-def test_a_broken_image_of_a_stream_is_named(translations):
-    rows = [{"image": {"bytes": b"broken", "path": None}, "image_id": "17", "captions": {"en": "a dog"}}]
-    photos = as_caption_corpus(Dataset.from_list(rows).to_iterable_dataset())
-    with pytest.raises(BadImageError, match="17"):
-        list(image_text_pairs(add_translations(photos, translations)))
-
-
-def test_what_was_found_is_said(photos, translations, caplog):
-    caplog.set_level(logging.INFO)
-    add_translations(photos, translations, languages="en")
-    assert "the translations have 2 of the 3 captions, word for word; 5 captions were added" in caplog.text
-    caplog.clear()
-    other = as_translation_corpus(Dataset.from_list([{"en": "something else", "cs": "něco jiného"}]))
-    assert spelled(add_translations(photos, other)) == spelled(photos)
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "the translations have none of the 5 captions" in warning
 
 
 def test_what_cannot_be_looked_up(photos, translations):

@@ -6,9 +6,7 @@ import datasets
 import pytest
 from datasets import Dataset
 from PIL import Image
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.data import load_captions, load_translations
 from babelens.utils.errors import CorpusError, LanguageTagError
 from tests.support.tiny_training import prepared
@@ -110,7 +108,7 @@ def test_parallel_columns_of_sentence_transformers(columns):
 # ---- Tables ----
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1251", "utf-16"])
+@pytest.mark.parametrize("encoding", ["cp1251", "utf-16"])
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_a_table_of_captions_in_any_encoding(photos, encoding, delimiter):
     uk = ["червоний стілець, новий", "зелений стіл; дерево", "блакитна ваза"]
@@ -171,8 +169,6 @@ def test_a_table_of_translations(tmp_path):
     [
         ("image,en\n0.png\n", "line 2: 1 of 2 cells"),
         ("image,en,en\n", "line 1: the column 'en' occurs twice"),
-        ("image,en\n,a cat\n", "line 2: no image in the column 'image'"),
-        ("image,en\n../0.png,a cat\n", "line 2: '../0.png' leaves the folder"),
         ('image,en\n0.png,"a cat\n', "unexpected end of data"),
     ],
 )
@@ -203,11 +199,3 @@ def test_a_hub_data_set_goes_straight_into_a_trainer(photos, make_mural, tmp_pat
                 model, ContrastiveTrainingArguments(**settings), processing_class=processor, train_dataset=data
             )
         )
-
-
-def test_the_command_maps_columns(photos, tmp_path):
-    (photos / "shop.csv").write_text("bild;wort;pl\n0.png;ein roter Stuhl;x\n1.png;ein Tisch;y\n", encoding="utf-8")
-    words = ["data", str(photos / "shop.csv"), "--image-column", "bild", "--caption-column", "de=wort"]
-    done = CliRunner().invoke(app, [*words, "--caption-column", "pl=pl", "--output", str(tmp_path / "out"), "--json"])
-    assert done.exit_code == 0, done.output
-    assert captions(load_captions(tmp_path / "out"))[0] == {"de": "ein roter Stuhl", "pl": "x"}

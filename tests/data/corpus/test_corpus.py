@@ -18,7 +18,7 @@ from babelens.data.corpus.corpus import (
     as_caption_corpus,
     as_translation_corpus,
 )
-from babelens.utils.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from babelens.utils.errors import BadTextError, CorpusError, LanguageTagError
 
 
 def png(seed: int = 0) -> bytes:
@@ -58,11 +58,9 @@ class TestCaptions:
     @pytest.mark.parametrize(
         ("spelled", "error", "message"),
         [
-            ({"en": ["fine", " \t\n\u3000"]}, BadTextError, "a text is empty"),
             ({"en": "x" * 100_000}, BadTextError, "a text of 100000 characters"),
             ({"en": 7}, BadTextError, "7 is not a text"),
             ({"xx": "hm"}, LanguageTagError, "'xx' names no registered language"),
-            ({"EN": "a", "en": "b"}, CorpusError, "language 'en' is given twice, as 'EN' and 'en'"),
             ({"en": None, "de": []}, BadTextError, "0 texts \\(nothing in en, de\\)"),
         ],
     )
@@ -115,25 +113,11 @@ class TestCaptionCorpus:
         assert corpus["captions"][1] == [caption("de", "ein Hund")]
         assert corpus.column_names == ["image", "image_id", "captions"]
 
-    def test_rows_without_an_image_id_are_called_by_their_image(self) -> None:
-        assert list(as_caption_corpus(image_dataset([{"en": "a"}, {"en": "b"}]))["image_id"]) == [named(0), named(1)]
-
     def test_only_rows_in_the_wanted_languages_are_kept(self) -> None:
         dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
         corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
         assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
         assert list(corpus["image_id"]) == [named(0), named(2)]
-
-    def test_a_language_that_nobody_wrote_in_is_refused(self) -> None:
-        dataset = image_dataset([{"en": ["a", "b"], "de": ["c"]}])
-        with pytest.raises(CorpusError, match=r"no captions in ja; there are en \(2\), de \(1\)"):
-            as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "ja")))
-
-    def test_only_the_split_asked_for_is_kept(self) -> None:
-        dataset = image_dataset([{"en": "a"}, {"en": "b"}], split=["train", "test"])
-        assert list(as_caption_corpus(dataset, split="test")["image_id"]) == [named(1)]
-        with pytest.raises(CorpusError, match="no split 'dev'; there are test, train"):
-            as_caption_corpus(dataset, split="dev")
 
     @pytest.mark.parametrize(
         ("dataset", "message"),
@@ -162,10 +146,6 @@ class TestBadImages:
         ]
         columns = {"image": images, "captions": [{"en": "a"}, {"en": "b"}, {"en": "c"}], "image_id": ["x", "y", "z"]}
         return Dataset.from_dict(columns).cast_column("image", Image())
-
-    def test_a_bad_image_is_refused_with_its_row(self) -> None:
-        with pytest.raises(BadImageError, match="row 1: image of 100 bytes: "):
-            as_caption_corpus(self.with_a_bad_one(), images=ImageRules())
 
     @pytest.mark.parametrize("streaming", [False, True])
     def test_bad_images_are_left_out_counted_and_named(
@@ -230,19 +210,13 @@ class TestTranslationCorpus:
                 {"translation": [{"en": "a", "de": "b"}, {"en": "c", "de": "d"}]},
                 Features(translation=Translation(languages=["en", "de"])),
             ),
-            Dataset.from_dict({"captions": list(NORMAL)}),
         ],
-        ids=["columns", "Translation", "captions"],
     )
     def test_every_form_is_read(self, dataset: Dataset, streaming: bool) -> None:
         corpus = as_translation_corpus(dataset.to_iterable_dataset() if streaming else dataset)
         by_language = [sorted(row["captions"], key=lambda c: c["language"], reverse=True) for row in corpus]
         assert by_language == list(self.NORMAL)
         assert corpus.column_names == ["captions"]
-
-    def test_a_column_that_is_no_language_is_refused(self) -> None:
-        with pytest.raises(CorpusError, match="'source' is not a language tag"):
-            as_translation_corpus(Dataset.from_dict({"en": ["a"], "source": ["b"]}))
 
     def test_a_single_text_is_no_translation(self, caplog: pytest.LogCaptureFixture) -> None:
         dataset = Dataset.from_dict({"en": ["a", "c"], "de": ["b", None]})

@@ -53,16 +53,12 @@ class TestMetadata:
         ("row", "message"),
         [
             (ROW | {"image_id": None}, "image_id is None"),
-            (ROW | {"image_id": float("nan")}, "image_id is nan"),
             (ROW | {"file_name": "../secret.png"}, "leaves the folder"),
-            (ROW | {"file_name": "x/../../secret.png"}, "leaves the folder"),
             (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
             (ROW | {"file_name": "0\0.png"}, "null (byte|character)"),
-            (ROW | {"captions": {"en": "\udfff"}}, r"'\\udfff' is half of a surrogate pair"),
             (ROW | {"captions": {"en": 10**30}}, "is not a text"),
             (ROW | {"number": "text"}, "'number' is 'text', which no column can hold"),
             ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "not JSON that can be used"),
-            (nested(900), "nested more than 32 deep"),
         ],
     )
     @pytest.mark.parametrize("streaming", [False])
@@ -81,12 +77,6 @@ class TestMetadata:
             load_captions(folder)
         assert len(load_captions(folder, on_bad_image="skip")) == 1
 
-    def test_skipping_nearly_all_images_is_refused(self, folder: Path) -> None:
-        names = ["0.png"] + [f"missing-{number}.png" for number in range(99)]
-        with_metadata(folder, *({"file_name": name, "captions": {"en": "a"}} for name in names))
-        with pytest.raises(BadImageError, match=r"1 of 100 images can be read.*line 2: .*; and 96 more"):
-            load_captions(folder, on_bad_image="skip")
-
 
 NOT_UTF8 = pa.Array.from_buffers(
     pa.string(),
@@ -101,12 +91,9 @@ class TestParquet:
         ("columns", "message"),
         [
             ({"image": [1, 2]}, "row 0: the column 'image' is of type int64, not images"),
-            ({"image": [{"a": 1}] * 2}, "row 0: no image"),
             ({"image": PNGS, "image_id": [1.0, float("nan")]}, "row 1: image_id is nan"),
             ({"image": PNGS, "image_id": NOT_UTF8}, "row 0, or a row after it, holds a text that is not UTF-8"),
-            ({"image": PNGS, "caption": NOT_UTF8}, "row 0, or a row after it, holds a text that is not UTF-8"),
             ({"image": PNGS, "caption": [b"a", b"b"]}, "row 0: b'a' is not a text"),
-            ({"features": ["x", "y"]}, "row 0: the column 'features' is of type string, not lists of numbers"),
         ],
     )
     def test_each_is_refused_with_its_row(self, tmp_path: Path, columns: dict[str, Any], message: str) -> None:

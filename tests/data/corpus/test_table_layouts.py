@@ -17,7 +17,7 @@ from babelens.data import load_bitext, load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, images_of
 from babelens.data.corpus.table_rows import pair_in_name
 from babelens.data.readers.bitext import is_bitext, read_translations
-from babelens.utils.errors import BadImageError, CorpusError
+from babelens.utils.errors import CorpusError
 
 ENGLISH = ["Thank you so much.", 'The "best" chair, new', "two dogs"]
 GERMAN = ["Vielen Dank.", "Der „beste“ Stuhl; neu", "zwei Hunde"]
@@ -45,7 +45,7 @@ def photos(tmp_path):
         lambda en, de: {"id": 7, "en": en, "de": de, "url": "https://a.b"},
     ],
 )
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "data.json"])
+@pytest.mark.parametrize("name", ["x.jsonl", "data.json"])
 def test_json_of_translations(record, name, tmp_path):
     records = [record(*pair) for pair in PAIRS]
     whole = {"document.json": records, "data.json": {"version": 1, "data": records}}
@@ -57,19 +57,13 @@ def test_json_of_translations(record, name, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "pair"),
-    [
-        ("TED2020-en-de-train.tsv.gz", ("en", "de")),
-        ("WikiMatrix.en-sw.tsv.gz", ("en", "sw")),
-        ("talks-en-zh_cn-dev.tsv", ("en", "zh-CN")),
-        ("excel-sep.csv", None),
-        ("my-shop.tsv", None),
-    ],
+    [("TED2020-en-de-train.tsv.gz", ("en", "de")), ("WikiMatrix.en-sw.tsv.gz", ("en", "sw")), ("my-shop.tsv", None)],
 )
 def test_the_name_of_a_file_tells_its_languages(name, pair):
     assert pair_in_name(name) == pair
 
 
-@pytest.mark.parametrize("form", ["{0}\t{1}", "{0}\t{1}\t1.2"])
+@pytest.mark.parametrize("form", ["{0}\t{1}\t1.2"])
 @pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "en-de.tsv.xz"])
 def test_a_table_without_a_header(form, name, tmp_path):
     content = "".join(form.format(*pair) + "\n" for pair in PAIRS).encode()
@@ -103,12 +97,6 @@ def test_what_pandas_writes(name, tmp_path):
     table = pd.DataFrame(PAIRS, columns=["en", "de"])
     table.to_csv(tmp_path / name, sep="\t" if "tsv" in name else ",")  # with its index, a column without a name
     assert texts(load_translations(tmp_path / name)) == PAIRS
-
-
-def test_zstandard(tmp_path):
-    with pa.CompressedOutputStream(str(tmp_path / "x.tsv.zst"), "zstd") as stream:
-        stream.write("\n".join(["en\tde", *map("\t".join, PAIRS)]).encode())
-    assert texts(load_translations(tmp_path / "x.tsv.zst")) == PAIRS
 
 
 # ---- Captions ----
@@ -221,9 +209,3 @@ def test_parquet_with_images_inside(form, photos):
     pq.write_table(pa.table({column: cells, "caption_de": ["rot", "grün"], "sku": ["A1", "A2"]}), photos / "x.parquet")
     corpus = load_captions(photos / "x.parquet")
     assert texts(corpus) == [("rot",), ("grün",)] and corpus[0]["image"].size == (8, 8)
-
-
-def test_a_missing_image_is_named_as_it_was_written(photos):
-    (photos / "x.csv").write_text("image,text_de\nnowhere.png,rot\n")
-    with pytest.raises(BadImageError, match=r"x\.csv line 2: .*nowhere\.png"):
-        load_captions(photos / "x.csv")

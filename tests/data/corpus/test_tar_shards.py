@@ -12,7 +12,6 @@ import PIL.Image
 import pytest
 from datasets import IterableDataset
 
-from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import SkippedImage
 from babelens.data.corpus.loading import load_captions
 from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
@@ -82,14 +81,9 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         list(load_captions(tmp_path / "a.tar", streaming=True))
 
 
-def test_a_language_that_comes_late_is_not_lost(shards: Path) -> None:
-    texts = [example["text"] for example in image_text_pairs(load_captions(shards, streaming=True), "fr")]
-    assert texts == ["fr 0/6", "fr 1/6", "fr 2/6"]
-
-
 @pytest.mark.parametrize(
     ("source", "count"),
-    [("train-{001..002}.tar", 14), ("*.tar", 21), ("train-000.tar", 7), ("train-{000..000}.tar", 7)],
+    [("train-{001..002}.tar", 14), ("train-000.tar", 7)],
 )
 def test_shards_are_named_by_a_pattern(shards: Path, source: str, count: int) -> None:
     assert len(list(load_captions(f"{shards}/{source}", streaming=True))) == count
@@ -168,15 +162,6 @@ def test_bad_images_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCa
     assert [row["image_id"] for row in stream] == ["a", "c"]
     assert [image.image_id for image in skipped] == ["b"]
     assert "left out 1 images" in caplog.text
-
-
-def test_missing_and_existing_shards_are_refused(shards: Path) -> None:
-    with pytest.raises(CorpusError, match=r"none-\*\.tar: no such file"):
-        load_captions(f"{shards}/none-*.tar", streaming=True)
-    with pytest.raises(CorpusError, match=r"train-003\.tar: .*No such file"):
-        list(load_captions(f"{shards}/train-{{000..003}}.tar", streaming=True))
-    with pytest.raises(CorpusError, match="with streaming=True"):
-        load_captions(shards)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def write(shop, kind):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("streaming", [False])
 def test_a_shops_table_is_read_alike_from_every_source(kind, streaming, shop, caplog):
     caplog.set_level("INFO", logger="babelens")
     corpus = list(load_captions(write(shop, kind), streaming=streaming))

@@ -1,16 +1,13 @@
 """The emoji benchmark built from packages of five emoji, made by the test in the form of the real ones."""
 
-import errno
 import io
 import json
 import re
-import resource
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import typer
 from PIL import Image
@@ -18,9 +15,7 @@ from typer.testing import CliRunner, Result
 
 from babelens.cli.data import data
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
-from babelens.data.emoji.benchmark import emoji_licenses, emoji_manifest, load_emoji
-from babelens.data.emoji.build import read_drawings, render
-from babelens.data.emoji.concepts import Concept
+from babelens.data.emoji.benchmark import emoji_manifest, load_emoji
 from babelens.data.npm import file_integrity
 from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
@@ -194,55 +189,6 @@ def test_what_there_is_not_is_refused_by_name(
         load_emoji(**arguments, cache_dir=cache)
 
 
-def test_two_builds_are_the_same(cache: Path) -> None:
-    manifest = emoji_manifest(cache_dir=cache)
-    (table,) = cache.glob("*.parquet")
-    content = table.read_bytes()
-    table.unlink()
-    assert emoji_manifest(cache_dir=cache) == manifest
-    assert table.read_bytes() == content
-    assert manifest["images"] == {"twemoji": 3, "openmoji": 5, "fluent": 4, "noto": 5}
-    assert manifest["splits"]["test"]["categories"]["People & Body"] == 2
-
-
-def test_the_digest_sees_every_pixel_and_letter(cache: Path) -> None:
-    corpus = load_emoji(cache_dir=cache)
-    digest = emoji_build.content_digest(corpus)
-    assert digest == emoji_manifest(cache_dir=cache)["content_sha256"]
-
-    def with_dot(row: dict[str, Any]) -> dict[str, Any]:
-        row["image"].putpixel((63, 63), (1, 2, 3))
-        return row
-
-    def with_typo(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"keywords": [{"language": "de", "text": "Tippfeler"}]}
-
-    changed = {digest, *(emoji_build.content_digest(corpus.map(change)) for change in (with_dot, with_typo))}
-    assert len(changed) == 3
-
-
-def test_another_size_is_another_table(cache: Path) -> None:
-    sizes = {row["image"].size for row in load_emoji(image_size=20, cache_dir=cache)}
-    assert sizes == {(20, 20)}
-    assert {row["image"].size for row in load_emoji(cache_dir=cache)} == {(64, 64)}
-
-
-def test_images_lie_on_white() -> None:
-    half = render(png("red"), 64)
-    assert (half.mode, half.getpixel((10, 10)), half.getpixel((50, 10))) == ("RGB", (255, 0, 0), (255, 255, 255))
-    wide = render(svg("blue", width=40, height=20), 64)
-    assert wide.size == (64, 64)
-    assert [wide.getpixel((32, y)) for y in (10, 32, 54)] == [(255, 255, 255), (0, 0, 255), (255, 255, 255)]
-
-
-def test_a_known_wrong_drawing_is_left_out(tmp_path: Path) -> None:
-    tarball = tmp_path / "noto.tgz"
-    with tarfile.open(tarball, "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("package/img/google/64/1f1e8-1f1f6.png"))
-    sark = Concept("🇨🇶", "Flags", "country-flag", "flag: Sark")
-    assert read_drawings("noto", tarball, [sark]) == {}
-
-
 def test_a_missing_package_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     npm = cache / "npm"
     npm.write_text("#!/bin/sh\necho 'npm error network request failed' >&2\nexit 1\n")
@@ -252,32 +198,6 @@ def test_a_missing_package_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SourceUnavailableError, match=r"fluent@1\.0\.0 could not be fetched.*network request failed"):
         load_emoji(cache_dir=cache)
     assert list(cache.glob("*.parquet")) == []
-
-
-def test_a_missing_rasteriser_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(ImportError, match=r"pip install resvg_py"):
-        load_emoji(cache_dir=cache)
-
-
-def test_a_disk_that_fills_up_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sorted(cache.rglob("*"))
-    write = pq.write_table
-
-    def write_at_the_limit(*arguments: Any, **options: Any) -> None:
-        """The operating system refuses the 1001st byte, as it does when the disk or the quota is full."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-        try:
-            write(*arguments, **options)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    monkeypatch.setattr(pq, "write_table", write_at_the_limit)
-    with pytest.raises(OSError) as caught:
-        load_emoji(cache_dir=cache)
-    assert caught.value.errno == errno.EFBIG
-    assert sorted(cache.rglob("*")) == before
 
 
 def run_command(*arguments: str) -> Result:
@@ -298,22 +218,3 @@ def test_the_command_shows_the_benchmark(cache: Path, monkeypatch: pytest.Monkey
     ):
         assert re.search(line, result.stdout), (line, result.stdout)
     assert "NOT as published" in result.stdout  # five emoji are not the benchmark
-
-
-def test_the_command_prints_the_manifest(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
-    assert json.loads(run_command("--json").stdout) == emoji_manifest(cache_dir=cache)
-
-
-def test_licenses_name_every_source() -> None:
-    licenses = {(each["name"], each["license"]) for each in emoji_licenses()}
-    assert licenses == {
-        ("Unicode CLDR", "Unicode-3.0"),
-        ("Twemoji", "CC-BY-4.0"),
-        ("OpenMoji", "CC-BY-SA-4.0"),
-        ("Fluent Emoji", "MIT"),
-        ("Noto Emoji", "Apache-2.0"),
-    }
-    assert all(
-        each["attribution"] and each["url"].startswith("https://") and each["version"] for each in emoji_licenses()
-    )

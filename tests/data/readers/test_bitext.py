@@ -55,13 +55,7 @@ def texts(corpus):
 
 @pytest.mark.parametrize(
     "write",
-    [
-        table,
-        lambda folder: table(folder, "WikiMatrix.de-en.tsv"),
-        moses,
-        lambda folder: moses(folder, "europarl-v7.de-en", ".gz"),
-        archive,
-    ],
+    [table, moses, archive],
 )
 def test_each_published_form(write, tmp_path):
     source = write(tmp_path)
@@ -150,16 +144,11 @@ def test_only_files_of_the_languages_are_read(tmp_path):
     ("name", "content", "message"),
     [
         ("x.de-en.tsv.gz", b"1.1\teine Katze\n", r"x\.de-en\.tsv\.gz line 1: 2 cells, where two texts"),
-        ("x.de-en.tsv.gz", b"1.1\ta\tb\nde\ten\tfr\n", r"x\.de-en\.tsv\.gz line 2: 'de' is no score"),
+        ("x.de-en.tsv.gz", b"1.1\ta\tb\nde\ten\tfr\n", r"x\.de-en\.tsv\.gz line 2: 'de' is not a score"),
         ("x.de-en.tsv.gz", b"1.1\ta\t\xff\n", r"x\.de-en\.tsv\.gz line 1: not UTF-8"),
-        ("x.de-en.tsv.gz", None, r"x\.de-en\.tsv\.gz after line \d+: "),
         ("x.tsv.gz", b"1.1\ta\tb\n", r"x\.tsv\.gz: the name of a table"),
-        ("x.de-qq.tsv.gz", b"1.1\ta\tb\n", r"x\.de-qq\.tsv\.gz: the name of a table"),
         ("x.tmx", b"<tmx/>", r"x\.tmx: .*\.tsv"),
-        ("x.tmx.gz", b"<tmx/>", r"x\.tmx\.gz: .*\.tsv"),
         ("x.zip", b"no archive", r"x\.zip: "),
-        ("CCMatrix.de-en.de", b"a\n", r"CCMatrix\.de-en\.en is missing, whose lines are those of CCMatrix\.de-en\.de"),
-        ("photo.jpg", b"", r"there is no file of sentence pairs, such as"),
     ],
 )
 def test_files_of_another_form_are_refused(name, content, message, tmp_path):

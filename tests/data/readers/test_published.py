@@ -73,12 +73,10 @@ def test_flickr30k_has_karpathys_splits():
 @pytest.mark.parametrize(
     ("captions", "split", "expected"),
     [
-        (None, "train", {"en": 40}),  # Karpathy's train and restval
+        (None, "train", {"en": 40}),
         (["coco", "stair"], "train", {"en": 40, "ja": 40}),
-        (["stair"], "test", {"ja": 10}),
         (["coco", "korean"], "validation", {"en": 10, "ko": 2}),
         (["coco", "coco-cn", "yj"], "train", {"en": 40, "ja": 6, "zh": 3}),
-        (["coco-cn"], "test", {"zh": 3}),
     ],
 )
 def test_mscoco_has_captions_of_several_data_sets(captions, split, expected):
@@ -152,17 +150,11 @@ def test_several_data_sets_are_joined():
     [
         ("multi30k", {"folder": "data/mscoco"}, "train.txt"),
         ("flickr30k", {"folder": "data/mscoco"}, r"no folder flickr30k-images; it has .*coco-cn_test\.txt"),
-        ("coco", {"folder": "data/flickr30k-karpathy"}, r"dataset_coco\.json.*it has dataset_flickr30k\.json"),
-        ("coco", {"folder": "nowhere"}, "no such folder"),
         ("wit", {"files": "data/cc12m.tsv", "images": "data"}, r"expected the columns language.*found https://"),
         ("cc3m", {"folder": "data/mscoco"}, r"train_imageId2Ann\.tsv"),
         ("cc12m", {"files": "data/other"}, r"00000\.tar .*url and caption.*found \.png and \.txt"),
-        ("cc12m", {"files": "data/wikimatrix"}, r"no archive"),
-        ("cc300k", {"folder": "data/mscoco"}, r"ref_captions_en\.json"),
         ("wikimatrix", {"files": "data/opus"}, r"WikiMatrix\.de-en\.tsv\.gz; data/opus has de-en\.txt\.zip"),
         ("opus", {"files": "data/wikimatrix"}, r"de-en\.txt\.zip.*has WikiMatrix\.de-en\.tsv\.gz"),
-        ("laion", {}, "there are multi30k, flickr30k, coco"),
-        ("multi30k", {}, "folder"),
         ("multi30k", {"folder": "data/multi30k", "splits": "train"}, "splits"),
     ],
 )
