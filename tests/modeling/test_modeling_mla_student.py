@@ -276,14 +276,3 @@ def test_students_and_mla_share_the_native_models_features(make_trainer, tmp_pat
             )
         )
     assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
-
-
-def test_one_language_at_a_time_the_native_one_has_its_turn(make_trainer):
-    trainer = make_trainer("distillation", "text_text", mix_languages=False, per_device_train_batch_size=8)
-    groups = trainer.tasks["text_text"].groups
-    assert list(groups) == ["en beside de", "en beside fr", "de", "fr"]
-    sides, pairs = (groups[name].__getitems__([0, 3]) for name in ("en beside de", "de"))
-    for side, pair in zip(sides, pairs, strict=True):
-        assert (side["text_a"], side["language_a"]) == (side["text_b"], "en") == (pair["text_b"], pair["language_b"])
-    acquisition = make_trainer("acquisition", "text_text", mix_languages=False, per_device_train_batch_size=8)
-    assert list(acquisition.tasks["text_text"].groups) == ["en", "de", "fr"]

@@ -146,11 +146,6 @@ class TestGlossaries(Contract):
         embedder.encode_text(["un chien"], language="fr")
         assert "glossary.tsv has words of fr, which are not read" in caplog.text
 
-    def test_long_translations_word_by_word_are_counted(self, model, processor, caplog):
-        """Those that are cut where the characters are not."""
-        Embedder(model, processor).encode_text(["ein Hund", "ein Hund " * 21, "im " * 60], language="de")
-        assert "1 of 3 texts are longer than the 40 words or" in caplog.text
-
     def test_a_folder_without_its_glossary_is_no_other_model(self, model, processor, tmp_path):
         """It refuses, and does not embed otherwise in silence."""
         model.save_pretrained(tmp_path)
@@ -222,16 +217,6 @@ def test_each_text_reads_the_map_of_its_language_without_a_copy(make_ridge):
     found = maps(indices, characters, pooled)
     expected = maps.mean + maps.radius * normalize(copied) @ maps.directions
     assert torch.equal(found, expected)
-
-
-def test_padding_and_company_change_nothing(make_ridge):
-    model, processor = make_ridge(encoder=True)
-    texts = ["ein rotes Auto", "un chien gris qui dort devant la maison"]
-    inputs = processor(text=texts, language=["de", "fr"], return_tensors="pt")
-    together = model.get_text_features(**inputs).pooler_output
-    for row, (text, language) in enumerate(zip(texts, ("de", "fr"), strict=True)):
-        alone = model.get_text_features(**processor(text=text, language=language, return_tensors="pt")).pooler_output
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-5)
 
 
 def test_texts_without_a_language_are_read_by_the_shared_map(make_ridge):

@@ -151,16 +151,6 @@ def test_text_features_are_those_of_the_method(acquirer, eos):
     torch.testing.assert_close(texts(model, ids), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16(make):
-    reference = texts(with_adapters(make(), "de"))
-    model = with_adapters(make().bfloat16(), "de")
-    assert {parameter.dtype for name, parameter in model.named_parameters() if "mla_" in name} == {torch.float32}
-    assert texts(model).dtype == torch.bfloat16
-    cosine = torch.cosine_similarity(texts(model).float(), reference)
-    assert cosine.min() > 0.97
-    train(model)
-
-
 # ---- Adapters: active, disabled, deleted, mixed ----
 
 
@@ -251,14 +241,6 @@ def test_only_the_active_adapter_is_trained(make, train_embedding):
     mixed_texts(model, ["fr"] * 3, IDS).sum().backward()
     with_gradient = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert with_gradient == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def test_an_adapter_that_is_added_leaves_what_is_trained():
-    model = with_adapters(make_clip(), "de")
-    model.add_adapter("fr", MlaAdapterConfig(language="fr", train_embedding=False, **VOCABULARY))
-    assert trainable(model) == {"de", "shared_embedding"}
-    model.set_adapter("fr")
-    assert trainable(model) == {"fr"}
 
 
 def test_nothing_is_forgotten(make):

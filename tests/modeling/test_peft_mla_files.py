@@ -125,12 +125,6 @@ def test_transformers_loads_adapters_that_share_an_embedding(shared):
         assert torch.equal(texts(model), features[name])
 
 
-def test_the_embedding_is_read_without_memory_for_a_first_draft(shared):
-    folders, features = shared
-    model = PeftModel.from_pretrained(make_clip(), folders["fr"], low_cpu_mem_usage=True)
-    assert torch.equal(texts(model), features["fr"])
-
-
 def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
     folders, features = shared
     commit = "0" * 40
@@ -188,14 +182,6 @@ def test_an_adapter_with_another_embedding_is_refused(german, tmp_path):
     with pytest.raises(ModelMismatchError, match="'fr' adapter needs another shared embedding"):
         model.load_adapter(tmp_path / "other", adapter_name="fr")
     assert_untouched(model, ["de"], expected)
-
-
-def test_an_adapter_with_another_vocabulary_is_refused(german):
-    model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
-    for name, value in {"vocab_size": 31, "embedding_size": 8, "sep_token_id": 4}.items():
-        with pytest.raises(ModelMismatchError, match=f"{name}={value}, and the embedding"):
-            model.add_adapter("fr", language("fr", **{name: value}))
-    assert_untouched(model, ["de"], german[1])
 
 
 def test_a_language_that_is_there_is_refused(german):

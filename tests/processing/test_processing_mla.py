@@ -105,16 +105,6 @@ def test_xlm_robertas_texts_end_with_their_own_token(make_mural):
         native.get_text_features(long["input_ids"], long["attention_mask"])  # all positions are there
 
 
-def test_padding_stands_where_the_native_tokenizer_puts_it():
-    native, processor = KINDS["siglip2"]()
-    processor.tokenizer.padding_side = "left"
-    made = MlaProcessor.for_native(native.config, processor, tiny_xlm_roberta()[1], languages=["de"])
-    found = made(text=["a dot", "ein Punkt"], language=["en", "de"], return_tensors="pt")["input_ids"]
-    plain = processor(text=["a dot"], padding="max_length", return_tensors="pt")["input_ids"]
-    assert torch.equal(found[:1], plain) and found[0, 0] == 0
-    assert (found[1, 0], found[1, -1]) == (1, 2)
-
-
 def test_the_given_tokenizers_stay_as_they_are():
     native, processor = KINDS["siglip2"]()
     MlaProcessor.for_native(native.config, processor, tiny_xlm_roberta()[1])
@@ -160,11 +150,6 @@ def test_pooling_the_first_state_needs_a_token_at_the_beginning():
 def test_a_language_that_was_not_acquired_is_refused(processor):
     with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
         processor(text=TEXTS[:2], language=["de", "uk"])
-
-
-def test_a_text_without_its_language_is_refused(processor):
-    with pytest.raises(ValueError, match="text= was given without language="):
-        processor(text="a red car")
 
 
 def with_ending(template: str | None, **special: str) -> PreTrainedTokenizerFast:

@@ -137,16 +137,6 @@ def test_a_cast_model_keeps_and_learns_its_maps_in_float32(learner, tmp_path):
     assert model.dtype == dtype and model.maps.factors.dtype == torch.float32
 
 
-def test_a_map_is_rounded_to_8_bits_of_each_direction(learner):
-    model, _ = learner
-    model.maps.add(1)
-    torch.manual_seed(0)
-    wanted = torch.randn(256, 8) * torch.logspace(-3, 3, 8)
-    model.maps.set_map(1, model.maps.rounded(torch.ones(256), wanted, None))
-    found = model.maps.ngrams[1].float() * model.maps.factors[1]
-    assert ((found - wanted).abs() <= wanted.abs().amax(0) / 127 / 2 * 1.001).all()
-
-
 def test_a_language_learns_words_from_names_that_no_sentence_has(learner, monkeypatch, tmp_path):
     model, processor = learner
     monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
@@ -314,11 +304,6 @@ def test_the_columns_of_a_dictionary_are_swapped(encoding_learner, tmp_path, cap
     words = {"de": (list(columns), [others[word] for word in columns])}
     ridge.learn_unstated(*encoding_learner, SENTENCES, dictionaries=words, cache_dir=str(tmp_path))
     assert ("the native texts say 0: check its columns" in caplog.text) == is_told
-
-
-def test_of_many_texts_alone_some_are_taken(encoding_learner, tmp_path, monkeypatch):
-    monkeypatch.setattr(ridge, "_UNSTATED", 20)
-    assert ridge.learn_unstated(*encoding_learner, SENTENCES, cache_dir=str(tmp_path))["und"].pairs == 20
 
 
 def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
