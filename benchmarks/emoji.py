@@ -27,6 +27,8 @@ from transformers import AutoConfig, AutoModel
 from babelens import Embedder
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
 from babelens.evaluation.consistency import emoji_consistency
+from babelens.evaluation.emoji import GROUP_TITLES
+from babelens.evaluation.results import emoji_dataset
 from babelens.training.loading import load_recipe
 
 Report = dict[str, Any]
@@ -40,8 +42,8 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 def by_language(report: Report, question: str, score: str = "t2i_r10") -> dict[str, float]:
     """A score in percent, in all languages that were asked."""
-    groups = report[question]["groups"].values()
-    return {language: found[score] for group in groups for language, found in group["languages"].items()}
+    groups = [emoji_dataset(question, group) for group in GROUP_TITLES]
+    return {language: found[score] for name in groups for language, found in report.get(name, {}).items()}
 
 
 def mean_of(question: str, languages: Collection[str], score: str = "t2i_r10") -> Column:
@@ -253,16 +255,16 @@ def smalr_point(experiment: Experiment, row: str, seeds: list[int]) -> Point | N
         used.append(trained[-1] if row == "liwe" else (parts["image"] + parts["transformer"]) / 1e6)
     recalls = {}
     for question in QUESTIONS:  # in the languages that had images in training
-        images = [report[question]["groups"]["image"]["languages"] for report in found.values()]
+        images = [report[emoji_dataset(question, "image")] for report in found.values()]
         recalls[question] = [{tag: each["mean_recall"] for tag, each in languages.items()} for languages in images]
     return Point(SMALR[row], recalls, trained, used)
 
 
 def consistent(experiment: Experiment, seeds: list[int], base: Point, aggregation: str) -> Point:
-    """CLC on top of the runs of SMALR; its results are kept in `evaluation/consistency.json`."""
+    """CLC on top of the runs of SMALR; its results are kept in `consistency.json`."""
     found = []
     for folder in [experiment.folder("smalr", seed) for seed in seeds if experiment.report("smalr", seed)]:
-        file = folder / "evaluation" / "consistency.json"
+        file = folder / "consistency.json"
         if not file.is_file():
             measured = emoji_consistency(Embedder.from_pretrained(folder), SMALR_LANGUAGES)
             file.write_text(json.dumps(measured, indent=1), encoding="utf-8")
@@ -349,11 +351,12 @@ def weights(
             changes = {"task_learning_rates": rates, "task_weights": "null", "learning_rate_mapping": "null"}
         return [*(settings or []), *(f"training.{key}={value}" for key, value in changes.items())]
 
-    experiment = Experiment(output, recipe, of_ratio, "validation.json")
+    experiment = Experiment(output, recipe, of_ratio)
     ratios = rows.split(",")
     experiment.train_all(ratios, numbers(seeds))
-    languages = list(experiment.reports(ratios[0], numbers(seeds))[0])
-    columns = [lambda report, tag=tag: report[tag]["mean_recall"] for tag in languages]
+    [name] = experiment.reports(ratios[0], numbers(seeds))[0]  # the validation data
+    languages = list(experiment.reports(ratios[0], numbers(seeds))[0][name])
+    columns = [lambda report, tag=tag: report[name][tag]["mean_recall"] for tag in languages]
     found = rows_of(experiment, {row: f"{row} : 1" for row in ratios}, numbers(seeds), columns)
     print(markdown(["text-text : image-text", *languages], [cells for _, cells in found]))
 

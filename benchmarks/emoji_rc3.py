@@ -35,11 +35,11 @@ def accuracy(found: dict[str, float]) -> float:
     return found["accuracy"]
 
 
-# Task -> its report, and what stands under each heading.
-TASKS: dict[str, tuple[str, dict[str, Score]]] = {
-    "entailment": ("visual-entailment.json", {"entailment": accuracy}),
-    "vqa": ("visual-question-answering.json", {"questions": accuracy}),
-    "itr": ("image-text-retrieval.json", {"R@1": recall_at(1), "R@10": recall_at(10)}),
+# Task -> its columns.
+TASKS: dict[str, dict[str, Score]] = {
+    "entailment": {"entailment": accuracy},
+    "vqa": {"questions": accuracy},
+    "itr": {"R@1": recall_at(1), "R@10": recall_at(10)},
 }
 # Row -> what it is, its pre-training, what it is fine-tuned and tested with, and the paper's figures (table 4, for
 # patches and both tables 1 and 2): accuracy on XVNLI and xGQA and recall at 1 of retrieval, in English / the mean of
@@ -98,7 +98,7 @@ def table(pretraining: Experiment, fine_tuning: dict[str, Experiment], rows: lis
     reports = {task: {row: each.reports(row, seeds) for row in rows} for task, each in fine_tuning.items()}
     of_rows = [found for by_row in reports.values() for found in by_row.values()]
     tests = dict.fromkeys(test for found in of_rows for report in found for test in report)
-    scores = [heading for task in fine_tuning for heading in TASKS[task][1]]
+    scores = [heading for task in fine_tuning for heading in TASKS[task]]
     tables = []
     for test in tests:
         lines = []
@@ -109,7 +109,7 @@ def table(pretraining: Experiment, fine_tuning: dict[str, Experiment], rows: lis
             cells = [title, spread_of(matching_accuracies(pretraining, trained, seeds))]
             for task, by_row in reports.items():
                 found = [report[test] for report in by_row[row]]
-                cells += [both(found, score) for score in TASKS[task][1].values()]
+                cells += [both(found, score) for score in TASKS[task].values()]
             lines.append([*cells, *paper])
         body = markdown(["row", "ITM in pre-training", *scores, *PAPER], lines)
         tables.append(f"{test}, English / other languages\n\n{body}")

@@ -39,7 +39,7 @@ ROWS = {
 
 def found(run: Path, validation: str) -> dict[str, float]:
     """Text -> image R@10 of a model in English at each width, which is kept beside it."""
-    file = run / "evaluation" / "widths.json"
+    file = run / "widths.json"
     if not file.is_file():
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
         evaluate_retrieval(Embedder.from_pretrained(run), load_captions(validation), ["en"], embeddings=embeddings)

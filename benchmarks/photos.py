@@ -35,9 +35,6 @@ ROWS = {
     "rc3/pretrain": "`rc3/pretrain`: translations, captions of the trained languages; the base of the next",
     "rc3/itr": "`rc3/itr`, which reads every pair: captions of the trained languages",
 }
-# A cross-encoder is tested as its task is.
-_PAIRS = "rc3/itr"
-_PAIRS_REPORT = "image-text-retrieval.json"
 COSTS = "cost.json"  # of a run, in the folder of its results
 
 
@@ -115,18 +112,16 @@ class Photos(Experiment):
             raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), command)
         per_gigabyte = 2**30 if sys.platform == "darwin" else 2**20
         costs = {"minutes": (usage.ru_utime + usage.ru_stime) / 60, "gigabytes": usage.ru_maxrss / per_gigabyte}
-        (output / "evaluation").mkdir(exist_ok=True)
-        (output / "evaluation" / COSTS).write_text(json.dumps(costs))
+        (output / COSTS).write_text(json.dumps(costs))
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
-        if row != _PAIRS:
-            return super().report(row, seed)
-        file = self.folder(row, seed) / "evaluation" / _PAIRS_REPORT
-        return json.loads(file.read_text())["photos"] if file.is_file() else None
+        """The results on the photographs that were not trained on."""
+        report = super().report(row, seed)
+        return report and next(iter(report.values()))
 
     def costs(self, row: str, seeds: list[int], name: str) -> list[float]:
         """What the runs that are there have taken."""
-        files = [self.folder(row, seed) / "evaluation" / COSTS for seed in seeds]
+        files = [self.folder(row, seed) / COSTS for seed in seeds]
         return [json.loads(file.read_text())[name] for file in files if file.is_file()]
 
 
@@ -181,7 +176,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("runs/photos"))
     given = parser.parse_args()
-    photos = Photos(given.output, "photos/{}", report_name="validation.json", given=given)
+    photos = Photos(given.output, "photos/{}", given=given)
     for seed in given.seeds:
         for row in given.rows:
             photos.train(row, seed)

@@ -1,7 +1,6 @@
 """Experiments of several rows and seeds: a row is a recipe, or what settings make of one; it is trained once for each
 seed."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from babelens.evaluation.comparison import spread as spread
+from babelens.evaluation.results import RESULTS, read_results
 
 # Options of the scripts that train rows.
 Output = Annotated[Path, typer.Option(help="Output folder of the runs; one that is there is not trained again.")]
@@ -32,13 +32,11 @@ class Experiment:
         output: folder of the runs.
         recipe: the recipe of a row, in which `{}` stands for the row's name, such as `emoji/mla/{}`.
         settings: keys of the recipe, as for `babelens train --set`; or a function from a row and a seed to them.
-        report_name: of the file with a run's results; by default the emoji benchmark's answers.
     """
 
     output: Path
     recipe: str
     settings: Sequence[str] | Callable[[str, int], Sequence[str]] = ()
-    report_name: str = "emoji.json"
 
     def folder(self, row: str, seed: int) -> Path:
         return self.output / f"{row}-{seed}"
@@ -76,7 +74,7 @@ class Experiment:
 
     def train(self, row: str, seed: int) -> None:
         output = self.folder(row, seed)
-        if (output / "README.md").is_file():  # a run ends with its card
+        if (output / RESULTS).is_file():  # a run ends with its results
             return
         settings = [f"training.seed={seed}", *self.settings_of(row, seed)]
         changes = [part for each in settings for part in ("--set", each)]
@@ -98,9 +96,12 @@ class Experiment:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
-        """What a run's `evaluation/` says, or None while it says nothing."""
-        file = self.folder(row, seed) / "evaluation" / self.report_name
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        """A run's results, by dataset, language and metric, or None while there are none."""
+        report: dict[str, Any] = {}
+        for found in read_results(self.folder(row, seed)):
+            if found.dataset != "vocabulary":
+                report.setdefault(found.dataset, {}).setdefault(found.language, {})[found.metric] = found.value
+        return report or None
 
     def reports(self, row: str, seeds: Iterable[int]) -> list[dict[str, Any]]:
         """Those of the seeds that have been trained."""

@@ -29,7 +29,7 @@ from ..utils.errors import ComparisonError
 from ..utils.files import atomic_file
 from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
-from .query_ranks import QueryRanks, ranks_file, read_ranks, write_ranks
+from .query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks, write_ranks
 
 RESULTS = "results.json"
 IMAGES = "images"  # the `language` of a result without texts, such as nearest neighbors
@@ -102,6 +102,53 @@ def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> d
 def emoji_dataset(question: str, group: str) -> str:
     """The name of one of the emoji benchmark's questions."""
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
+
+
+# The parts of a report of `evaluate --consistency` and `--translate-test`, of classes, and of a benchmark.
+RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
+ZERO_SHOT, GROUPS, NEIGHBORS, PROBE = "zero_shot", "groups", "knn", "linear_probe"
+BENCHMARK = "benchmark"
+
+
+def report_measurements(
+    report: Mapping[str, Any], *, dataset: str, split: str = "", command: str = ""
+) -> list[Measurement]:
+    """The numbers of a report of any job of `babelens evaluate`; what the report has beside its recalls, such as those
+    of captions that search together, is left out.
+
+    Args:
+        report: what the job printed as JSON.
+        dataset, split: what was measured on, where the report does not say.
+        command: the command that measured.
+    """
+    if BENCHMARK in report:
+        report = report["results"]
+    report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
+    report = report.get(RECALLS, report)
+    if not report.keys().isdisjoint((ZERO_SHOT, NEIGHBORS, PROBE)):
+        found = measurements(report.get(ZERO_SHOT, {}), dataset=dataset, split=split, command=command)
+        for part in (NEIGHBORS, PROBE):
+            of_images = {IMAGES: {k: v for k, v in report.get(part, {}).items() if k != "neighbors"}}
+            found += measurements(of_images, dataset=f"{dataset}, {part}", split=split, command=command)
+        return found
+    if all("groups" in part for part in report.values()):
+        return emoji_measurements(report, command=command)
+    if all(isinstance(each, int | float) for part in report.values() for each in part.values()):
+        return measurements(report, dataset=dataset, split=split, command=command)
+    return [each for name, part in report.items() for each in measurements(part, dataset=name, command=command)]
+
+
+def report_ranks(
+    report: Mapping[str, Any], ranks: Mapping[str, QueryRanks], *, dataset: str, split: str = ""
+) -> dict[str, QueryRanks]:
+    """The ranks of a report's queries, by the test sets of `report_measurements`."""
+    answers = {name: part for name, part in report.items() if isinstance(part, dict) and "vendor" in part}
+    if answers:
+        return emoji_ranks(answers, ranks)
+    names = {CAPTIONS: test_set(dataset, split), ZERO_SHOT: test_set(dataset, split)}
+    names |= {part: test_set(f"{dataset}, {part}", split) for part in (NEIGHBORS, PROBE)}
+    parts = ((*key.rpartition("/")[::2], each) for key, each in ranks.items())
+    return {f"{names.get(name, name)}/{language}": each for name, language, each in parts}
 
 
 def write_results(

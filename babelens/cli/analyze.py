@@ -214,7 +214,7 @@ def retrieval(
     begin_work()
     from ..evaluation.analysis.figures import draw_side_by_side
     from ..evaluation.analysis.side_by_side import side_by_side
-    from ..training.run_results import named_rows
+    from ..evaluation.results import named_rows
     from .inputs import load_retrieval_embedder
 
     corpus = _load_images(data, split, tags, source_options)

@@ -47,7 +47,7 @@ def compare(
         raise typer.BadParameter(f"{metrics!r} names no metric", param_hint="--metrics")
     begin_work()
     from ..evaluation.comparison import compare, without_ranks
-    from ..training.run_results import read_rows
+    from ..evaluation.results import read_rows
 
     rows = read_rows(runs)
     scores = compare(rows, names)

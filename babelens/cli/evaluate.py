@@ -53,7 +53,6 @@ def task(
         output,
         as_json,
         lambda: print_task_report(results, loaded.rc3_task),
-        model=model,
         ranks=ranks,
     )
 

@@ -79,7 +79,7 @@ def benchmark(
     embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     ranks: dict[str, QueryRanks] = {}
     report = benchmark.evaluate(embedder, ranks=ranks)
-    show_results(report, output, as_json, lambda: _print_report(report, model), model=model, ranks=ranks)
+    show_results(report, output, as_json, lambda: _print_report(report, model), ranks=ranks)
 
 
 _RETRIEVAL = "mean_recall"  # what only results of image-text retrieval have

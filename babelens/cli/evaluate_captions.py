@@ -78,9 +78,9 @@ def captions(
     from ..data.corpus.corpus import languages_of
     from ..evaluation.consistency import compare_consistency
     from ..evaluation.query_ranks import of_captions
+    from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from ..evaluation.retrieval import evaluate_retrieval
     from ..evaluation.translation_baseline import evaluate_translate_test
-    from ..training.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from .inputs import load_retrieval_embedder, load_translator, read_source
     from .tables import print_consistency, print_recalls, print_translate_test, show_results
 
@@ -116,4 +116,4 @@ def captions(
         if consistency:
             print_consistency(results[CONSISTENCY])
 
-    show_results(results, output, as_json, show, model=model, ranks=of_captions(ranks))
+    show_results(results, output, as_json, show, dataset=data, split=split, ranks=of_captions(ranks))

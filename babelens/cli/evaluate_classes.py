@@ -89,7 +89,7 @@ def classes(
         language_groups,
         neighbor_accuracy,
     )
-    from ..training.run_results import GROUPS, NEIGHBORS, OF_IMAGES, ZERO_SHOT
+    from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
     from .inputs import load_retrieval_embedder
     from .tables import show_results
 
@@ -114,12 +114,12 @@ def classes(
         known = embedder.encode_image(trained.images, normalize=False), trained.targets
         voted: list[int] = []
         report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
-        ranks[f"{NEIGHBORS}/{OF_IMAGES}"] = tested.query_ranks(np.array(voted))
-    show_results(report, output, as_json, lambda: _print(str(data), report), model=model, ranks=ranks)
+        ranks[f"{NEIGHBORS}/{IMAGES}"] = tested.query_ranks(np.array(voted))
+    show_results(report, output, as_json, lambda: _print(str(data), report), dataset=str(data), ranks=ranks)
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:
-    from ..training.run_results import GROUPS, NEIGHBORS, ZERO_SHOT
+    from ..evaluation.results import GROUPS, NEIGHBORS, ZERO_SHOT
 
     console = plain_console()
     if ZERO_SHOT in report:

@@ -41,7 +41,7 @@ def emoji(
     begin_work()
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
-    from ..training.run_results import CONSISTENCY
+    from ..evaluation.results import CONSISTENCY
     from .inputs import load_retrieval_embedder
     from .tables import print_consistency, print_emoji_report, show_results
 
@@ -64,4 +64,4 @@ def emoji(
             print_consistency(joined)
 
     both = answers | ({CONSISTENCY: joined} if consistency else {})
-    show_results(both, output, as_json, show, model=model, ranks=benchmark.ranks())
+    show_results(both, output, as_json, show, ranks=benchmark.ranks())

@@ -75,7 +75,6 @@ def mteb(
     begin_work()
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
-    from ..training.reporting import EVALUATION
     from .inputs import load_retrieval_embedder
     from .tables import show_results
 
@@ -90,7 +89,7 @@ def mteb(
     embedder = load_retrieval_embedder(model, **loading)
     judged = mteb_model(embedder, text_task=text_task, source=model, **loading)
     if output is None and Path(model).is_dir():
-        output = Path(model) / EVALUATION / "mteb"
+        output = Path(model) / "evaluation" / "mteb"
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=not as_json)
     if card:
         add_results(model, model_index(scores), {})

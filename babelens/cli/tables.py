@@ -9,28 +9,28 @@ import typer
 from rich.console import Console
 
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
+from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.ranking import RECALL_AT
+from ..evaluation.results import report_measurements, report_ranks, write_results
+from ..model_cards.card_text import public_name, publishable
 from ..trainers.rc3_tasks import Rc3Task
-from ..training.base import EVALUATION, RecipeRun
+from ..training.base import RecipeRun
 from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
-from ..training.reporting import note_model
-from ..utils.files import atomic_file
+from ..utils.redaction import typed_command
 from .console import plain_console, results_table
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
     """Prints the results of a run as tables, the rates of unknown tokens, and where everything was written."""
-    evaluation = run.output / EVALUATION
     task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
     if report and task:
         print_task_report(report, task, console, trained=run.data.image_languages)
     elif report:
         print_emoji_report(report, console)
-    if (validated := evaluation / "validation.json").is_file():
-        print_recalls("validation data", json.loads(validated.read_text(encoding="utf-8")))
+    if run.reporting.validated:
+        print_recalls("validation data", run.reporting.validated)
     if task is None:
-        _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
+        _print_unknown_rates(run.reporting.unknown_rates, console)
     console.print(f"Model and card: {run.output}")
 
 
@@ -169,28 +169,26 @@ def show_results(
     as_json: bool,
     print_table: Callable[[], None],
     *,
-    model: str = "",
+    dataset: str = "",
+    split: str | None = None,
     ranks: Mapping[str, QueryRanks] | None = None,
 ) -> None:
-    """Writes results into `output` where it is given, and prints them as JSON or by `print_table`.
+    """Adds results to the file `output` where it is given (`evaluation.results`), and prints them as JSON or by
+    `print_table`.
 
     Args:
         results: the results.
         output: the file.
         as_json: whether to print JSON.
         print_table: prints a table.
-        model: the folder or the repository of the model that they are of.
+        dataset, split: what was measured on, where the report does not say.
         ranks: the ranks of the queries, which are kept beside the file.
     """
-    text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
-        with atomic_file(output) as path:
-            path.write_text(text, "utf-8")
-        note_model(output, model)
-        if ranks:
-            with atomic_file(ranks_file(output)) as path:
-                write_ranks(path, ranks)
+        named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}
+        found = report_measurements(results, **named, command=str(publishable(typed_command("babelens"))))
+        write_results(output, found, report_ranks(results, ranks or {}, **named))
     if as_json:
-        typer.echo(text)
+        typer.echo(json.dumps(results, ensure_ascii=False, indent=2))
     else:
         print_table()

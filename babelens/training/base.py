@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from transformers import AutoProcessor, ProcessorMixin, set_seed
 
+from ..evaluation.results import RESULTS
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import ChangedRunError, RecipeError
@@ -20,8 +21,6 @@ from .loading import RunParts, workflow_of
 from .recipe import PROCESSOR, Recipe
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, warn_of_overlap
 from .recipe_file import parse
-from .reporting import EVALUATION as EVALUATION, write_evaluation
-from .run_results import is_finished_run
 from .training import CHECKPOINTS as CHECKPOINTS
 
 
@@ -94,7 +93,7 @@ class RecipeRun(RunParts):
             with atomic_directory(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
-            write_evaluation(self.output, "tokenizer", self.builder.unknown_rates(processor))
+            self.reporting.unknown_rates = self.builder.unknown_rates(processor)
         trainer.accelerator.wait_for_everyone()
         return trainer
 
@@ -105,7 +104,7 @@ class RecipeRun(RunParts):
             return
         if not resume:
             raise FileExistsError(f"{self.output} holds a model already: choose another folder, or remove it")
-        if is_finished_run(self.output):
+        if (self.output / RESULTS).is_file():
             raise FileExistsError(
                 f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
             )
@@ -122,12 +121,11 @@ class RecipeRun(RunParts):
             raise RecipeError(f"{file}: {error}") from error
 
     def report(self) -> dict[str, Any] | None:
-        """The results that the recipe asks for, measured on the saved model; also in `output/evaluation`. None for a
-        recipe that asks for none."""
+        """The results that the recipe asks for, measured on the saved model; None for a recipe that asks for none."""
         return self.reporting.report()
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Evaluates the saved model on the recipe's validation data, and writes the model card.
+        """Evaluates the saved model on the recipe's validation data, and writes the model card and `results.json`.
 
         Args:
             trainer: the result of `train`.
@@ -136,7 +134,9 @@ class RecipeRun(RunParts):
         Returns:
             The card's path.
         """
-        return self.reporting.write_card(trainer, report)
+        card = self.reporting.write_card(trainer, report)
+        self.reporting.write_results()
+        return card
 
 
 # ---- Resuming a run: only with the recipe with which it began; the trainer's arguments may change ----

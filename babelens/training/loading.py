@@ -199,7 +199,7 @@ class RunParts:
 
     Args:
         recipe: the recipe.
-        output: the model's folder; checkpoints lie in `output/checkpoints`, results in `output/evaluation`.
+        output: the model's folder; checkpoints lie in `output/checkpoints`, results in `output/results.json`.
         command: the command that was typed, for the card.
         trust_remote_code: whether code that comes with the models that the recipe names may run.
     """

@@ -12,6 +12,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..data.batching.mixture import TaskData
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
+from ..evaluation.results import measurements
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
 from ..trainers.base import BabelensTrainer
@@ -25,7 +26,7 @@ from .loading import Workflow
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
 from .recipe import EMOJI, DataSource, Stage
-from .reporting import Reporting, write_evaluation
+from .reporting import Reporting
 
 TaskReport = dict[str, Results]  # by test set
 
@@ -180,13 +181,14 @@ class Rc3TaskReporting(Reporting):
     reports = ()
 
     def report(self) -> TaskReport | None:
-        """The results of the saved model by test set and language; also in `evaluation/<task>.json`. None for a recipe
-        without test data."""
+        """The results of the saved model by test set and language. None for a recipe without test data."""
         if not self.recipe.test:
             return None
         ranks: dict[str, QueryRanks] = {}
         report = self._evaluate(self.data.tests, ranks)
-        write_evaluation(self.output, self.recipe.rc3_task.name, report, ranks)
+        for name, results in report.items():
+            self.measured += measurements(results, dataset=name, command=self.command)
+        self.ranks |= ranks
         return report
 
     def _evaluate(self, sets: Mapping[str, list[TaskData]], ranks: dict[str, QueryRanks] | None = None) -> TaskReport:

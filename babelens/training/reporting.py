@@ -1,9 +1,7 @@
 """Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
 
 import hashlib
-import json
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +13,21 @@ from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
-from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
+from ..evaluation.query_ranks import QueryRanks
+from ..evaluation.results import (
+    RESULTS,
+    Measurement,
+    emoji_measurements,
+    emoji_ranks,
+    measurements,
+    test_set,
+    write_results,
+)
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder, default_device
 from ..inference.loading import load_encoder, stated_truncation
 from ..model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, UNKNOWN, WHOLE_MODEL, BaseModel, base_model_facts
-from ..model_cards.card_text import public_name
+from ..model_cards.card_text import public_name, publishable
 from ..model_cards.cards import write_card
 from ..model_cards.facts import (
     DataSource as CardSource,
@@ -37,68 +44,12 @@ from ..model_cards.licenses import OTHER
 from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
-from ..trainers.checkpoints import atomic_directory
-from ..utils.files import atomic_file, wait_for_lock
-from ..utils.identity import folder_identity, holds_weights
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
 
 logger = logging.getLogger(__name__)
 
-EVALUATION = "evaluation"
-MODELS = "models.json"
 _WATCHED = "The model was evaluated on these data during its training as well."
-
-
-def write_evaluation(
-    output: Path,
-    name: str,
-    content: Any,
-    ranks: Mapping[str, QueryRanks] | None = None,
-) -> None:
-    """Writes results of the model in `output` as JSON to `output/evaluation/<name>.json`, and beside them the ranks of
-    their queries, where there are any. `output/evaluation/models.json` keeps the identity of the model that each file
-    is of."""
-    with atomic_directory(output / EVALUATION) as scratch:
-        results = scratch / f"{name}.json"
-        results.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        if (identity := folder_identity(output)) is not None:
-            models = evaluated_models(output) | {results.name: identity}
-            (scratch / MODELS).write_text(json.dumps(models, indent=1), encoding="utf-8")
-        if ranks:
-            write_ranks(ranks_file(results), ranks)
-
-
-def evaluated_models(run: Path) -> dict[str, str]:
-    """The identity of the model that each file of results in a run's folder is of; those of earlier versions are not
-    among them."""
-    try:
-        models = json.loads((run / EVALUATION / MODELS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return models if isinstance(models, dict) else {}
-
-
-def note_model(results: Path, model: str) -> None:
-    """Keeps beside a file of results that was written into a run's folder of which model it is: of one in a folder;
-    of a repository on the Hub nothing is kept."""
-    folder = results.resolve().parent
-    if folder.name != EVALUATION or not holds_weights(folder.parent):
-        return
-    identity = folder_identity(model) if Path(model).is_dir() else None
-    with wait_for_lock(folder / MODELS):  # others may be evaluating for the same run
-        before = evaluated_models(folder.parent)
-        models = {name: each for name, each in before.items() if name != results.name}
-        models |= {} if identity is None else {results.name: identity}
-        if models != before:
-            with atomic_file(folder / MODELS) as path:
-                path.write_text(json.dumps(models, indent=1), encoding="utf-8")
-
-
-def outdated_results(run: Path) -> list[str]:
-    """The names of the files of results in a run's folder that are of another model than the one in it."""
-    models, identity = evaluated_models(run), folder_identity(run)
-    return [] if identity is None else [name for name, other in models.items() if other != identity]
 
 
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
@@ -125,7 +76,7 @@ class Reporting:
     Args:
         recipe: the recipe.
         data: its data.
-        output: the model's folder; results lie in `output/evaluation`.
+        output: the model's folder; results lie in `output/results.json`.
         command: the command that was typed, for the card.
         trust_remote_code: whether code that comes with the models that the recipe names may run.
     """
@@ -140,14 +91,17 @@ class Reporting:
     ) -> None:
         self.recipe = recipe
         self.data = data
-        self.output, self.command, self.trust_remote_code = output, command, trust_remote_code
+        self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
         self.examples: list[Example] = []  # the model's own answers about images that may be published
+        self.measured: list[Measurement] = []  # what `results.json` will hold, and the ranks beside it
+        self.ranks: dict[str, QueryRanks] = {}
+        self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
+        self.unknown_rates: dict[str, float] = {}  # of tokens, by language
 
     # ---- Parts that a method may define ----
 
     def report(self) -> dict[str, Any] | None:
-        """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions;
-        also in `evaluation/emoji.json`."""
+        """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions."""
         if self.recipe.report is None:
             return None
         embedder = self._saved_model()
@@ -158,7 +112,8 @@ class Reporting:
             unseen_languages=self.recipe.unseen_languages,
         )
         report = benchmark.report()
-        write_evaluation(self.output, EMOJI, report, benchmark.ranks())
+        self.measured += emoji_measurements(report, command=self.command)
+        self.ranks |= emoji_ranks(report, benchmark.ranks())
         self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
@@ -174,8 +129,7 @@ class Reporting:
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
         """The retrieval recall of the saved model on the recipe's `validation` data, in each language that the model
-        reads; also in `evaluation/validation.json`, with the ranks of all queries beside it. Empty for a recipe
-        without such data."""
+        reads. Empty for a recipe without such data."""
         if self.recipe.validation is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
@@ -184,7 +138,10 @@ class Reporting:
             return []
         ranks: dict[str, QueryRanks] = {}
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks)
-        write_evaluation(self.output, "validation", recalls, of_captions(ranks))
+        self.validated = recalls
+        name, split = public_name(self.recipe.validation.source), str(self.recipe.validation.options.get("split", ""))
+        self.measured += measurements(recalls, dataset=name, split=split, command=self.command)
+        self.ranks |= {f"{test_set(name, split)}/{language}": each for language, each in ranks.items()}
         described = [public_name(self.recipe.validation.source), *self.recipe.validation.changes]
         dataset = f"Validation data ({', '.join(described)})"
         return list(
@@ -259,6 +216,12 @@ class Reporting:
         texts = None if files is None else files / "model_cards"
         facts = self.card_facts(trainer, report)
         return write_card(self.output, facts, texts=texts)
+
+    def write_results(self) -> None:
+        """Writes `results.json`, last of all: it marks a finished run."""
+        unknown = {language: {"unknown": rate} for language, rate in self.unknown_rates.items()}
+        found = [*self.measured, *measurements(unknown, dataset="vocabulary", command=self.command)]
+        write_results(self.output / RESULTS, found, self.ranks)
 
     def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
         """The facts that the cards of dual encoders and of task models share."""

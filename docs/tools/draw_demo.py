@@ -4,10 +4,10 @@ babelens demo --method mural && python docs/tools/draw_demo.py runs/demo-mural/r
 """
 
 import argparse
-import json
 from html import escape
 from pathlib import Path
-from typing import Any
+
+from babelens.evaluation.results import Measurement, emoji_dataset, read_results
 
 WIDTH, HEIGHT = 920, 330
 LEFT, TOP, BASE = 24, 92, 282  # of the bars' area, in pixels; BASE is where 0 % is
@@ -20,16 +20,17 @@ HEADINGS = {
 }
 
 
-def drawing(report: dict[str, Any]) -> str:
+def drawing(report: list[Measurement]) -> str:
     """The SVG of the bars: text-to-image recall at 10 on the images of the vendor that was not in training."""
-    measured = report["unseen_vendor"]
-    groups = {name: group["languages"] for name, group in measured["groups"].items()}
+    names = {emoji_dataset("unseen_vendor", group): group for group in HEADINGS}
+    found = [each for each in report if each.dataset in names and each.metric == "t2i_r10"]
+    groups: dict[str, dict[str, float]] = {group: {} for group in HEADINGS}
+    for each in found:
+        groups[names[each.dataset]][each.language] = each.value
+    n_images = max(each.n for each in found)
     step = (WIDTH - 2 * LEFT - GAP * (len(groups) - 1)) / sum(map(len, groups.values()))
     title = f"babelens demo: text-to-image recall at 10 in {sum(map(len, groups.values()))} languages, in %"
-    note = (
-        f"{measured['n_images']} images of a vendor that was not in training; chance is "
-        f"{measured['chance']['t2i_r10']:.1f} %"
-    )
+    note = f"{n_images} images of a vendor that was not in training; chance is {1000 / n_images:.1f} %"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="13">',
@@ -43,8 +44,7 @@ def drawing(report: dict[str, Any]) -> str:
         color = COLORS[name]
         parts.append(f'<text x="{left:.0f}" y="{TOP - 12}" fill="{color}">{HEADINGS[name]}</text>')
         parts.append(f'<path d="M{left:.0f} {BASE} h{step * len(languages):.0f}" stroke="#d9dee2"/>')
-        for index, (tag, scores) in enumerate(languages.items()):
-            recall = scores["t2i_r10"]
+        for index, (tag, recall) in enumerate(languages.items()):
             height = (BASE - TOP - 18) * recall / 80
             middle = left + step * (index + 0.5)
             parts.append(
@@ -60,10 +60,10 @@ def drawing(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="the demo's evaluation/emoji.json")
+    parser.add_argument("report", type=Path, help="the demo's results.json")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "demo.svg")
     given = parser.parse_args()
-    given.output.write_text(drawing(json.loads(given.report.read_text(encoding="utf-8"))), encoding="utf-8")
+    given.output.write_text(drawing(read_results(given.report)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
-from babelens.training.run_results import read_seeds, result_files
 from babelens.utils.errors import ChangedRunError, ModelMismatchError
 from babelens.utils.identity import folder_identity, model_identity
 from tests.support.tiny_recipes import mural
@@ -237,47 +236,21 @@ def test_a_finished_model_is_not_overwritten(run, finished, trained, options):
     assert contents(trained) == before
 
 
-def test_a_run_that_was_killed_before_its_card_begins_anew(finished, trained):
-    (trained / "README.md").unlink()
+@pytest.mark.parametrize("option", [[], ["--resume"]])
+def test_any_readme_does_not_mark_a_run_as_finished(finished, tmp_path, run, option):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "README.md").write_text("notes", encoding="utf-8")
+    run("train", finished / "recipe.yaml", "--output", tmp_path / "run", *option)
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
+def test_a_run_that_was_killed_before_its_results_begins_anew(finished, trained):
+    (trained / "results.json").unlink()
     again = RecipeRun(load_recipe(finished / "recipe.yaml"), trained, "")
     with pytest.raises(FileExistsError):
         again.train()
     again.write_card(again.train(resume=True), None)
     assert folder_problems(trained) == []
-
-
-def test_results_of_other_weights_are_left_out_and_not_published(trained, change, caplog):
-    assert folder_problems(trained) == []
-    assert {file.stem for file in result_files(trained)} == {"tokenizer", "validation"}
-    assert read_seeds(trained)[0].scores
-    assert not caplog.records
-    change(trained)
-    assert result_files(trained) == []
-    assert "validation.json" in caplog.text
-    assert not read_seeds(trained)[0].scores
-    problems = "\n".join(folder_problems(trained))
-    assert "README.md was written for other weights" in problems and "evaluation/validation.json" in problems
-    with pytest.raises(ModelMismatchError, match="another model"):
-        add_results(trained, [], {})
-
-
-def test_results_that_were_measured_again_stay(run, finished, trained):
-    other_weights(trained)
-    file = trained / "evaluation" / "validation.json"
-    assert file not in result_files(trained)
-    measured = ["evaluate", "captions", trained, "--data", finished / "shapes", "--output"]
-    run(*measured, file)
-    run(*measured, file.with_name("again.json"))
-    assert {file, file.with_name("again.json")} <= {*result_files(trained)}
-    rewrite(trained / "config.json", lambda content: content.update(text_pooling="mean"))
-    assert not {file, file.with_name("again.json")} & {*result_files(trained)}
-
-
-def test_results_of_an_earlier_version_stay(trained):
-    """They do not state which model they are of."""
-    (trained / "evaluation" / "models.json").unlink()
-    other_weights(trained)
-    assert {file.stem for file in result_files(trained)} == {"tokenizer", "validation"}
 
 
 def test_graphs_of_other_weights_are_not_published(run, trained):
@@ -292,3 +265,11 @@ def test_graphs_of_other_weights_are_not_published(run, trained):
     assert "of other weights" in " ".join(done.output.split())
     rewrite(settings, lambda content: content.pop("model"))
     assert any("does not state of which weights" in problem for problem in folder_problems(trained))
+
+
+def test_a_card_of_other_weights_is_not_published(trained, change):
+    assert folder_problems(trained) == []
+    change(trained)
+    assert "README.md was written for other weights" in "\n".join(folder_problems(trained))
+    with pytest.raises(ModelMismatchError, match="another model"):
+        add_results(trained, [], {})

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
+from babelens.evaluation.results import read_results, write_results
 from babelens.utils.errors import ComparisonError
+from tests.support.results import numbers_of
 from tests.support.tiny_recipes import liwe
 from tests.support.tiny_training import write_shapes
 
@@ -43,7 +46,7 @@ def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
     assert list(dict.fromkeys(score["run"] for score in scores)) == ["seeds", "seed-2", "evaluated"]
     assert list(dict.fromkeys(score["language"] for score in scores)) == ["de", "en", "fr", "mean"]
     found = {(score["language"], score["run"], score["metric"]): score for score in scores}
-    reports = [json.loads((output / f"seed-{seed}/evaluation/validation.json").read_text()) for seed in (1, 2)]
+    reports = [numbers_of(output / f"seed-{seed}") for seed in (1, 2)]
     for language in ("de", "en", "fr"):
         mean = found[language, "seeds", "mean_recall"]["mean"]
         assert mean == pytest.approx(sum(report[language]["mean_recall"] for report in reports) / 2)
@@ -52,10 +55,10 @@ def test_comparing_seeds_with_a_run_and_with_a_file(seeds, recipe, tmp_path):
         assert difference == pytest.approx(reports[1][language]["mean_recall"] - mean)
 
 
-def test_the_table_of_the_terminal(seeds):
+def test_the_table_of_the_terminal(seeds, recipe):
     shown = run("compare", seeds, seeds / "seed-1", "--metrics", "mean_recall")
     assert (
-        "captions, in %" in shown
+        f"{recipe.parent.name}, in %" in shown
         and "Mean ± standard deviation over 1 or 2 seeds." in shown
         and "Difference to seeds" in shown
     )
@@ -63,30 +66,23 @@ def test_the_table_of_the_terminal(seeds):
 
 def test_runs_of_earlier_versions_are_compared_without_significance(seeds, tmp_path, caplog):
     old = shutil.copytree(seeds / "seed-1", tmp_path / "old")
-    (old / "evaluation" / "validation.ranks.npz").unlink()
+    (old / "results.ranks.npz").unlink()
     scores = json.loads(run("compare", seeds, old, "--format", "json"))
     assert all(score["difference"] is None for score in scores)
-    assert f"{old}: there are no ranks of queries" in caplog.text
+    assert f"{old / 'results.json'}: there are no ranks of queries" in caplog.text
 
 
-def test_what_cannot_be_compared_is_refused(seeds, tmp_path, caplog):
+def test_what_cannot_be_compared_is_refused(seeds, tmp_path):
     def refused(*paths):
         done = CliRunner().invoke(app, ["compare", *map(str, paths)])
         assert isinstance(done.exception, ComparisonError), done.output
         return str(done.exception)
 
-    assert f"{tmp_path} has no results: it is no folder of a run" in refused(tmp_path)
+    assert f"{tmp_path} has no results: it is neither" in refused(tmp_path)
     (tmp_path / "broken.json").write_text("{")
-    assert "broken.json cannot be read as results" in refused(tmp_path / "broken.json")
-    (tmp_path / "rates.json").write_text('{"de": 0.1}')
-    assert "has no results of a test set" in refused(tmp_path / "rates.json")
+    assert "broken.json is not a file of results" in refused(tmp_path / "broken.json")
     assert "is named twice" in refused(seeds, seeds)
     other = shutil.copytree(seeds / "seed-1", tmp_path / "other")
-    report = json.loads((other / "evaluation" / "validation.json").read_text())
-    report["de"]["n_texts"] = 15
-    (other / "evaluation" / "validation.json").write_text(json.dumps(report))
+    found = [replace(each, n=15) if each.language == "de" else each for each in read_results(other)]
+    write_results(other / "results.json", found)
     assert "were evaluated on different queries" in refused(seeds, other)
-    part = shutil.copytree(seeds, tmp_path / "part")
-    (part / "seed-2" / "README.md").unlink()
-    run("compare", part)
-    assert "seed-2: the run has not come to its end, and is left out" in caplog.text

@@ -17,6 +17,7 @@ from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.utils.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
+from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
     REGION_SIZE,
@@ -148,22 +149,22 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
         pytest.importorskip("sacrebleu")
     content = recipe(files, task, *recipes(files)[task])
     output = run(content, tmp_path)
-    report = json.loads((output / "evaluation" / f"{task}.json").read_text())
+    report = numbers_of(output, "shapes")
     metrics = RC3_TASKS[task].metrics
-    assert list(report["shapes"]) == (["en-de"] if task == "translation" else LANGUAGES)
-    assert all(set(metrics) <= numbers.keys() for numbers in report["shapes"].values())
-    ranks = read_ranks(output / "evaluation" / f"{task}.ranks.npz")
+    assert list(report) == (["en-de"] if task == "translation" else LANGUAGES)
+    assert all(set(metrics) <= numbers.keys() for numbers in report.values())
+    ranks = read_ranks(output / "results.ranks.npz")
     assert list(ranks) == ([] if task == "translation" else [f"shapes/{language}" for language in LANGUAGES])
     again = CliRunner().invoke(
         app,
         ["evaluate", "task", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],
         catch_exceptions=False,
     )
-    assert json.loads(again.stdout) == report
+    assert metrics_of(json.loads(again.stdout)["shapes"]) == report
     card = ModelCard.load(output / "README.md")
     assert card.data.pipeline_tag == PIPELINE_TAGS[task]
     named = {result.metric_name for result in card.data.eval_results}
-    assert named and {result.dataset_config for result in card.data.eval_results} == set(report["shapes"])
+    assert named and {result.dataset_config for result in card.data.eval_results} == set(report)
     assert RC3_TASKS[task].model.__name__ in card.text
     pushed = CliRunner().invoke(app, ["push", str(output), "somebody/rc3", "--dry-run"], catch_exceptions=False)
     assert pushed.exit_code == 0, pushed.output
@@ -188,7 +189,7 @@ def test_validation_data_reach_the_card(files, tmp_path):
 
 def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
     output = entailment / "run"
-    assert json.loads((output / "evaluation" / "tokenizer.json").read_text()).keys() == {"en"}
+    assert numbers_of(output, "vocabulary").keys() == {"en"}
     card = (output / "README.md").read_text()
     assert "| Languages of the texts in fine-tuning | en |" in card
     assert re.search(r"\| en \| yes \| [\d.]+ \| 32 \|", card) and re.search(r"\| de \| no \| [\d.]+ \| 32 \|", card)

@@ -21,6 +21,7 @@ from babelens.training.training import is_finished
 from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
 from babelens.utils.files import locked
 from tests.support.killed_saving import killed_at_each_operation
+from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 
@@ -93,9 +94,10 @@ def test_the_card_has_the_results_on_the_validation_data(trained, shapes_files):
         and "has not been evaluated" not in card
     )
     assert "evaluated on these data during its training as well" in card
-    recalls = json.loads((trained / "evaluation" / "validation.json").read_text())
+    recalls = numbers_of(trained, shapes_files.name)
     corpus = load_captions(str(shapes_files))
-    assert recalls == evaluate_retrieval(Embedder.from_pretrained(trained, batch_size=8), corpus, ["de", "en"])
+    embedder = Embedder.from_pretrained(trained, batch_size=8)
+    assert recalls == metrics_of(evaluate_retrieval(embedder, corpus, ["de", "en"]))
     for language, numbers in recalls.items():
         assert re.search(rf"\| {language} \| captioned images \|.* {numbers['mean_recall']:.1f} \| 16 \| 16 \|", card)
     results = ModelCard.load(trained / "README.md").data.eval_results

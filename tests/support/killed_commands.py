@@ -104,7 +104,7 @@ def commands(folder: Path) -> dict[str, Command]:
     german = ["--base", clip, "--language", "de", "--translations", str(folder / "german.tsv")]
     solved = [*german, *at, "--set", "names=false"]
     return {
-        "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "evaluation"),
+        "train": Command(["train", str(folder / "recipe.yaml"), *at], "train", ["--resume"], "results.json"),
         "acquire": Command(["acquire", *solved], "acquire", [], "README.md"),
         "embed": Command(["embed", clip, "--images", str(images), *at, *SHARDS], "embed", [], "counts.json"),
         "embed a file": Command(["embed", clip, "--images", str(images), *at], "embed.npy"),

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from babelens import Embedder
+from babelens.evaluation.results import read_results
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
+from tests.support.results import numbers_of
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, smalr, student
 from tests.support.tiny_training import write_shapes
@@ -26,14 +28,14 @@ def validated(content, folder, output):
     file.write_text(yaml.safe_dump(content | {"validation": {"source": str(folder)}}))
     run = RecipeRun(load_recipe(file), output / "run", "babelens train recipe.yaml")
     run.write_card(run.train(), run.report())
-    return json.loads((output / "run" / "evaluation" / "validation.json").read_text())
+    return numbers_of(output / "run")
 
 
 @pytest.mark.parametrize("make", [mla, student, liwe])
 def test_every_language_that_the_model_reads_is_evaluated(make, folder, tmp_path):
     recalls = validated(make(folder), folder, tmp_path)
     assert list(recalls) == ["de", "en", "fr"]
-    assert all(numbers["n_images"] == numbers["n_texts"] == 16 for numbers in recalls.values())
+    assert {each.n for each in read_results(tmp_path / "run") if each.metric == "t2i_r1"} == {16}
     card = (tmp_path / "run" / "README.md").read_text()
     assert "Measured by `babelens train recipe.yaml`" in card
     assert "during its training" not in card  # which had no evaluations
