@@ -240,11 +240,12 @@ def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str)
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
-    """ """
+    """Refuses runs whose counts or digests tell that their queries differ."""
     place = f"{key[0]}, {key[1]}"
     everything = {name: number for run in runs for name, number in run.scores[key].items()}
     metrics = _names(everything)
-    for count in ("n_texts", *(name for name in everything if name not in metrics)):
+    counts = [name for name in everything if name not in metrics and name != "n_templates"]  # prompts may differ
+    for count in ("n_texts", *counts):
         sizes = {run.scores[key][count]: run.name for run in runs if count in run.scores[key]}
         if len(sizes) > 1:
             (one, name), (other, second), *_ = sizes.items()

@@ -213,7 +213,7 @@ def _mean_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _check_count(axes: Mapping[str, np.ndarray], variance: float) -> None:
-    """ """
+    """Refuses so few texts that some correlations would be 1 whatever the texts are."""
     (first, k), (second, m) = sorted(
         ((name, each.shape[1]) for name, each in axes.items()), key=lambda item: -item[1]
     )[:2]
