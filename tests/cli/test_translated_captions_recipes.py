@@ -93,7 +93,7 @@ def test_a_stream_of_captions(content, tmp_path):
         ({"train__text_text__pairs": [["en", "ja"]]}, "train.image_text.translations: no row has texts in"),
         (
             {"train__text_text__options": {"streaming": True}},
-            "train.image_text.translations: .*a stream does not tell beforehand; or set it to null",
+            "train.image_text.translations: .*must be a Dataset, not a stream; or set it to null",
         ),
         ({"train__image_text__languages": ["ja"]}, "train.image_text.translations: no captions in ja"),
     ],
