@@ -77,20 +77,13 @@ def test_an_encoder_decoder_brings_its_encoder(tmp_path):
         assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("gpt2", "a 'gpt2' model is a decoder, .*choose a text encoder, such as BERT"),
-        ("bart", "a 'bart' model is an encoder-decoder, .*it has one for mt5, t5, umt5"),
-        ("vit", "a 'vit' model is no text encoder"),
-    ],
-)
-def test_what_is_no_text_encoder_is_refused(kind, message, tmp_path):
+@pytest.mark.parametrize("kind", ["gpt2", "bart", "vit"])
+def test_what_is_no_text_encoder_is_refused(kind, tmp_path):
     config, native = AutoConfig.for_model(kind), tiny_clip()[0].config
-    with pytest.raises(ModelKindError, match=message):
+    with pytest.raises(ModelKindError, match=f"'{kind}'"):
         MlaStudentModel(MlaStudentConfig(text_config=config, base_config=native))
     config.save_pretrained(tmp_path)
-    with pytest.raises(ModelKindError, match=message):
+    with pytest.raises(ModelKindError, match=f"'{kind}'"):
         beside_clip(tmp_path)
 
 
