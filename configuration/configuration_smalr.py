@@ -37,7 +37,10 @@ class SmalrConfig(DualEncoderConfig):
         languages: BCP-47 tags of the languages, in the order of their ids.
         vocabulary_sizes: Number of words in the vocabulary of each language; words are ordered by falling frequency.
             The default is 10 000 for each.
-        word_size: Width of the word vectors: FastText's, after a principal component analysis (section 3.1).
+        word_size: Width of the vectors of specific words: FastText's, after a principal component analysis (section
+            3.1).
+        vector_size: Width of the word vectors by which the first stage assigns latent tokens: FastText's own 300 in
+            the paper. `None`: they are those of specific words, `word_size` wide.
         specific_words: Number of most frequent words of each language that have an embedding of their own, a
             projection of their word vector (K in section 3.1); `None` for all words.
         dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
@@ -90,6 +93,7 @@ class SmalrConfig(DualEncoderConfig):
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
     vocabulary_sizes: list[int] | tuple[int, ...] = ()
     word_size: int = 50
+    vector_size: int | None = None
     specific_words: int | None = 5000
     dictionary_words: list[int] | tuple[int, ...] = ()
     latent_tokens: int = 40_000

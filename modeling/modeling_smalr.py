@@ -125,7 +125,7 @@ class SmalrModel(WordDualEncoderModel):
         used, indices = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
-        model.load_word_vectors(latent.vectors[SPECIAL_IDS:])
+        model.load_word_vectors(latent.specific_vectors)
         with torch.no_grad():
             model.word_embedding.latent.copy_(latent.attention.latent[used])
             rows = model.words.rows[SPECIAL_IDS:]

@@ -202,13 +202,13 @@ class HardAttention(nn.Module):
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__()
-        self.score = nn.Linear(config.word_size, config.latent_tokens)
+        self.score = nn.Linear(config.vector_size or config.word_size, config.latent_tokens)
         self.latent = nn.Parameter(torch.empty(config.latent_tokens, config.hidden_size))
         self.exploration = config.exploration_probability
         self.candidates = min(config.exploration_tokens, config.latent_tokens)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Maps word vectors [n, word size] to latent tokens [n, width]."""
+        """Maps word vectors [n, vector size] to latent tokens [n, width]."""
         scores = self.score(vectors)
         chosen = self._choose(scores.detach())
         probability = scores.gather(1, chosen[:, None]).squeeze(1).sub(scores.logsumexp(1)).exp()  # [n]
@@ -224,18 +224,26 @@ class HardAttention(nn.Module):
 
 
 class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
-    """Learns the latent vocabulary; `assignment` returns the latent token of each word."""
+    """Learns the latent vocabulary; `assignment` returns the latent token of each word.
+
+    Assignments are predicted from the vectors themselves, `vectors`; specific words will have their principal
+    components, `components` (section 3.1). Without `config.vector_size`, both are the same.
+    """
 
     config_class = SmalrConfig
     base_model_prefix = "smalr_latent"
     main_input_name = "input_ids"
     accepts_loss_kwargs = False
     vectors: Tensor
+    components: Tensor
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__(config)
         self.words = WordRows(config)
-        self.register_buffer("vectors", torch.zeros(SPECIAL_IDS + sum(config.vocabulary_sizes), config.word_size))
+        words = SPECIAL_IDS + sum(config.vocabulary_sizes)
+        self.register_buffer("vectors", torch.zeros(words, config.vector_size or config.word_size))
+        if config.vector_size:
+            self.register_buffer("components", torch.zeros(words, config.word_size))
         self.attention = HardAttention(config)
         self.post_init()
 
@@ -247,7 +255,25 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         elif isinstance(module, WordRows):
             module.reset()
         elif isinstance(module, SmalrLatentModel):
-            init.zeros_(module.vectors)
+            for buffer in module.buffers(recurse=False):
+                init.zeros_(buffer)
+
+    @torch.no_grad()
+    def load_word_vectors(self, vectors: Tensor, components: Tensor) -> None:
+        """Sets the vectors of words.
+
+        Args:
+            vectors ([words, vector size]): of each language in turn, by falling frequency of the words.
+            components ([words, word size]): their principal components.
+        """
+        self.vectors[SPECIAL_IDS:] = vectors
+        if self.config.vector_size:
+            self.components[SPECIAL_IDS:] = components
+
+    @property
+    def specific_vectors(self) -> Tensor:
+        """The vectors that words have as specific ones, [words, word size]."""
+        return (self.components if self.config.vector_size else self.vectors)[SPECIAL_IDS:]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, language_ids: Tensor, return_logits: bool = False

@@ -22,7 +22,7 @@ from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
-from ..processing.word_vectors import aligned_word_vectors, dictionary_words, word_vectors
+from ..processing.word_vectors import aligned_word_vectors, dictionary_words, reduce_vectors, word_vectors
 from ..utils.errors import RecipeError
 from .building import ModelBuilder
 from .data import RecipeData
@@ -237,10 +237,10 @@ class SmalrBuilder(WordsBuilder):
         config = self._config(processor)
         if self.recipe.all_stages[0].tasks == [TEXT_TEXT] and config.latent_tokens:
             latent = SmalrLatentModel(config)
-            latent.vectors[SPECIAL_IDS:] = self._vectors(processor)
+            latent.load_word_vectors(*self._vectors(processor))
             return latent
         model = SmalrModel(config)
-        model.load_word_vectors(self._vectors(processor))
+        model.load_word_vectors(self._vectors(processor)[1])
         self._share_rows(model, processor)
         return self.with_backbone(model)
 
@@ -309,15 +309,17 @@ class SmalrBuilder(WordsBuilder):
             others = _word_indices(model, processor, dictionary.target, translations.values())
             model.words.share(words, others)
 
-    def _vectors(self, processor: ProcessorMixin) -> Tensor:
-        """The vectors of all languages' words, [words, word size]."""
-        size = self._config(processor).word_size
+    def _vectors(self, processor: ProcessorMixin) -> tuple[Tensor, Tensor]:
+        """The vectors of all words [words, vector size], and those that specific words have [words, word size]."""
+        config = self._config(processor)
+        size = config.vector_size or config.word_size
         words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}
         if self.words.aligned:
-            found = aligned_word_vectors(words, self.words.vectors, size=size)
+            found = [*aligned_word_vectors(words, self.words.vectors, size=size).values()]
+            parts = reduce_vectors(found, config.word_size)
         else:
-            found = {
-                language: word_vectors(
+            found = [
+                word_vectors(
                     own,
                     language,
                     self.words.vectors,
@@ -325,8 +327,10 @@ class SmalrBuilder(WordsBuilder):
                     size=size,
                 )
                 for language, own in words.items()
-            }
-        return torch.cat([torch.from_numpy(vectors.matrix) for vectors in found.values()])
+            ]
+            parts = [part for each in found for part in reduce_vectors([each], config.word_size)]
+        whole, specific = (torch.cat([torch.from_numpy(each.matrix) for each in of]) for of in (found, parts))
+        return whole, specific
 
 
 def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
