@@ -16,6 +16,7 @@ transformers has no task of the first kind, and removed the second one in versio
 a model whose processor reads no language, the third one is transformers' own pipeline.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -31,7 +32,23 @@ from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 _CANDIDATES_AT_ONCE = 64
 _PARTS = ("text", "visual", "candidates")
+_NOT_MEASURED = (
+    "this model reads images as pixels and as regions, and its results were measured with both; here it reads pixels "
+    "alone, as no regions were given"
+)
 _TRANSLATION = ("language", "target_language", "max_new_tokens", "generate_kwargs", "timeout")
+
+logger = logging.getLogger(__name__)
+
+
+def _check_visual_inputs(pipeline: Pipeline, *, pixels: bool, regions: bool) -> None:
+    """Refuses pixels for a model of regions, and says once what a model of both leaves out."""
+    visual = getattr(pipeline.model.config, "visual", None)
+    if pixels and not regions and visual == "regions":
+        raise InputError("this model reads images as regions, the features of an object detector, and no pixels")
+    if pixels and not regions and visual == "both" and not getattr(pipeline, "has_warned", False):
+        pipeline.has_warned = True
+        logger.warning(_NOT_MEASURED)
 
 
 # ---- Ranking ----
@@ -81,6 +98,7 @@ class ImageTextRetrievalPipeline(Pipeline):
         self, query: Any, language: str, images: list[Any] | None = None, texts: list[str] | None = None
     ) -> dict[str, Any]:
         """The model's inputs: [1, …] for the query, [n, …] for the candidates."""
+        _check_visual_inputs(self, pixels=True, regions=False)
         loaded = [fetched(image) for image in images or [query]]
         words = self.processor(text=texts or [query], language=language, return_tensors="pt")
         visual = self.processor(images=loaded, return_tensors="pt").to(self.dtype)
@@ -182,6 +200,7 @@ class QuestionAnsweringPipeline(Pipeline):
 def prepared(pipeline: Pipeline, rows: Rows) -> Any:
     """The inputs of a model that reads texts with images, from the rows of a batch."""
     given: Rows = {name: values for name, values in rows.items() if any(value is not None for value in values)}
+    _check_visual_inputs(pipeline, pixels="images" in given, regions="regions" in given)
     if "language" not in given:
         # The processor of such a model asks for it; others pad only when they are told.
         given |= {} if takes_language(pipeline.processor) else {"padding": True}
