@@ -52,10 +52,9 @@ class RetrievalRanks:
         """
         text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
         image_ranks = self.image_to_text if images is None else self.image_to_text[images]
-        recalls = {f"t2i_r{k}": percent_within(text_ranks, k) for k in RECALL_AT}
-        recalls |= {f"i2t_r{k}": percent_within(image_ranks[image_ranks > 0], k) for k in RECALL_AT}
-        mean = sum(recalls.values()) / len(recalls)
-        return recalls | {"mean_recall": mean, "n_images": len(image_ranks), "n_texts": len(text_ranks)}
+        from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # evaluate takes a while to import
+
+        return recalls_of_ranks(text_ranks, image_ranks)
 
 
 def embedding_ranks(

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import evaluate
 import numpy as np
 import pytest
 
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation.metric import RetrievalRecall
+from babelens.evaluation.ranking import score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import CorpusError
@@ -100,19 +102,26 @@ def test_captions_of_several_images_are_reported_in_both_readings(color_embedder
     assert evaluate_retrieval(color_embedder(), corpus, "en")["en"].keys() == NAMES
 
 
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_the_metric_gives_the_published_numbers(batch_size, tmp_path):
+@pytest.mark.parametrize("protocol", ["standard", "mla"])
+def test_the_metric_of_the_folder_gives_the_packages_numbers(protocol, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
     scores = np.array(FIXTURE["sim_text_by_image"])
     right = [[image] for image, count in enumerate(FIXTURE["captions_per_image"]) for _ in range(count)]
-    metric = RetrievalRecall(cache_dir=str(tmp_path))
-    if batch_size is None:
-        results = metric.compute(predictions=scores, references=right, protocol="mla")
+    expected = score_ranks(scores, right, protocol=protocol).recalls()
+    metric = evaluate.load("./metrics/retrieval_recall", cache_dir=str(tmp_path))
+    for start in range(0, len(scores), 4):
+        metric.add_batch(predictions=scores[start : start + 4], references=right[start : start + 4])
+    assert metric.compute(protocol=protocol) == expected and set(expected) == NAMES
+    assert (
+        RetrievalRecall(cache_dir=str(tmp_path)).compute(predictions=scores, references=right, protocol=protocol)
+        == expected
+    )
+    if protocol == "mla":
+        assert expected["mean_recall"] == pytest.approx(FIXTURE["AR"], rel=1e-6)
     else:
-        for start in range(0, len(scores), batch_size):
-            rows = slice(start, start + batch_size)
-            metric.add_batch(predictions=scores[rows], references=right[rows])
-        results = metric.compute(protocol="mla")
-    assert set(results) == NAMES
-    assert results["mean_recall"] == pytest.approx(FIXTURE["AR"], rel=1e-6)
-    usual = RetrievalRecall(cache_dir=str(tmp_path)).compute(predictions=scores, references=right)
-    assert {k: usual[f"i2t_r{k}"] for k in (1, 5, 10)} == {1: 12.5, 5: 75.0, 10: 100.0}
+        assert {k: expected[f"i2t_r{k}"] for k in (1, 5, 10)} == {1: 12.5, 5: 75.0, 10: 100.0}
+    rng = np.random.default_rng(0)  # ties, several right images, an image without a text
+    tied, several = rng.integers(0, 4, (9, 6)).astype(float), [[i % 5, (i + 1) % 5] for i in range(9)]
+    own = score_ranks(tied, several, protocol=protocol).recalls()
+    found = RetrievalRecall(cache_dir=str(tmp_path)).compute(predictions=tied, references=several, protocol=protocol)
+    assert found == own
