@@ -29,10 +29,6 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
     Args:
         texts: texts by language.
         min_frequency: leave out characters that occur less often.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ImportError: as `split_words`.
     """
     counts = Counter(
         character
@@ -58,9 +54,6 @@ class LiweProcessor(WordLevelProcessor):
         max_text_length: number of words that are read of a text.
         word_length: number of characters that are read of a word, C.
 
-    Raises:
-        VocabularyError: if there is no character, or one is given twice.
-
     Examples:
         >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
         >>> processor(text="ein rotes Auto", language="de", return_tensors="pt")["input_ids"]  # [1, 3, 26]
@@ -85,12 +78,7 @@ class LiweProcessor(WordLevelProcessor):
         return SPECIAL_IDS + len(self.characters)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`.
-
-        Raises:
-            MissingLanguageError: if a text without a language is written without spaces, as in Chinese and Thai, or in
-                a script that a language's rules normalize (Arabic, Korean).
-        """
+        """As in `PerLanguageProcessor`."""
         for text, language in zip(texts, languages, strict=True):
             if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
                 raise MissingLanguageError(

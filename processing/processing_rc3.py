@@ -54,10 +54,6 @@ class Rc3Processor(PerLanguageProcessor):
             is the longest of its tasks (table 6).
         region_size, max_regions: as in `Rc3Config`.
 
-    Raises:
-        LanguageTagError: if a tag names no language.
-        VocabularyError: if the tokenizer lacks a token, or there are not as many language tokens as languages.
-
     Examples:
         >>> processor = Rc3Processor.from_mbart_tokenizer(mbart_tokenizer, ["en", "de", "fr"])
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
@@ -102,11 +98,6 @@ class Rc3Processor(PerLanguageProcessor):
             languages: BCP-47 tags; both `de` and `de-DE` are its `de_DE`.
             image_processor: by default, images become squares of 224 pixels.
             settings: further arguments of the class.
-
-        Raises:
-            LanguageTagError: if a tag names no language.
-            UnknownLanguageError: if mBART has no code for a language.
-            VocabularyError: if the tokenizer lacks mBART's special tokens.
         """
         tags = normalize_languages(list(languages))
         codes = mbart_languages(tokenizer)
@@ -149,12 +140,7 @@ class Rc3Processor(PerLanguageProcessor):
     # ---- Tokens ----
 
     def language_token_id(self, language: str) -> int:
-        """Returns the id of a language's token: the last token of a text, and the first that the decoder reads.
-
-        Raises:
-            LanguageTagError: if the tag names no language.
-            UnknownLanguageError: if the model has not learned the language.
-        """
+        """Returns the id of a language's token: the last token of a text, and the first that the decoder reads."""
         token = self.language_tokens[language_id(language, self.languages)]
         return int(self.tokenizer.convert_tokens_to_ids(token))
 
@@ -203,17 +189,6 @@ class Rc3Processor(PerLanguageProcessor):
 
         Returns:
             The inputs that the class lists.
-
-        Raises:
-            ArgumentError: for an unknown keyword.
-            ImageError: if an item is not an image, or cannot be read.
-            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, all words of a
-                text are mask tokens, some items are pairs and others are not, there are not as many of one input as of
-                another, there are languages without texts, or a keyword has a wrong value.
-            LanguageTagError: if a tag names no language.
-            MissingLanguageError: if texts are given without a language.
-            RegionError: if an image has no regions, too many, or regions of another size than the model's.
-            UnknownLanguageError: if the model has not learned a language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -313,10 +288,6 @@ class Rc3Processor(PerLanguageProcessor):
 
         Returns:
             The masked `input_ids` [N, T], and `labels` [N, T]: the original ids of masked pieces, -100 elsewhere.
-
-        Raises:
-            InputError: if every word of a text is masked already.
-            ValueError: if `probability` is not between 0 and 1.
         """
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
 

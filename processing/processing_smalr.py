@@ -33,11 +33,6 @@ def frequent_words(
         language: their BCP-47 tag.
         max_size: number of words to keep; by default all.
         min_frequency: leave out words that occur less often.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
-        ImportError: as `split_words`.
-        VocabularyError: if no word is left, or `max_size` or `min_frequency` is below 1.
     """
     for name, value in (("max_size", max_size), ("min_frequency", min_frequency)):
         if value is not None and value < 1:
@@ -58,10 +53,6 @@ class WordVocabulary:
     Args:
         language: BCP-47 tag.
         words: known words, as `frequent_words` returns them; the first has id 3.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
-        VocabularyError: if a word is not a text, or is given twice.
 
     Examples:
         >>> vocabulary = WordVocabulary("en", ["a", "car", "red"])
@@ -85,11 +76,7 @@ class WordVocabulary:
         return SPECIAL_IDS + len(self.words)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text's words; a text without a word is one [UNK], so that every text has a state.
-
-        Raises:
-            ImportError: as `split_words`.
-        """
+        """Returns the ids of a text's words; a text without a word is one [UNK], so that every text has a state."""
         return [self._ids.get(word, UNKNOWN_ID) for word in split_words(text, self.language)] or [UNKNOWN_ID]
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
@@ -115,10 +102,6 @@ class SmalrProcessor(WordLevelProcessor):
         vocabularies: words of each language, as `frequent_words` returns them. The order is that of the language ids;
             a language that is added at the end changes no other.
         max_text_length: number of words that are read of a text.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        VocabularyError: if there is no language, or its words cannot be a vocabulary.
 
     Examples:
         >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}

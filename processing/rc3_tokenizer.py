@@ -24,11 +24,7 @@ _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_toke
 
 
 def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
-    """Checks that a tokenizer has these tokens, and those that every text needs.
-
-    Raises:
-        VocabularyError: if one is missing.
-    """
+    """Checks that a tokenizer has these tokens, and those that every text needs."""
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
     if missing:
         raise VocabularyError(f"the tokenizer has no {', '.join(missing)}")
@@ -50,11 +46,7 @@ def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer with the same pieces, followed by these special tokens; it adds [BOS] alone to texts.
-
-    Raises:
-        VocabularyError: if it is not a fast tokenizer, or lacks a token that every text needs.
-    """
+    """Returns a tokenizer with the same pieces, followed by these special tokens; it adds [BOS] alone to texts."""
     if not hasattr(tokenizer, "backend_tokenizer"):
         raise VocabularyError(f"{type(tokenizer).__name__} is not a fast tokenizer")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -111,9 +103,6 @@ class WordMasking:
     Args:
         tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
         special_tokens: further tokens that are not words, beside the tokenizer's own special tokens.
-
-    Raises:
-        VocabularyError: if the vocabulary does not mark spaces.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
@@ -159,10 +148,6 @@ class WordMasking:
 
         Returns:
             The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
-
-        Raises:
-            InputError: if every word of a text is masked already.
-            ValueError: if `probability` is not between 0 and 1.
         """
         check_probabilities(probability=probability)
         self.refuse_all_masked(input_ids)
@@ -176,11 +161,7 @@ class WordMasking:
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
 
     def refuse_all_masked(self, input_ids: Tensor) -> None:
-        """Checks that every text has a word.
-
-        Raises:
-            InputError: if a text has masks and no word.
-        """
+        """Checks that every text has a word."""
         nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
         if nothing_left.any():
             raise InputError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")

@@ -19,9 +19,6 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
         features: an array or a tensor.
         region_size, max_regions: as in `Rc3Config`.
         called: how errors name the image.
-
-    Raises:
-        RegionError: if the features are not finite numbers, or have another shape.
     """
     if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
         features = features.detach().float().cpu().numpy()

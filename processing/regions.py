@@ -1,28 +1,24 @@
-"""Reads region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and the
-files that its code makes of them. RC3 reads 36 regions of width 2048 (Zhou et al. 2023, section 3.2).
+"""Reads region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022), of 36
+regions of width 2048 (Zhou et al. 2023, section 3.2).
 
-    *.h5             a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
-    *.lmdb (folder)  the same as a pickled dict for each image, features as an array or in base64; `keys` lists the
-                     images
-    *.lmdb (file)    tensorpack's, for pre-training: a record for each image in order (`TensorpackRegions`)
-    a folder         `<image id>.npy` with features alone (`_info.npy` beside it is pickled, and is not opened), or
-                     `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
+    *.h5        a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
+    *.lmdb      tensorpack's file for pre-training, such as `training_feat_all.lmdb` of Conceptual Captions: records
+                under `00000000`, `00000001`, …, each a list [features, …, image id, caption] of thirteen or a dict
+                with `features` and `img_id`, as msgpack or as a pickle
+    a folder    `<image id>.npy` with features alone (`_info.npy` beside it is pickled, and is not opened), or
+                `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
-An image is read when it is asked for, from files that each process opens itself. Boxes, classes and attributes are not
-read, because RC3 has no input for them.
+An image is read when it is asked for, from files that each process opens itself. Its id is looked up as it stands,
+then with or without the ending of an image file: `1000092795` and `1000092795.jpg` are one image in IGLUE's files.
 
-IGLUE's files name the same image differently: `1000092795` in `flickr30k_boxes36.h5`, `1000092795.jpg` in
-`xflickrco-test_boxes36.h5`. An image_id is looked up in either form (`forms_of`), as it stands first.
-
-A pickle can run any program. Those in LMDB files are read by an unpickler that knows numpy's arrays and scalars, and
-refuses every other name.
+A pickle can run any program: those in LMDB files are read by an unpickler that knows numpy's arrays and scalars alone.
 """
 
 import os
 import pickle
-from abc import abstractmethod
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from io import BytesIO
 from itertools import islice
@@ -36,13 +32,10 @@ from ..utils.errors import MissingExtraError, RegionError, UnknownImageError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
-_KEYS = "keys"
 _ARRAYS = (_FEATURES, "x")
-_SERIAL_KEYS = "__keys__"  # of tensorpack's LMDB files
+_SERIAL_KEYS = b"__keys__"  # tensorpack's list of keys
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-_SHOWN_KEYS = 3  # in an error
-# Open LMDB files by process and path.
-_DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
+_LANGUAGE = "{language}"
 
 
 def forms_of(image_id: str) -> list[str]:
@@ -61,29 +54,39 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     """Maps image ids to features float32 [R, region_size]; can be passed to other processes.
 
     Args:
-        path: the file or folder.
         region_size, max_regions: as in `Rc3Config`.
-
-    Raises:
-        RegionError: if nothing is at the path, or it cannot be read; later, if the features of an image do not fit the
-            model.
-        UnknownImageError: later, if an image that is asked for is missing; `get` returns its default instead.
-        MissingExtraError: if the library for the format is not installed.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
         self.path, self.region_size, self.max_regions = Path(path), region_size, max_regions
         if not self.path.exists():
             raise RegionError(f"{path}: no such file or folder")
-        self._opened: tuple[int, Any] | None = None
+        self._opened: tuple[int, Mapping[str, Any]] | None = None
         _ = self._file  # refuses a wrong file now, and not when an image is asked for
+
+    @property
+    def _file(self) -> Mapping[str, Any]:
+        """The file as this process opened it: open files do not survive a fork."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            kind: type[Mapping[str, Any]] = _Folder
+            if self.path.suffix in (".h5", ".hdf5"):
+                kind = _H5
+            elif self.path.suffix == ".lmdb" or (self.path / "data.mdb").is_file():
+                kind = _Tensorpack
+            self._opened = (os.getpid(), kind(self.path))  # type: ignore[call-arg]
+        return self._opened[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_opened": None}
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         called = f"{self.path}, image {image_id!r}"
         if (key := self.key_of(image_id)) is None:
             raise UnknownImageError(f"{called}: there is no such image{self.hint()}")
         try:
-            features = self._read(key)
+            features = self._file[key]
+            if isinstance(features, bytes | str):  # in base64
+                features = np.frombuffer(b64decode(features, validate=True), np.float32).reshape(-1, self.region_size)
         except RegionError:
             raise
         except Exception as error:  # the libraries raise many types for broken files
@@ -93,155 +96,134 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     def __contains__(self, image_id: object) -> bool:
         return isinstance(image_id, str) and self.key_of(image_id) is not None
 
-    def key_of(self, image_id: str) -> str | None:
-        """The name under which the file has an image, one of `forms_of`; None if it has none."""
-        return next((form for form in forms_of(image_id) if self._has(form)), None)
-
-    def hint(self) -> str:
-        """What the names of images look like, for errors."""
-        try:
-            keys = [repr(key) for key in islice(self, _SHOWN_KEYS)]
-        except RegionError:  # a file without a list of its images
-            return ""
-        return f"; the names of its images look like {', '.join(keys)}" if keys else "; it has no images"
-
-    @property
-    def _file(self) -> Any:
-        """The file as this process opened it: open files do not survive a fork."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), self._open())
-        return self._opened[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_opened": None}
-
-    @abstractmethod
-    def _open(self) -> Any:
-        """Opens the file, after checking that it has the format."""
-
-    @abstractmethod
-    def _has(self, key: str) -> bool:
-        """Whether the file has an image under exactly this name."""
-
-    @abstractmethod
-    def _read(self, key: str) -> Any:
-        """Returns the features of an image that exists."""
-
-
-class H5Regions(RegionFeatures):
-    """Reads IGLUE's `*_boxes36.h5`. It needs h5py."""
-
-    def _open(self) -> Any:
-        h5py = _library("h5py", self.path)
-        try:
-            return h5py.File(self.path, "r")
-        except OSError as error:
-            raise RegionError(f"{self.path}: {error}") from error
-
-    def _read(self, key: str) -> np.ndarray:
-        return self._file[key][_FEATURES][()]
-
-    def _has(self, key: str) -> bool:
-        return key in self._file
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._file)
 
     def __len__(self) -> int:
         return len(self._file)
 
+    def key_of(self, image_id: str) -> str | None:
+        """The name under which the file has an image, one of `forms_of`; None if it has none."""
+        return next((form for form in forms_of(image_id) if form in self._file), None)
 
-class LmdbRegions(RegionFeatures):
-    """Reads the files of IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py`. It needs lmdb and msgpack."""
+    def hint(self) -> str:
+        """What the names of images look like, for errors."""
+        keys = ", ".join(map(repr, islice(self, 3)))
+        return f"; the names of its images look like {keys}" if keys else "; it has no images"
 
-    def _open(self) -> Any:
-        """Opens the file. A process can open an LMDB file only once: readers share it, and a forked process closes
-        what it inherited."""
-        lmdb = _library("lmdb", self.path)
-        here = self.path.resolve()
-        for (process, path), database in list(_DATABASES.items()):
-            if path == here and process == os.getpid():
-                return database
-            if path == here:
-                database.close()
-        _DATABASES[os.getpid(), here] = database = self._open_first(lmdb)
-        return database
 
-    def _open_first(self, lmdb: Any) -> Any:
+def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
+    """Returns the regions of a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
+
+    Args:
+        region_size, max_regions: as in `Rc3Config`.
+
+    Examples:
+        >>> regions = open_regions("flickr30k_boxes36.h5")
+        >>> processor(text="ein rotes Auto", language="de", regions=regions["1000092795"])
+    """
+    return RegionFeatures(path, region_size=region_size, max_regions=max_regions)
+
+
+# ---- Formats ----
+
+
+class _H5(Mapping[str, Any]):
+    """IGLUE's `*_boxes36.h5`. It needs h5py."""
+
+    def __init__(self, path: Path) -> None:
+        h5py = _library("h5py", path)
         try:
-            database = lmdb.open(
-                str(self.path), subdir=self.path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
-            )
-        except lmdb.Error as error:
-            raise RegionError(f"{self.path}: {error}") from error
-        file = self.path / "data.mdb" if self.path.is_dir() else self.path
-        needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
-        if file.stat().st_size < needed:  # reading beyond the end would terminate the process
-            database.close()
-            raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
-        return database
+            self.file = h5py.File(path, "r")
+        except OSError as error:
+            raise RegionError(f"{path}: {error}") from error
 
-    def _get(self, key: str) -> bytes | None:
-        with self._file.begin() as transaction:
-            return transaction.get(key.encode())
+    def __getitem__(self, key: str) -> Any:
+        return self.file[key][_FEATURES][()]
 
-    @property
-    def is_serial(self) -> bool:
-        """Whether tensorpack wrote the file, as `TensorpackRegions` reads it."""
-        return self._get(_SERIAL_KEYS) is not None
-
-    def _read(self, key: str) -> Any:
-        return self._array(_unpickle(self._get(key) or b"")[_FEATURES])
-
-    def _array(self, features: Any) -> Any:
-        """Features as an array, which may be in base64."""
-        if isinstance(features, bytes | str):
-            numbers = np.frombuffer(b64decode(features, validate=True), dtype=np.float32)
-            return numbers.reshape(-1, self.region_size) if numbers.size % self.region_size == 0 else numbers
-        return features
-
-    def _has(self, key: str) -> bool:
-        return key != _KEYS and self._get(key) is not None
+    def __contains__(self, key: object) -> bool:
+        return key in self.file
 
     def __iter__(self) -> Iterator[str]:
-        return (key.decode() for key in self._keys())
+        return iter(self.file)
 
     def __len__(self) -> int:
-        return len(self._keys())
-
-    def _keys(self) -> list[bytes]:
-        try:
-            return _unpickle(self._get(_KEYS) or b"")
-        except Exception as error:
-            raise RegionError(f"{self.path}: no list of its images: {error}") from error
+        return len(self.file)
 
 
-class TensorpackRegions(LmdbRegions):
-    """Reads the files that tensorpack's `LMDBSerializer` writes for pre-training, such as VOLTA's and IGLUE's
-    `training_feat_all.lmdb` of Conceptual Captions: records under `00000000`, `00000001`, …, each a list [features,
-    …, image id, caption] of thirteen, or a dict with `features` and `img_id`, as msgpack or as a pickle.
+class _Folder(Mapping[str, Any]):
+    """A file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise RegionError(f"{path}: no folder")
+
+    def _file_of(self, image_id: object) -> Path | None:
+        candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
+        inside = self.path.resolve()
+        return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
+
+    def __getitem__(self, key: str) -> Any:
+        file = self._file_of(key) or self.path
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            name = next((name for name in _ARRAYS if name in loaded), None)
+            if name is None:
+                raise RegionError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
+            return loaded[name]
+
+    def __contains__(self, key: object) -> bool:
+        return self._file_of(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        for file in sorted(self.path.rglob("*.np[yz]")):
+            if not file.name.endswith("_info.npy"):
+                yield str(file.relative_to(self.path).with_suffix(""))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+# Open LMDB files by process and path.
+_DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
+
+
+class _Tensorpack(Mapping[str, Any]):
+    """The file of tensorpack's `LMDBSerializer`. It needs lmdb and msgpack.
 
     The first image that is asked for makes the process read the ids of all records, without their features.
     """
 
-    _index: dict[str, bytes] | None = None
+    def __init__(self, path: Path) -> None:
+        self.path, self.database = path, _database(path)
+        if self._record(_SERIAL_KEYS) is None:
+            raise RegionError(f"{path}: not of tensorpack, whose files have the key {_SERIAL_KEYS.decode()}")
 
-    def _keys_by_image(self) -> dict[str, bytes]:
+    def _record(self, key: bytes) -> bytes | None:
+        with self.database.begin() as transaction:
+            return transaction.get(key)
+
+    @cached_property
+    def _keys(self) -> dict[str, bytes]:
         """Image id -> the key of its first record."""
-        if self._index is None:
-            index: dict[str, bytes] = {}
-            with self._file.begin(buffers=True) as transaction:
-                for key, value in transaction.cursor():
-                    if bytes(key) != _SERIAL_KEYS.encode():
-                        index.setdefault(self._part(value, bytes(key), "img_id", 11), bytes(key))
-            self._index = index
-        return self._index
+        found: dict[str, bytes] = {}
+        with self.database.begin(buffers=True) as transaction:
+            for key, value in transaction.cursor():
+                if bytes(key) != _SERIAL_KEYS:
+                    found.setdefault(self._part(value, bytes(key), "img_id", 11), bytes(key))
+        return found
 
     def _part(self, value: Any, key: bytes, name: str, position: int) -> Any:
         """A part of a record: the one with a name, or at a position."""
         try:
-            is_pickle = bytes(value[:1]) == pickle.PROTO and value[1] < 6
-            record = _unpickle(bytes(value)) if is_pickle else self._unpacked(value)
+            if bytes(value[:1]) == pickle.PROTO and value[1] < 6:
+                record = _ArrayUnpickler(BytesIO(bytes(value))).load()
+            else:
+                options = {"object_hook": _named_or_array, "raw": False, "strict_map_key": False}
+                record = _library("msgpack", self.path).unpackb(value, **options)
             return record[name] if isinstance(record, dict) else record[position]
         except Exception as error:
             raise RegionError(
@@ -249,22 +231,39 @@ class TensorpackRegions(LmdbRegions):
                 "pickles, with which tensorpack writes them unless TENSORPACK_SERIALIZE=pyarrow"
             ) from error
 
-    def _unpacked(self, value: Any) -> Any:
-        options = {"object_hook": _named_or_array, "raw": False, "strict_map_key": False}
-        return _library("msgpack", self.path).unpackb(value, **options)
-
-    def _has(self, key: str) -> bool:
-        return key in self._keys_by_image()
-
-    def _read(self, key: str) -> Any:
-        stored = self._keys_by_image()[key]
-        return self._array(self._part(self._get(stored.decode()) or b"", stored, _FEATURES, 0))
+    def __getitem__(self, key: str) -> Any:
+        stored = self._keys[key]
+        return self._part(self._record(stored) or b"", stored, _FEATURES, 0)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._keys_by_image())
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._keys_by_image())
+        return len(self._keys)
+
+
+def _database(path: Path) -> Any:
+    """The LMDB file as this process opened it, which is possible only once: readers share it, and a forked process
+    closes what it inherited."""
+    lmdb, here = _library("lmdb", path), path.resolve()
+    for (process, known), database in list(_DATABASES.items()):
+        if known == here and process == os.getpid():
+            return database
+        if known == here:
+            database.close()
+    try:
+        database = lmdb.open(
+            str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
+        )
+    except lmdb.Error as error:
+        raise RegionError(f"{path}: {error}") from error
+    file = path / "data.mdb" if path.is_dir() else path
+    needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
+    if file.stat().st_size < needed:  # reading beyond the end would terminate the process
+        database.close()
+        raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
+    _DATABASES[os.getpid(), here] = database
+    return database
 
 
 def _named_or_array(stored: dict[Any, Any]) -> Any:
@@ -277,71 +276,6 @@ def _named_or_array(stored: dict[Any, Any]) -> Any:
     return flat.reshape(named["shape"]) if named["nd"] else flat[0]
 
 
-class FolderRegions(RegionFeatures):
-    """Reads a file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
-
-    def _open(self) -> None:
-        if not self.path.is_dir():
-            raise RegionError(f"{self.path}: no folder")
-
-    def _file_of(self, image_id: str) -> Path | None:
-        candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
-        inside = self.path.resolve()
-        return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
-
-    def _read(self, key: str) -> np.ndarray:
-        file = self._file_of(key) or self.path
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            name = next((name for name in _ARRAYS if name in loaded), None)
-            if name is None:
-                raise RegionError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
-            return loaded[name]
-
-    def _has(self, key: str) -> bool:
-        return self._file_of(key) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        for file in sorted(self.path.rglob("*.np[yz]")):
-            if not file.name.endswith("_info.npy"):
-                yield str(file.relative_to(self.path).with_suffix(""))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
-    """Returns the reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays. An image
-    is looked up by its id with or without the ending of an image file.
-
-    Args:
-        path: the file or folder.
-        region_size, max_regions: as in `Rc3Config`.
-
-    Raises:
-        RegionError: as `RegionFeatures`.
-        ImportError: as `RegionFeatures`.
-
-    Examples:
-        >>> regions = open_regions("flickr30k_boxes36.h5")
-        >>> processor(text="ein rotes Auto", language="de", regions=regions["1000092795"])
-    """
-    path = Path(path)
-    reader: type[RegionFeatures] = FolderRegions
-    if path.suffix in (".h5", ".hdf5"):
-        reader = H5Regions
-    elif path.suffix == ".lmdb" or (path / "data.mdb").is_file():
-        reader = LmdbRegions
-        if LmdbRegions(path).is_serial:
-            reader = TensorpackRegions
-    return reader(path, region_size=region_size, max_regions=max_regions)
-
-
-# ---- Pickles of strangers ----
-
-
 class _ArrayUnpickler(pickle.Unpickler):
     """Knows the names by which numpy's arrays and scalars are pickled, and no other."""
 
@@ -352,24 +286,14 @@ class _ArrayUnpickler(pickle.Unpickler):
         return found
 
 
-def _unpickle(data: bytes) -> Any:
-    return _ArrayUnpickler(BytesIO(data)).load()
-
-
-def _scalar(dtype: np.dtype, data: bytes) -> Any:
-    return np.frombuffer(data, dtype, count=1)[0]
-
-
-def _array(data: Any, dtype: np.dtype, shape: tuple[int, ...], order: str) -> np.ndarray:
-    return np.frombuffer(data, dtype).reshape(shape, order=order)  # type: ignore[call-overload]
-
-
 _PICKLED_BY: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy.core.numeric", "_frombuffer"): _array,
+    ("numpy.core.multiarray", "scalar"): lambda dtype, data: np.frombuffer(data, dtype, count=1)[0],
+    ("numpy.core.numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(data, dtype).reshape(
+        shape, order=order
+    ),
     ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # protocol 2 writes bytes so
 }
 
@@ -379,3 +303,88 @@ def _library(name: str, path: Path) -> Any:
         return import_module(name)
     except ImportError as error:
         raise MissingExtraError(f"{path} needs {name}: pip install {name}") from error
+
+
+# ---- Several files ----
+
+
+class LanguageRegions(Mapping[str, np.ndarray]):
+    """The regions of a file for each language, whose images are named `<language>/<name>`, as `load_marvl` names them:
+    MaRVL's images in different languages have the same names."""
+
+    def __init__(self, pattern: str, files: Mapping[str, RegionFeatures]) -> None:
+        self.path, self.files = pattern, files
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        language, _, name = image_id.partition("/")
+        if language not in self.files or not name:
+            raise UnknownImageError(f"{self.path}, image {image_id!r}: there is no such image{self.hint()}")
+        return self.files[language][name]
+
+    def __contains__(self, image_id: object) -> bool:
+        language, _, name = str(image_id).partition("/")
+        return bool(name) and language in self.files and name in self.files[language]
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{language}/{name}" for language, file in self.files.items() for name in file)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.files.values()))
+
+    def key_of(self, image_id: str) -> str | None:
+        """The name of an image, which always has its language."""
+        return image_id if image_id in self else None
+
+    def hint(self) -> str:
+        """What the names of images look like, for errors."""
+        return f"; there are files of {', '.join(self.files)}, whose images are named '<language>/<name>'"
+
+
+class SeveralRegions(Mapping[str, np.ndarray]):
+    """The regions of several files as one mapping; if several have an image, the first counts."""
+
+    def __init__(self, *files: RegionFeatures | LanguageRegions) -> None:
+        self.files = files
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        having = [file for file in self.files if image_id in file]
+        if not having:
+            looks = "".join(f"; {file.path}{file.hint().replace('; ', ': ', 1)}" for file in self.files)
+            raise UnknownImageError(f"{_named(self.files)}, image {image_id!r}: there is no such image{looks}")
+        if "/" in image_id and len(having) > 1 and all("/" not in (file.key_of(image_id) or "") for file in having):
+            raise RegionError(
+                f"image {image_id!r}: {_named(having)} have images of that name, which need not be the same; name the "
+                "files by one path with {language} in it"
+            )
+        return having[0][image_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _named(files: Sequence[RegionFeatures | LanguageRegions]) -> str:
+    return ", ".join(str(file.path) for file in files)
+
+
+def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_regions: int = 36) -> SeveralRegions:
+    """The regions of several files; of a path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
+    those of a file for each language.
+    """
+    sizes = {"region_size": region_size, "max_regions": max_regions}
+    opened: list[RegionFeatures | LanguageRegions] = []
+    for name in files:
+        path = Path(name)
+        before, mark, after = path.name.partition(_LANGUAGE)
+        if not mark:
+            opened.append(RegionFeatures(path, **sizes))
+            continue
+        found = sorted(path.parent.glob(f"{before}*{after}"))
+        if not found:
+            raise RegionError(f"{name}: no such file for any language")
+        languages = [file.name[len(before) : len(file.name) - len(after)] for file in found]
+        of_files = (RegionFeatures(file, **sizes) for file in found)
+        opened.append(LanguageRegions(name, dict(zip(languages, of_files, strict=True))))
+    return SeveralRegions(*opened)

@@ -64,12 +64,7 @@ def split_words(text: str, language: str) -> list[str]:
     """Returns the words of a text, normalized; the list is empty if there is none.
 
     Args:
-        text: a text.
         language: its BCP-47 tag.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
-        MissingExtraError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without their segmenters.
 
     Examples:
         >>> split_words("The man's red car", "en")
@@ -84,9 +79,6 @@ def split_words(text: str, language: str) -> list[str]:
 def fold(text: str, language: str) -> str:
     """Normalizes a text as `split_words` does, without cutting it; words from elsewhere are compared with a vocabulary
     so.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
     """
     return _folded(text, _primary(language))
 

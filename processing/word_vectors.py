@@ -70,10 +70,6 @@ def word_vectors(
         captions: texts to train vectors on, if `files` has none for the language.
         size: width of the vectors.
         seed: seed of the training.
-
-    Raises:
-        VocabularyError: if the language has neither a file nor captions, and as `read_vectors`, `reduce_vectors` and
-            `train_vectors`.
     """
     language = normalize_language(language)
     path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
@@ -101,9 +97,6 @@ def aligned_word_vectors(
     Args:
         vocabularies: the words of each language, without the special words.
         files, size: as in `word_vectors`; the vectors of all files are those of one space.
-
-    Raises:
-        VocabularyError: if a language has no file, the vectors of two files differ in width, and as `word_vectors`.
     """
     paths = {normalize_language(tag): path for tag, path in files.items()}
     for language in vocabularies:
@@ -133,10 +126,6 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     counts.
 
     The number of fields is checked in every line, the numbers themselves only if the word is wanted.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
-        VocabularyError: if the file is missing or damaged, or a line is broken or does not fit the first one.
     """
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
@@ -209,9 +198,6 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
     Args:
         vectors: those of one language, or of several languages whose vectors are those of one space.
         size: number of components.
-
-    Raises:
-        VocabularyError: if the vectors are narrower than `size`, or differ in width.
     """
     widths = [part.matrix.shape[1] for part in vectors]
     if len(set(widths)) > 1:
@@ -242,11 +228,6 @@ def train_vectors(
     The vectors are the rows of U S^(1/2), where U S V^T is the truncated singular value decomposition of the matrix
     (Levy and Goldberg 2014), found by random projections. A word that no caption contains stays zero. The same seed
     gives the same vectors.
-
-    Raises:
-        LanguageTagError: if the tag names no language.
-        VocabularyError: if no caption contains a word of the vocabulary.
-        ImportError: as `split_words`.
     """
     pairs, counts = _counted_pairs(captions, words, language)
     if not counts.size:
@@ -292,9 +273,6 @@ def lines_of(path: str | Path, error_class: type[ValueError]) -> Iterator[bytes]
     """Yields the lines of a file, without spaces at their ends.
 
     Only a line feed ends a line: some words contain characters that Unicode counts as line ends too.
-
-    Raises:
-        error_class: if the file is missing, unreadable or truncated; the message names it.
     """
     path = Path(path)
     try:
@@ -335,10 +313,6 @@ def dictionary_words(
 
     Returns:
         The translations by word, in the order of `words`.
-
-    Raises:
-        LanguageTagError: if a tag names no language.
-        VocabularyError: if the file is missing, damaged or empty, or a line is not a word and its translation.
     """
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}

@@ -20,8 +20,8 @@ from ..configuration.presets import load_preset
 from ..inference.region_extraction import RegionExtractor
 from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
-from ..processing.joined_regions import SeveralRegions, open_joined_regions
 from ..processing.processing_rc3 import Rc3Processor
+from ..processing.regions import SeveralRegions, open_joined_regions
 from ..processing.tokenizer_training import train_bpe
 from ..trainers.base import BabelensTrainer
 from ..utils.errors import RecipeError
