@@ -39,8 +39,8 @@ FILES = {
         "processing.images",
         "processing.image_processing_mural",
         "processing.processing_text_image",
-        "processing.processing_dual_encoder",
         "processing.processing_per_language",
+        "processing.processing_dual_encoder",
     ),
     "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
     "modeling_mla": (
@@ -59,6 +59,29 @@ FILES = {
         "processing.processing_ridge",
     ),
     "losses": ("modeling.losses.contrastive",),
+    "words": (  # of SMALR and LIWE
+        "modeling.losses.triplet",
+        "modeling.modeling_word_dual_encoder",
+        "processing.word_tokenizers",
+    ),
+    "modeling_smalr": (
+        "modeling.losses.smalr",
+        "modeling.modeling_smalr_latent",
+        "modeling.modeling_smalr",
+    ),
+    "modeling_rc3": (
+        "modeling.losses.interpolated",
+        "modeling.modeling_rc3_encoder",
+        "modeling.modeling_rc3",
+        "modeling.modeling_rc3_retrieval",
+        "modeling.modeling_rc3_tasks",
+        "modeling.modeling_rc3_pretraining",
+    ),
+    "processing_rc3": (
+        "processing.region_arrays",
+        "processing.rc3_tokenizer",
+        "processing.processing_rc3",
+    ),
     "pipelines": (
         "inference.pipeline_inputs",
         "inference.zero_shot_pipeline",

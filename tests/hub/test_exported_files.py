@@ -48,6 +48,15 @@ def test_methods_beside_a_native_model_have_as_few(method, tmp_path, make_mla_on
         }
 
 
+@pytest.mark.parametrize("method", ["rc3", "smalr", "liwe"])
+def test_other_methods_have_few_files_too(method, tmp_path):
+    for cls in PARTS[method]:
+        export_code(cls, tmp_path)
+    own = {f"configuration_{method}", f"modeling_{method}", f"processing_{method}"}
+    shared = SHARED | ({"rc3_pipelines"} if method == "rc3" else {"words"})
+    assert {path.stem for path in tmp_path.iterdir()} == own | shared
+
+
 def test_files_import_each_other_and_libraries(folder):
     """What a function imports may be missing, such as a segmenter of words."""
     files = {path.stem for path in folder.iterdir()}
