@@ -17,6 +17,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
 from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
 from ..benchmarks.catalog import find_benchmark
 from ..benchmarks.coco import (
     KARPATHY,
@@ -30,6 +31,7 @@ from ..benchmarks.coco import (
     karpathy_captions,
     karpathy_images,
     korean_captions,
+    read_xtd,
 )
 from ..corpus.text_files import files_matching, kind_of
 from .bitext import TABLES, is_bitext, load_bitext
@@ -131,6 +133,20 @@ def load_flickr30k(folder: str | Path, split: Split = "train") -> Dataset:
     return flickr30k_split(Layout(find_benchmark("flickr30k"), Path(folder)), _known(split))
 
 
+def load_xtd(folder: str | Path, languages: list[str] | None = None) -> Dataset:
+    """XTD's 1,000 images of MSCOCO, each with a caption in each of eleven languages: the benchmark `xtd`.
+
+    Args:
+        folder: the folder, with XTD10's texts and the images.
+        languages: languages of the captions; by default all.
+    """
+    benchmark = find_benchmark("xtd")
+    chosen = benchmark.languages if languages is None else tuple(normalize_languages(languages))
+    if unknown := [language for language in chosen if language not in benchmark.languages]:
+        raise CorpusError(f"XTD has no captions in {', '.join(unknown)}; it has {', '.join(benchmark.languages)}")
+    return read_xtd(Layout(benchmark, Path(folder)), chosen)
+
+
 def _known(split: str) -> Split:
     if split not in get_args(Split):
         raise CorpusError(f"there is no split {split!r}; there are {', '.join(_PARTS)}")
@@ -226,6 +242,7 @@ PUBLISHED: dict[str, Callable[..., Corpus]] = {
     "multi30k": load_multi30k,
     "flickr30k": load_flickr30k,
     "coco": load_coco,
+    "xtd": load_xtd,
     "wit": partial(load_wit, streaming=False),
     "cc3m": load_cc3m,
     "cc12m": load_cc12m,

@@ -1,19 +1,10 @@
 """Every recipe of the repository starts on the files that were published, by the command in its header, and its model
 is evaluated: two steps of tiny models, in the folder of `recipe_world`."""
 
-import os
-
 import pytest
 
 from babelens.training.loading import load_recipe
-from tests.support.recipe_world import NAMES, World, header_commands
-
-CACHES = (
-    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),
-    *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC12M", "CC300K")),
-    "babelens.inference.translation_cache.DEFAULT_CACHE",
-    "babelens.trainers.frozen_features.DEFAULT_CACHE",
-)
+from tests.support.recipe_world import NAMES, header_commands
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.
 IN_EVERY_RUN = {
@@ -29,21 +20,6 @@ IN_EVERY_RUN = {
 
 def with_marks(name):
     return name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder, before = tmp_path_factory.mktemp("world"), os.getcwd()
-    with pytest.MonkeyPatch.context() as patched:
-        for cache in CACHES:
-            patched.setattr(cache, folder / "cache" / cache.rpartition(".")[0])
-        table = folder / "emoji.parquet"
-        patched.setattr("babelens.data.emoji.benchmark._table_path", lambda image_size, cache_dir: table)
-        os.chdir(folder)
-        try:
-            yield World(folder)
-        finally:
-            os.chdir(before)
 
 
 @pytest.mark.timeout(1200)  # whole commands, which take five minutes beside a dozen other processes

@@ -87,7 +87,7 @@ class World:
         self._trained: dict[str, Path] = {}
         for name in ("smalr/smalr", "smalr/smalr:mscoco"):
             [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
-            self._run(*(self._replaced(word, name) for word in features[1:]), "--resize", "34", "--crop", "32")
+            self.run(*(self._replaced(word, name) for word in features[1:]), "--resize", "34", "--crop", "32")
 
     def stand_in(self, hub_id: str) -> str:
         """The folder of the tiny model in the place of one on the Hub."""
@@ -103,7 +103,7 @@ class World:
             output = self.folder / "out" / name
             settings = {**self._given(name), **self._changes(name)}
             command = ["train", name, "--output", str(output)]
-            self._run(*command, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+            self.run(*command, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
             self._trained[name] = output
         return self._trained[name]
 
@@ -116,7 +116,7 @@ class World:
                 words[1] = str(self.train(name))
             elif words[0] != "data" or Path(words[words.index("--output") + 1]).exists():
                 continue
-            self._run(*(self._replaced(word, name) for word in words))
+            self.run(*(self._replaced(word, name) for word in words))
         return any(words[1] == "evaluate" for words in commands)
 
     def _given(self, name: str) -> dict[str, str]:
@@ -177,7 +177,7 @@ class World:
         trained_by = TRAINED_BY.get(value)
         return value if trained_by is None or trained_by == name else str(self.train(trained_by))
 
-    def _run(self, *arguments: str) -> None:
+    def run(self, *arguments: str) -> None:
         done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
         assert done.exit_code == 0, f"{shlex.join(arguments)}\n{done.output}"
 

@@ -1,0 +1,29 @@
+"""The folder in which recipes and the commands of figures are run."""
+
+import os
+
+import pytest
+
+from tests.support.recipe_world import World
+
+CACHES = (
+    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),
+    *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC12M", "CC300K")),
+    "babelens.inference.translation_cache.DEFAULT_CACHE",
+    "babelens.trainers.frozen_features.DEFAULT_CACHE",
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder, before = tmp_path_factory.mktemp("world"), os.getcwd()
+    with pytest.MonkeyPatch.context() as patched:
+        for cache in CACHES:
+            patched.setattr(cache, folder / "cache" / cache.rpartition(".")[0])
+        table = folder / "emoji.parquet"
+        patched.setattr("babelens.data.emoji.benchmark._table_path", lambda image_size, cache_dir: table)
+        os.chdir(folder)
+        try:
+            yield World(folder)
+        finally:
+            os.chdir(before)
