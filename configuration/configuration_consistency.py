@@ -22,10 +22,6 @@ class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
         hidden_size: Number of hidden units of the `mlp`.
         seed: Seed by which the initial weights of the `mlp` are drawn.
 
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ValueError: if there is no language, if one is named twice, or if `hidden_size` is below 1.
-
     Examples:
         >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")
     """

@@ -55,10 +55,6 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
 
     If `id2label` is not given, it is empty, and a model for a task uses the labels of that task.
 
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ValueError: if a key is unknown, special tokens coincide or exceed the vocabulary, or a value is impossible.
-
     Examples:
         >>> config = Rc3Config(visual="patches", image_size=384)
         >>> model = Rc3Model(config)
@@ -184,10 +180,6 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
 
         Args:
             language: a BCP-47 tag.
-
-        Raises:
-            LanguageTagError: if the tag names no language.
-            UnknownLanguageError: if the language is not among `languages`.
         """
         return self.language_token_ids[language_id(language, list(self.languages))]
 

@@ -72,10 +72,6 @@ class SmalrConfig(DualEncoderConfig):
         compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
         initializer_range: Standard deviation of the normal distribution that initializes embeddings.
 
-    Raises:
-        LanguageTagError: if a tag names no language.
-        ValueError: if a key is unknown, lists do not have one entry for each language, or a value is impossible.
-
     Examples:
         >>> config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[8000, 6000], latent_tokens=4000)
         >>> model = SmalrModel(config)

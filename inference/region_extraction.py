@@ -117,7 +117,6 @@ class RegionExtractor:
         Args:
             folder_or_repo, loading: what `from_pretrained` takes of the model and its image processor.
             grid: as in `from_encoder`, whose model may also be that of a dual encoder.
-            max_regions: as in `from_detector`.
         """
         if grid is not None:
             backbone = load_backbone(folder_or_repo, **loading)

@@ -78,9 +78,6 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
         Shape:
             scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
-
-        Raises:
-            InputError: if the scores have another shape or another number of languages, or are not finite.
         """
         self._check(scores)
         return self._join(scores.to(self.dtype))
@@ -114,7 +111,6 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         The training draws no random numbers.
 
         Args:
-            scores: as in `forward`.
             query_to_candidates: for each query, the indices of its right candidates, at least one.
             iterations: number of iterations; the default is the paper's.
             learning_rate: learning rate of Adam; the paper states neither the rate nor the optimizer.
@@ -124,11 +120,6 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
         Shape:
             scores: [L, n_queries, n_candidates].
-
-        Raises:
-            InputError: as in `forward`, or if the right candidates do not fit the scores, or all joint scores are
-                equal.
-            ValueError: for CLC-A, which has nothing to learn.
         """
         if self.config.aggregation == "mean":
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")

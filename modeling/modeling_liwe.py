@@ -112,14 +112,10 @@ class LiweModel(WordDualEncoderModel):
             attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
             output_hidden_states: whether to return word embeddings and states too.
             language_ids: has no effect, because no language has parameters of its own.
-            kwargs: arguments of transformers, which have no effect on recurrent layers.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
             normalized.
-
-        Raises:
-            ArgumentError: for a keyword that transformers does not have.
         """
         tower_keywords(self, kwargs, self.text_calls())
         mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask

@@ -57,9 +57,6 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             overrides: keys of `Rc3Config`; a vocabulary other than mBART-50's needs `mask_token_id`, `languages` and
                 `language_token_ids`.
 
-        Raises:
-            ValueError: if it is not an mBART with tied embeddings.
-
         Examples:
             >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
         """
@@ -178,13 +175,9 @@ class Rc3Model(Rc3PreTrainedModel):
             encoder_outputs: result of `encode`, instead of the inputs.
             past_key_values, use_cache: as in transformers' mBART.
             cache: `past_key_values`, as transformers has called it since 5.24.
-            kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
 
         Returns:
             The decoder's output, or the encoder's without `decoder_input_ids`.
-
-        Raises:
-            BabelensError: as `Rc3Encoder.forward`.
         """
         encoded = encoder_outputs
         if encoded is None:

@@ -223,18 +223,9 @@ class Rc3Encoder(MBartEncoder):
             attention_mask ([N, T]): 0 at padding, which is on the right.
             region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
             image_embeds: the result of `embed_images` for visual inputs, instead of them.
-            kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
 
         Returns:
             The states of the packed inputs.
-
-        Raises:
-            ArgumentError: for a keyword that transformers does not have, or for `inputs_embeds`.
-            InputError: without texts (an image needs at least `[BOS] [LANG]`); for visual inputs that the model has no
-                layer for, or of another size; for one image where the model compares two, or two where it reads one.
-            MissingLanguageError: for a text that does not end with the token of a language.
-            RegionError: for regions that the model cannot use.
-            ValueError: for more tokens than there are positions.
         """
         (kwargs,) = tower_keywords(self, kwargs, ())
         if input_ids is None:
@@ -344,11 +335,7 @@ class Rc3Encoder(MBartEncoder):
         return embeds, _kept(None, embeds, dimensions=3)
 
     def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
-        """Adds an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …].
-
-        Raises:
-            InputError: if the number of images is not the model's.
-        """
+        """Adds an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …]."""
         images = self.config.images_per_text
         with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
         if with_axis.dim() != dimensions + 2 or with_axis.shape[1] != images:

@@ -186,15 +186,9 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 last, if gradients are accumulated. The running probabilities count the batches of a step once.
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
                 contrasts the parallel texts of all processes; by default those of this one.
-            kwargs: arguments of transformers, such as `output_hidden_states`, for the rows with masked text. Inputs of
-                a decoder beside `strict` have no effect.
 
         Returns:
             The losses.
-
-        Raises:
-            ArgumentError: for a keyword that transformers does not have.
-            InputError: if no data set is given that has an objective with a weight.
         """
         (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
         parts: dict[str, Tensor] = {}

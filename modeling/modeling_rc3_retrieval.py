@@ -32,11 +32,7 @@ class Rc3EncoderTaskModel(Rc3PreTrainedModel):
 
 
 def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy of logits [N, C] and labels [N].
-
-    Raises:
-        InputError: if a label is not from 0 to C - 1, or there is not one label for each row.
-    """
+    """Returns the mean cross-entropy of logits [N, C] and labels [N]."""
     if labels.shape != logits.shape[:1]:
         raise InputError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
     if not (known := (labels >= 0) & (labels < logits.shape[1])).all():
@@ -107,11 +103,6 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
 
         Returns:
             Scores, logits and loss.
-
-        Raises:
-            InputError: if a label is not a candidate, the number of rows is not a multiple of `candidates`, or the
-                inputs of questions have different numbers of candidates.
-            BabelensError: as `Rc3Encoder.forward`.
         """
         visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, **visual}

@@ -117,10 +117,6 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
 
         Returns:
             Logits [N, U, vocabulary] and loss.
-
-        Raises:
-            MissingLanguageError: without `decoder_input_ids`, whose first token names the language to write.
-            BabelensError: as `Rc3Encoder.forward`.
         """
         if decoder_input_ids is None:
             raise MissingLanguageError("decoder_input_ids are needed: they start with the target language's token")
@@ -157,14 +153,8 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         """Generates texts in a language, as transformers' `generate` does.
 
         Args:
-            inputs, args, kwargs: as in transformers.
             language: BCP-47 tag for all rows, or one for each row. Instead, `decoder_start_token_id`, which a
                 generation configuration may hold too, or `decoder_input_ids` can be given.
-
-        Raises:
-            UnknownLanguageError: if the model does not have the language, or the start token is not that of a
-                language.
-            MissingLanguageError: if nothing names the language to write.
         """
         if language is not None:
             tags = [language] if isinstance(language, str) else language
@@ -218,11 +208,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         return nn.Linear(config.d_model, config.num_labels)
 
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of labels [N].
-
-        Raises:
-            InputError: if a label does not exist.
-        """
+        """Returns the mean cross-entropy of labels [N]."""
         return checked_cross_entropy(logits, labels)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -230,9 +216,6 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
 
         The latter is the mean squared error for `regression`, the cross-entropy for `single_label_classification`, and
         the mean binary cross-entropy for `multi_label_classification`.
-
-        Raises:
-            InputError: if the labels have another shape, or a label does not exist.
         """
         if self.config.problem_type is None:
             return self.objective(logits, labels)
@@ -259,14 +242,10 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         Args:
             input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
                 `Rc3Encoder.forward`.
-            labels: as in `loss`.
             kwargs: arguments of transformers; inputs of a decoder have no effect.
 
         Returns:
             Logits and loss.
-
-        Raises:
-            BabelensError: as `loss` and `Rc3Encoder.forward`.
         """
         encoded = self.model.encode(
             input_ids=input_ids,
@@ -331,9 +310,6 @@ class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns the binary cross-entropy with scores [N, answers] from 0 to 1, summed over the answers, the mean
         over the rows.
-
-        Raises:
-            InputError: if the scores are not those of the model's answers, or outside of 0 and 1.
         """
         if labels.shape != logits.shape:
             raise InputError(

@@ -215,14 +215,10 @@ class SmalrModel(WordDualEncoderModel):
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): index of each text's language; by default, the first language.
             output_hidden_states: whether to return universal embeddings and states too.
-            kwargs: arguments of transformers, which have no effect on recurrent layers.
 
         Returns:
             `last_hidden_state` [N, T, width], the states of the sentence encoder; `pooler_output` [N, width], not
             normalized.
-
-        Raises:
-            ArgumentError: for a keyword that transformers does not have.
         """
         tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -276,9 +272,6 @@ class SmalrModel(WordDualEncoderModel):
             positives: labels of the images that sentences without images describe, [N] or [1, N]; not used with
                 images, because the labels in `output` name all positive pairs.
             step: the training step, on which the weight of the adversarial loss depends.
-
-        Raises:
-            ValueError: if there are no texts, neither images nor `positives`, or the model is compressed.
         """
         if self.config.compressed:
             raise ValueError("a compressed model cannot be trained: parts that training needs were left out")

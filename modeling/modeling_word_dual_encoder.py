@@ -66,10 +66,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             backbone: any vision model that `AutoModel` loads, or a dual encoder, whose vision tower is taken.
             options: keys of the configuration.
 
-        Raises:
-            ModelKindError: if the model sees no images.
-            ModelMismatchError: if it lacks weights that a model of its configuration has, such as the pooling layer.
-
         Examples:
             >>> backbone = AutoModel.from_pretrained("facebook/dinov2-small")
             >>> model = LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size)
@@ -80,11 +76,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         return model
 
     def take_backbone(self, backbone: PreTrainedModel) -> None:
-        """Copies the weights of a vision backbone of this model's `vision_config`.
-
-        Raises:
-            ModelMismatchError: if the weights are not those of a model of this configuration.
-        """
+        """Copies the weights of a vision backbone of this model's `vision_config`."""
         try:
             self.vision_model.load_state_dict(backbone.state_dict())
         except RuntimeError as error:
@@ -133,11 +125,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
         Returns:
             An output whose `pooler_output` [N, width] holds the embeddings, which are not normalized.
-
-        Raises:
-            ArgumentError: for a keyword that the backbone does not have.
-            InputError: if neither is given, pixels are given to a model without a backbone, or features of another
-                width.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         attentions = None
@@ -181,14 +168,9 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
             positives: what a collator marks; the labels contain the same information and more.
-            kwargs: arguments of transformers, such as `output_hidden_states`, and those of the backbone.
 
         Returns:
             Embeddings, similarities and loss.
-
-        Raises:
-            ArgumentError: for a keyword that the backbone does not have.
-            InputError: if there is nothing to embed.
         """
         _, image_kwargs = self.keywords_of_towers(kwargs)
         wants_states = bool(kwargs.get("output_hidden_states"))
@@ -221,11 +203,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:
-        """Returns the labels of the images and of the texts.
-
-        Raises:
-            ValueError: if there are no texts or no images, or their numbers differ and there are no labels.
-        """
+        """Returns the labels of the images and of the texts."""
         texts, images = output.text_embeds, output.image_embeds
         if texts is None or images is None:
             raise ValueError("a loss needs texts and their images")

@@ -54,9 +54,6 @@ class Rc3Trainer(BabelensTrainer):
             `RegionExtractor`, which computes the regions of all images once.
         cache_dir: the folder of computed regions; by default a folder in the Hugging Face datasets cache.
         kwargs: further arguments of `Trainer`.
-
-    Raises:
-        TrainingSetupError: if a data set or the regions are missing, or for settings that do not fit the model.
     """
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)
@@ -149,11 +146,7 @@ class Rc3Trainer(BabelensTrainer):
 
     @staticmethod
     def _texts(name: str, data: Any) -> CorpusView:
-        """The examples of a data set with their images, in any order.
-
-        Raises:
-            TrainingSetupError: for a stream.
-        """
+        """The examples of a data set with their images, in any order."""
         if isinstance(data, IterableDataset | StreamView) or isinstance(
             getattr(data, "corpus", None), IterableDataset
         ):

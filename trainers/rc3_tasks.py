@@ -42,7 +42,6 @@ class EvaluatedModel:
     """A model of a task, and what its evaluation needs.
 
     Args:
-        model: the model.
         processor: its processor.
         regions: the regions of the images, for a model that reads regions.
         batch_size: examples that are computed at a time.
@@ -86,9 +85,6 @@ class Rc3Task(ABC):
     def check_measures(self) -> None:
         """Checks that the packages that `evaluate` needs are installed, so that a long training does not fail at its
         end.
-
-        Raises:
-            ImportError: if a package is missing.
         """
         return
 
@@ -174,11 +170,7 @@ RC3_TASKS = {
 
 
 def task_of(model: Any) -> Rc3Task:
-    """The task of a model.
-
-    Raises:
-        TypeError: if the model is not one of those of `RC3_TASKS`.
-    """
+    """The task of a model."""
     for task in RC3_TASKS.values():
         if isinstance(model, task.model):
             return task
@@ -197,11 +189,6 @@ class Rc3TaskTrainer(BabelensTrainer):
         regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them whenever a batch
             is made.
         kwargs: further arguments of `Trainer`.
-
-    Raises:
-        CorpusError: if the data have an answer that the model does not have.
-        InputError: if the data have one image for each text and the model reads two, or the reverse.
-        TrainingSetupError: for `generation` with a model that does not generate texts.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments

@@ -27,9 +27,6 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
 
     The backbone of the model is frozen, and its features of all images are computed once, unless
     `cache_frozen_features` is false.
-
-    Args:
-        model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
     """
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:

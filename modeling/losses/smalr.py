@@ -88,7 +88,6 @@ def neighborhood_loss(
         sentences: mean universal embeddings of sentences, or their final embeddings.
         image_ids: the image of each sentence.
         language_ids: the language of each sentence.
-        margin, top_n: as in `top_violation_triplet_loss`.
         only_across: whether to leave out the pairs of a language with itself.
 
     Returns:

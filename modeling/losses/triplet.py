@@ -95,7 +95,6 @@ def multimodal_triplet_loss(
         positives: which sentences describe which images.
         negatives: which do not; by default, all others.
         sentence_weight: lambda_1, the weight of the triplets whose anchor is a sentence.
-        margin, top_n: as in `top_violation_triplet_loss`.
 
     Returns:
         A scalar, or one loss for each of several groups, such as languages.

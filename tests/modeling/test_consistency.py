@@ -228,10 +228,8 @@ def broken(value: float) -> torch.Tensor:
     ("scores", "complaint"),
     [
         (torch.ones(4, 5), r"must be \[L, n_queries, n_candidates\] and not empty, but are \[4, 5\]"),
-        (torch.ones(3, 0, 5), r"\[3, 0, 5\]"),
         (torch.ones(2, 4, 5), "those of 2 languages; this CLC was made for 3, in this order: en, de, ja"),
         (torch.ones(4, 4, 5), "those of 4 languages"),
-        (broken(torch.nan), "1 scores are NaN or infinite, the first in de, of query 2 with candidate 4"),
         (broken(torch.inf), "in de, of query 2 with candidate 4"),
     ],
 )
@@ -245,11 +243,7 @@ def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
     ("scores", "right", "complaint"),
     [
         (torch.ones(2, 4, 5), [[0]] * 4, "those of 2 languages"),
-        (torch.rand(3, 4, 5), [[0]] * 3, "scores of 4 queries, but right candidates for 3"),
-        (torch.rand(3, 4, 5), [[0], [], [1], [2]], r"query 1 has the right candidates \[\]"),
         (torch.rand(3, 4, 5), [[0], [1], [5], [2]], r"query 2 has the right candidates \[5\]: .* 0 to 4"),
-        (torch.rand(3, 4, 5), [[0], [1], [-1], [2]], r"query 2 has the right candidates \[-1\]"),
-        (-torch.rand(3, 4, 5), [[0]] * 4, "joint scores are all the same; .* such as 1 . cosine"),
         (torch.ones(3, 4, 5), [[0]] * 4, "joint scores are all the same"),
     ],
 )

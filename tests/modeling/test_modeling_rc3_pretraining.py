@@ -276,7 +276,7 @@ def test_a_batch_in_which_no_word_is_masked_has_no_loss_of_words():
 # ---- What a step costs ----
 
 
-@pytest.mark.parametrize("changes", ABLATIONS.values(), ids=ABLATIONS)
+@pytest.mark.parametrize("changes", [ABLATIONS[name] for name in ("none", "no relevance", "only MCLM")])
 def test_passes_are_counted(changes):
     model, given, rows = make_model(**changes), batches(), Counter()
 
@@ -302,9 +302,7 @@ def test_passes_of_the_paper():
     ("name", "absent"),
     [
         ("no relevance", {"relevance_loss"}),
-        ("no R-XVtCL", {"relevance_loss", "strict_contrast_loss", "weak_contrast_loss", "rxvtcl_loss"}),
         ("only ITM", {"mlm_loss", "xtcl_loss", "rxvtcl_loss", "mclm_loss", "decoder_loss"}),
-        ("only MCLM", {"itm_loss", "itm_accuracy", "xtcl_loss", "rxvtcl_loss"}),
         ("only R-XVtCL", {"itm_loss", "mclm_loss", "xtcl_loss"}),
     ],
 )

@@ -38,11 +38,12 @@ TINY = {
 }
 
 
-class SmalrContract(DualEncoderContract):
+class TestSmalr(DualEncoderContract, PublishingContract):
     factory = "make_smalr"
     free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_branch")
     has_one_vocabulary = False
+    has_tokenizer = False
 
     def training_batches(self, processor):
         """Every two texts describe the same image; one has a word that is not known."""
@@ -52,12 +53,17 @@ class SmalrContract(DualEncoderContract):
         return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
 
 
-class TestSmalr(SmalrContract, PublishingContract):
-    has_tokenizer = False
-
-
-class TestSmalrWithBranchesAndWordsOfItsOwn(SmalrContract):
-    options = {"language_branches": True, "specific_words": None, "latent_tokens": 0}
+def test_each_language_is_read_by_an_encoder_of_its_own(make_smalr):
+    model, processor = make_smalr(language_branches=True, specific_words=None, latent_tokens=0)
+    inputs = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+    together = model.eval()(**inputs).text_embeds
+    for row, (text, language) in enumerate(zip(TEXTS, LANGUAGES, strict=True)):
+        alone = model(**processor(text=[text], language=language, return_tensors="pt")).text_embeds[0]
+        torch.testing.assert_close(together[row], alone)
+    with torch.no_grad():
+        model.text_model[0].projection.bias += 1
+    moved = (model(**inputs).text_embeds - together).abs().amax(1) > 0
+    assert torch.equal(moved, inputs["language_ids"] == 0)
 
 
 # ---- Words ----

@@ -104,9 +104,6 @@ def test_pre_training_gives_the_states_of_the_masked_rows():
     ("model_class", "task_type"),
     [
         (Rc3ForVisualEntailment, "SEQ_CLS"),
-        (Rc3ForVisualQuestionAnswering, "SEQ_CLS"),
-        (Rc3ForVisualReasoning, "SEQ_CLS"),
-        (Rc3ForConditionalGeneration, "SEQ_2_SEQ_LM"),
         (Rc3Model, "FEATURE_EXTRACTION"),
     ],
 )

@@ -4,22 +4,14 @@ import pytest
 import torch
 
 from babelens import (
-    Rc3ForImageTextRetrieval,
-    Rc3ForVisualEntailment,
-    Rc3ForVisualQuestionAnswering,
     Rc3ForVisualReasoning,
     Rc3Model,
 )
 from tests.contracts import Called, check_export, visio_textual_batch
 
 CASES = [
-    (Rc3Model, "pooler_output", {}),
     (Rc3Model, "pooler_output", {"visual": "patches"}),
-    (Rc3Model, "pooler_output", {"visual": "regions"}),
-    (Rc3ForVisualEntailment, "logits", {}),
-    (Rc3ForVisualQuestionAnswering, "logits", {"num_labels": 7}),
     (Rc3ForVisualReasoning, "logits", {}),
-    (Rc3ForImageTextRetrieval, "scores", {}),
 ]
 
 

@@ -59,7 +59,13 @@ def test_language_ids_count_in_the_vocabularies_order(processor):
     assert found["language_ids"] == list(range(len(LANGUAGES)))[::-1]
 
 
-@pytest.mark.parametrize("text", ["", " ", "!?", "❤️", "nevermore"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nevermore",
+    ],
+)
 def test_a_text_without_any_known_word_is_one_unknown_word(processor, text):
     found = processor(text=[text, "a red car"], language="en")
     assert found["input_ids"][0] == [2, 0, 0] and found["attention_mask"][0] == [1, 0, 0]

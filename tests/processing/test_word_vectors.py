@@ -69,18 +69,9 @@ def test_words_in_a_broken_encoding_are_not_wanted(vec):
     ("content", "complaint"),
     [
         ("", "line 1: '' is not the number of words"),
-        ("der 1 0 0\n", "line 1: 'der 1 0 0' is not"),
-        ("1 0\nder\n", "line 1"),
         ("0 3\n", "line 1"),
-        ("1 999999999999\nder 1\n", "line 2: .* 999999999999 numbers; it has 1"),
-        ("2 3\nder 1 0 0\nhund 1 0\n", "line 3: 'hund 1 0' is not a word and 3 numbers; it has 2"),
         ("2 3\nder 1 0 0\nund 1 0 0 0\n", "line 3: .*; it has 4"),
-        ("1 3\n\n", "line 2"),
-        ("1 3\n 1 2 3\n", "line 2"),
-        ("1 3\nhund 1 x 0\n", "line 2: could not convert string to float"),
         ("1 3\nhund 1 nan 0\n", "line 2: the vector has numbers that are NaN"),
-        ("1 3\nhund 1 0 inf\n", "line 2: .*infinite"),
-        ("3 3\nder 1 0 0\nhund 1 0 0\n", "states 3 words, but there are 2"),
         ("1 3\nder 1 0 0\nhund 1 0 0\n", "states 1 words, but there are 2"),
     ],
 )

@@ -191,10 +191,10 @@ def test_nearest_images_show_something_else():
 @pytest.mark.parametrize(
     ("model_class", "data", "config", "steps"),
     [
-        (Rc3ForVisualEntailment, TaskData(colour_rows(), ["en"]), TRUTH, 100),
+        pytest.param(Rc3ForVisualEntailment, TaskData(colour_rows(), ["en"]), TRUTH, 100, marks=pytest.mark.slow),
+        pytest.param(Rc3ForVisualReasoning, TaskData(pair_rows(), ["en"]), {}, 160, marks=pytest.mark.slow),
+        pytest.param(Rc3ForImageTextRetrieval, TaskData(CORPUS, ["en"]), {}, 100, marks=pytest.mark.slow),
         (Rc3ForVisualQuestionAnswering, TaskData(QUESTIONS, ["en"]), {"id2label": dict(enumerate(COLORS))}, 40),
-        (Rc3ForVisualReasoning, TaskData(pair_rows(), ["en"]), {}, 160),
-        (Rc3ForImageTextRetrieval, TaskData(CORPUS, ["en"]), {}, 100),
         (Rc3ForConditionalGeneration, TaskData(CORPUS, None, [("en", "de")]), {}, 40),
     ],
 )
