@@ -68,13 +68,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             init.constant_(module.language_weights, 1 / len(module.config.languages))
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Computes the joint scores.
-
-        Args:
-            scores: score of each query with each candidate in each of `config.languages`; higher means more similar.
-
-        Returns:
-            The joint score of each query with each candidate.
+        """Joins the scores of queries and candidates in each of `config.languages`; higher means more similar.
 
         Shape:
             scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
@@ -101,14 +95,10 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
         The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images.
 
-        The scale of the loss: the joint scores are multiplied by the factor that gives them the standard deviation of
-        CLC-A's scores, over all queries and candidates, in every evaluation of the loss and in the final weights. The
-        paper has no such factor. Without one, the loss could be changed without changing any ranking: its margin is a
-        constant, so that smaller weights reduce all violations above the margin, and the most violated triplets, which
-        alone count, are minimal where all scores are 0. With the factor, the margin means the same as in the training
-        of the dual encoder, and losses can be compared with that of CLC-A, which is the first value returned.
-
-        The training draws no random numbers.
+        In every evaluation of the loss and in the final weights, the joint scores are multiplied by the factor that
+        gives them the standard deviation of CLC-A's. The paper has no such factor. Without one, smaller weights would
+        reduce the loss without changing any ranking, because its margin is a constant; with it, the margin means the
+        same as in the training of the dual encoder.
 
         Args:
             query_to_candidates: for each query, the indices of its right candidates, at least one.
@@ -116,7 +106,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             learning_rate: learning rate of Adam; the paper states neither the rate nor the optimizer.
 
         Returns:
-            The loss before each iteration and after the last one, `iterations + 1` values.
+            The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's.
 
         Shape:
             scores: [L, n_queries, n_candidates].
@@ -174,17 +164,10 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
                 f"scores must be [L, n_queries, n_candidates] and not empty, but are {list(scores.shape)}"
             )
         if len(scores) != len(languages):
-            raise InputError(
-                f"scores are those of {len(scores)} languages; this CLC was made for {len(languages)}, in this "
-                f"order: {', '.join(languages)}"
-            )
-        broken = (~scores.isfinite()).nonzero()
-        if len(broken):
+            raise InputError(f"scores are those of {len(scores)} languages; this CLC joins {', '.join(languages)}")
+        if len(broken := (~scores.isfinite()).nonzero()):
             language, query, candidate = broken[0].tolist()
-            raise InputError(
-                f"{len(broken)} scores are NaN or infinite, the first in {languages[language]}, of query {query} with "
-                f"candidate {candidate}"
-            )
+            raise InputError(f"scores[{language}, {query}, {candidate}] in {languages[language]} is not finite")
 
 
 def _drawn_weights(config: CrossLingualConsistencyConfig) -> tuple[Tensor, Tensor]:

@@ -107,18 +107,15 @@ class Rc3Trainer(BabelensTrainer):
         return [name for name in self.data_sets if weights[name]]
 
     def _check_known(self, data: Mapping[str, Any]) -> None:
-        for name in data:
-            if name not in self.data_sets:
-                raise TrainingSetupError(f"there is no data set {name!r}; RC3 has {', '.join(self.data_sets)}")
+        if unknown := [name for name in data if name not in self.data_sets]:
+            raise TrainingSetupError(f"there is no data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
 
     def _check_given(self, data: Mapping[str, Any]) -> None:
         """Checks that all data sets that are trained on are there."""
         self._check_known(data)
-        missing = [name for name in self._needed if name not in data]
-        if missing:
+        if missing := [name for name in self._needed if name not in data]:
             raise TrainingSetupError(
-                f"the objectives of the model are also trained on {', '.join(missing)}: give these data, or set the "
-                "weights of the objectives to 0"
+                f"the objectives are also trained on {', '.join(missing)}: give these data, or weigh them by 0"
             )
         if self.args.parallel_captions and (STRICT not in data or PARALLEL not in self._needed):
             raise TrainingSetupError(
@@ -151,9 +148,8 @@ class Rc3Trainer(BabelensTrainer):
             getattr(data, "corpus", None), IterableDataset
         ):
             raise TrainingSetupError(
-                f"{name}: RC3 needs a Dataset, not a stream, because it draws each batch from one pair of languages: "
-                f"load the data with streaming=False (in a recipe, train.{name}.options.streaming: false), which "
-                "writes their rows to the disk once and reads them from there"
+                f"{name}: RC3 draws each batch from one pair of languages, and not from a stream: load the data with "
+                f"streaming=False (in a recipe, train.{name}.options.streaming: false)"
             )
         if isinstance(data, Dataset):
             data = TaskData(data)
@@ -178,9 +174,7 @@ class Rc3Trainer(BabelensTrainer):
         if visual == {PATCHES} and self.args.augmented_regions:
             raise TrainingSetupError("augmented_regions is not read: all images are given as patches")
         if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
-            raise TrainingSetupError(
-                "image_augmentation is not read: all images are given as regions; set augmented_regions as well"
-            )
+            raise TrainingSetupError("image_augmentation is not read without augmented_regions: there are no patches")
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:

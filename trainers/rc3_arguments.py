@@ -62,10 +62,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be a positive number")
         if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
-            raise ValueError(
-                f"augmented_regions={self.augmented_regions} counts versions that image_augmentation, which is "
-                f"{self.image_augmentation}, makes of an image: it needs image_augmentation, and cannot be negative"
-            )
+            raise ValueError(f"augmented_regions={self.augmented_regions} needs image_augmentation")
         for name in ("strict_visual", "weak_visual"):
             if getattr(self, name) not in (None, "regions", "patches", "both"):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be 'regions', 'patches' or 'both'")
@@ -103,9 +100,7 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
 
     def __post_init__(self) -> None:
         if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(
-                f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word and the language"
-            )
+            raise ValueError(f"max_text_length={self.max_text_length}: the least is [BOS], a word and the language")
         super().__post_init__()
         self.remove_unused_columns = False
         self.label_names: list[str] = []

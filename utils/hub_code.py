@@ -73,7 +73,6 @@ FILES = {
         "modeling.losses.interpolated",
         "modeling.modeling_rc3_encoder",
         "modeling.modeling_rc3",
-        "modeling.modeling_rc3_retrieval",
         "modeling.modeling_rc3_tasks",
         "modeling.modeling_rc3_pretraining",
     ),

@@ -274,6 +274,3 @@ def test_the_license_of_the_backbone_counts(content, tmp_path):
     assert card.data.license == "cc-by-nc-4.0"
     assert "| Image tower started from | `seer`, license: cc-by-nc-4.0 |" in card.text
     assert "cc-by-nc-4.0: not for commercial use.**" in card.text
-
-
-SMALR_ROWS = ("smalr", "hem", "la", "mule", "par-embn")
