@@ -82,7 +82,6 @@ class ImageTextRetrievalPipeline(Pipeline):
             language: the BCP-47 tag of the texts.
             images, texts: the candidates, either images or texts.
             top_k: number of candidates to return; by default all.
-            kwargs: what every pipeline takes.
         """
         if (images is None) == (texts is None) or not (images or texts):
             raise InputError("give images= to find images by a text, or texts= to find texts by an image")
@@ -143,20 +142,16 @@ class QuestionAnsweringPipeline(Pipeline):
     def __call__(
         self, image: Any, question: str | list[str] | None = None, *, language: str | None = None, **kwargs: Any
     ) -> Any:
-        """Answers a question about an image, or several.
+        """Answers a question about an image, or several: `[{"score", "answer"}, …]`, or a list of these.
 
         Args:
             image: an image (a Pillow image, an array, a path or an address); or all in one: `{"image", "question",
                 "language", "regions"}`, of which the last two may be left out, or a list, a data set or a generator
                 of such items.
-            question: the question about the image; a list of questions is asked about the same image or, with a list
-                of images, each about its own.
+            question: the question, or a list of questions about the same image or, with a list of images, each about
+                its own.
             language: the BCP-47 tag of the questions that do not name theirs.
-            kwargs: `top_k`, the number of answers to each question, by default 1; and what every pipeline takes, such
-                as `batch_size`.
-
-        Returns:
-            The answers to a question, `[{"score", "answer"}, …]`, or a list of them for several.
+            kwargs: `top_k`, by default 1; and what every pipeline takes, such as `batch_size`.
         """
         if question is None:
             asked = image
@@ -230,7 +225,8 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         """Checks nothing: transformers' list has its own models alone, and it would report all others as errors."""
 
     def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
-        """Translates a text, or several.
+        """Translates a text, or several: `[{"input_text", "generated_text"}]` for each, with as many entries as
+        `num_return_sequences`.
 
         Args:
             images: the image of the text (a Pillow image, an array, a path or an address), or a list of images; None
@@ -239,11 +235,7 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
             text: the text, or a list with one for each image.
             kwargs: `language` and `target_language`, the BCP-47 tags of what is read and of what is written;
                 `max_new_tokens` and `generate_kwargs` of `generate`, by default 256 tokens at most; and what every
-                pipeline takes, such as `batch_size`.
-
-        Returns:
-            For each text `[{"input_text", "generated_text"}]`, with as many entries as `num_return_sequences`; several
-            texts given as a list have a list of these.
+                pipeline takes.
         """
         if not takes_language(self.processor):
             return super().__call__(images, text, **kwargs)

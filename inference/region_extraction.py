@@ -78,9 +78,7 @@ class RegionExtractor:
 
         Args:
             model: a `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
-            image_processor: the model's.
             max_regions: the number of regions of an image; a model with fewer queries gives all of them.
-            batch_size: number of images that are encoded at a time.
         """
 
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
@@ -112,12 +110,8 @@ class RegionExtractor:
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
-        """Loads a detector or, with `grid`, an image encoder, from a folder or from the Hub.
-
-        Args:
-            folder_or_repo, loading: what `from_pretrained` takes of the model and its image processor.
-            grid: as in `from_encoder`, whose model may also be that of a dual encoder.
-        """
+        """Loads a detector or, with `grid`, an image encoder, also that of a dual encoder, from a folder or the
+        Hub."""
         if grid is not None:
             backbone = load_backbone(folder_or_repo, **loading)
             extractor = cls.from_encoder(backbone, load_image_processor(folder_or_repo, **loading), grid=grid)
@@ -149,15 +143,11 @@ class RegionExtractor:
         seeds: Sequence[int] | None = None,
         augmentation: ImageAugmentation | None = None,
     ) -> np.ndarray:
-        """Computes the regions of images.
+        """Computes the regions of N images in any form (`as_images`), float32 [N, R, d]; a batch is opened at a time.
 
         Args:
-            images: N images in any form (`as_images`), of which a batch is opened at a time.
             seeds: the seed of the random changes that `augmentation` makes to each image, [N].
-            augmentation: how images are changed before; by default they are not.
-
-        Returns:
-            float32 [N, R, d].
+            augmentation: how images are changed before; by default they are not. A detector allows none.
         """
         if not len(images):
             raise RegionError("no images")
@@ -180,16 +170,8 @@ class RegionExtractor:
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
-        """Computes the regions of each image, and those of augmented copies of it.
-
-        Args:
-            images: N images.
-            augmentation: how the copies are changed; the changes are the same at every call.
-            augmented: number of augmented copies of each image.
-
-        Returns:
-            float32 [N, 1 + augmented, R, d], the image itself first.
-        """
+        """Computes the regions of each image, the image itself first, and those of `augmented` copies of it, changed
+        in the same way at every call: float32 [N, 1 + augmented, R, d]."""
         count = len(images)
         changed = [
             self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)

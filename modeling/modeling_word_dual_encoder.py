@@ -161,16 +161,12 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
         Args:
             input_ids, attention_mask, language_ids: N texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]): images.
-            image_features ([M, F]): features of a backbone, instead.
+            pixel_values ([M, 3, H, W]), image_features ([M, F]): images, or features of a backbone.
             image_labels ([M]), text_labels ([N]): an image and a text with equal labels belong together; by default,
                 the n-th image belongs to the n-th text.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
             positives: what a collator marks; the labels contain the same information and more.
-
-        Returns:
-            Embeddings, similarities and loss.
         """
         _, image_kwargs = self.keywords_of_towers(kwargs)
         wants_states = bool(kwargs.get("output_hidden_states"))

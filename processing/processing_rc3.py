@@ -179,16 +179,11 @@ class Rc3Processor(PerLanguageProcessor):
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`). None
                 stands for a missing image; models that read two images take pairs.
-            text: a text or a list of texts.
-            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
+            text, text_target: a text or a list of texts to read, and to write (decoder labels).
+            language, target_language: BCP-47 tag of all texts, or a list with one for each text.
             regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
-            text_target: target texts (decoder labels).
-            target_language: their languages.
             kwargs: as in `PerLanguageProcessor`; `max_length` and others apply to texts and target texts. Without
                 `return_tensors`, texts are lists, and other inputs are arrays.
-
-        Returns:
-            The inputs that the class lists.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)

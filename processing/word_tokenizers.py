@@ -14,14 +14,9 @@ and split. Words that contain a letter or a digit are kept.
                          an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A lone و is not cut
                          off, because as many nouns begin with it as it joins. There is no further morphology.
 
-Among the segmenters on PyPI, these have wheels for every current Python and start in milliseconds: `icu4py` (MIT, 16
-MB with all data of ICU), `fugashi` (MIT, 1 MB) and `python-mecab-ko-dic` (Apache-2.0, 35 MB, mapped into memory; the
-dictionary is from 2018). Others were not chosen: PyICU has no wheels; the last release of jieba is from 2020;
-`python-mecab-ko` has no wheels for Python 3.13 and later, and splits 1877 of 1882 Korean captions as `fugashi` does
-with its dictionary; `kiwipiepy` needs four seconds and 500 MB to start, and decomposes endings into letters that word
-vectors do not contain; MeCab's dictionaries for Japanese (50 to 250 MB) leave as many words unknown as ICU;
-`camel-tools`, for Arabic, needs models that must be downloaded. FastText's published vectors are for words that were
-split by Moses' rules, MeCab (Japanese), Stanford's segmenter (Chinese) and ICU (Grave et al. 2018).
+`icu4py`, `fugashi` and `python-mecab-ko-dic` have wheels for every current Python and start in milliseconds.
+FastText's published vectors are for words that were split by Moses' rules, MeCab (Japanese), Stanford's segmenter
+(Chinese) and ICU (Grave et al. 2018).
 
 The two segmenters are imported when a text in one of their languages is first read. The words that they find may
 change with their version, and with them which words of a saved vocabulary occur.

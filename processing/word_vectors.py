@@ -59,17 +59,12 @@ def word_vectors(
     size: int = VECTOR_SIZE,
     seed: int = 0,
 ) -> WordVectors:
-    """Returns the vectors that a model uses for a language's vocabulary.
-
-    Words without a vector get zeros; the log states their number.
+    """Returns the vectors of a language's vocabulary; words without one get zeros, and the log states their number.
 
     Args:
         words: the vocabulary, without the special words.
-        language: its BCP-47 tag.
         files: `.vec` or `.vec.gz` files by language.
         captions: texts to train vectors on, if `files` has none for the language.
-        size: width of the vectors.
-        seed: seed of the training.
     """
     language = normalize_language(language)
     path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
@@ -89,14 +84,10 @@ def word_vectors(
 def aligned_word_vectors(
     vocabularies: Mapping[str, Sequence[str]], files: Mapping[str, str | Path], *, size: int = VECTOR_SIZE
 ) -> dict[str, WordVectors]:
-    """Returns the vectors of several languages, reduced to the same principal components.
+    """Returns the vectors of several languages, from files of one space, reduced to the same principal components.
 
     Cosines between words of two languages are those of the files, as far as the components hold them. Components of
     each language alone would be other axes in every language.
-
-    Args:
-        vocabularies: the words of each language, without the special words.
-        files, size: as in `word_vectors`; the vectors of all files are those of one space.
     """
     paths = {normalize_language(tag): path for tag, path in files.items()}
     for language in vocabularies:
@@ -304,16 +295,7 @@ def shown(line: bytes) -> str:
 def dictionary_words(
     path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
 ) -> dict[str, str]:
-    """Returns the words that a dictionary translates to one of `targets`, with that translation.
-
-    Args:
-        path: a text file in UTF-8, or its gzip archive.
-        words, language: words of a vocabulary, and the BCP-47 tag of its language.
-        targets, target_language: the words to translate to, and the tag of their language.
-
-    Returns:
-        The translations by word, in the order of `words`.
-    """
+    """Returns the words of a vocabulary that a dictionary translates to one of `targets`, with that translation."""
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}
     number = 0

@@ -42,18 +42,13 @@ class Rc3Trainer(BabelensTrainer):
     """transformers' `Trainer` for `Rc3ForPreTraining`.
 
     Args:
-        model: the model; its configuration has the weights of the objectives.
-        args: `Rc3TrainingArguments`.
-        processing_class: an `Rc3Processor`.
         train_dataset: a dict `strict`, `weak`, `parallel` -> corpus, `TaskData` or view (`triplets`, `weak_pairs`,
-            `translation_pairs`). A data set may be missing, and is not read, if all objectives that are trained on it
-            have the weight 0.
+            `translation_pairs`). A data set may be missing if all objectives that are trained on it weigh 0.
         eval_dataset: such a dict with any of the data sets; or a corpus, which is used as `strict`; or a dict name ->
             one of these.
         regions: the regions of images: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a
             `RegionExtractor`, which computes the regions of all images once.
         cache_dir: the folder of computed regions; by default a folder in the Hugging Face datasets cache.
-        kwargs: further arguments of `Trainer`.
     """
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)

@@ -181,14 +181,10 @@ class Rc3TaskTrainer(BabelensTrainer):
     """transformers' `Trainer` for RC3's tasks; the class of the model decides which task it is.
 
     Args:
-        model: a model of one of the tasks.
-        args: `Rc3TaskTrainingArguments`.
-        processing_class: an `Rc3Processor`.
         train_dataset: the data of the task, or `TaskData` with their languages; the paper trains on English alone.
         eval_dataset: the same, or a dict name -> data, evaluated in each of its languages.
         regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them whenever a batch
             is made.
-        kwargs: further arguments of `Trainer`.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
