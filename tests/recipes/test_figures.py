@@ -15,10 +15,10 @@ FLICKR = ["--data", "multi30k", "--option", "folder=data/multi30k", "--option", 
 # Paper and figure -> the analysis, the recipes of its models, and the data.
 FIGURES = {
     "MURAL 3": ("languages", ["mural/base"], ["--data", "parallel.tsv"]),
-    "MURAL 4 to 6, 9 to 14": ("retrieval", ["mural/align-base", "mural/base"], WIT),
+    "MURAL 4 to 6, 9 to 14": ("retrieval", ["mural/base:align", "mural/base"], WIT),
     "MLA 1": ("retrieval", ["mla/cc300k"], ["--data", "xtd", "--option", "folder=data/xtd", "--languages", "en,de"]),
     "MLA 2": ("labels", ["mla/cc300k"], ["--data", "data/cifar10", "--labels", "labels.tsv"]),
-    "RC3 5": ("distances", ["rc3/base", "rc3/no-kl"], [*FLICKR, "--split", "test", "--languages", "de"]),
+    "RC3 5": ("distances", ["rc3/base", "rc3/base:no-kl"], [*FLICKR, "--split", "test", "--languages", "de"]),
 }
 
 
