@@ -45,15 +45,10 @@ def pairs_of(view):
     return {(example["language_a"], example["language_b"]) for example in view.__getitems__(range(len(view)))}
 
 
-def test_a_corpus_gives_triplets_in_all_pairs_of_languages(tmp_path):
-    trainer = make_trainer(tmp_path)
-    assert pairs_of(trainer.tasks["triplet"]) == {("de", "en"), ("de", "fr"), ("en", "fr")}
-    assert len(trainer.tasks["triplet"]) == 3 * 16
-
-
 @pytest.mark.parametrize(
     ("data", "arguments", "expected"),
     [
+        ({}, {}, {("de", "en"), ("de", "fr"), ("en", "fr")}),
         ({"languages": ["fr", "en"]}, {}, {("fr", "en")}),
         ({}, {"languages": ["en", "de"]}, {("en", "de")}),
         ({"pairs": [("fr", "de")]}, {}, {("fr", "de")}),
@@ -62,6 +57,7 @@ def test_a_corpus_gives_triplets_in_all_pairs_of_languages(tmp_path):
 def test_triplets_are_of_the_languages_asked_for(tmp_path, data, arguments, expected):
     trainer = make_trainer(tmp_path, {"triplet": TaskData(shapes_corpus(), **data)}, **arguments)
     assert pairs_of(trainer.tasks["triplet"]) == expected
+    assert len(trainer.tasks["triplet"]) == 16 * len(expected)
 
 
 def test_the_reproduced_mural_weighs_both_tasks_by_half(tmp_path):
@@ -75,7 +71,7 @@ def test_the_reproduced_mural_weighs_both_tasks_by_half(tmp_path):
 def test_triplets_teach_all_languages(tmp_path):
     trainer = make_trainer(
         tmp_path,
-        max_steps=60,
+        max_steps=40,
         optim="adamw_torch",
         learning_rate=1e-2,
         image_augmentation={"horizontal_flip": 0.0},
@@ -99,21 +95,3 @@ def test_triplets_in_chunks_train_as_the_whole_batch_does(tmp_path):
     expected = whole.model.state_dict()
     for name, value in chunked.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=2e-5)
-
-
-def test_triplets_of_a_stream(tmp_path):
-    stream = shapes_corpus().to_iterable_dataset(num_shards=2)
-    trainer = make_trainer(tmp_path, {"triplet": TaskData(stream, languages=["en", "fr"])}, max_steps=4)
-    trainer.train()
-    losses = [entry["loss_triplet"] for entry in trainer.state.log_history if "loss_triplet" in entry]
-    assert len(losses) == 4 and np.isfinite(losses).all()
-
-
-def test_half_frozen_towers(tmp_path):
-    trainer = make_trainer(tmp_path, towers={"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}})
-    before = {name: value.clone() for name, value in make_trainer(tmp_path).model.state_dict().items()}
-    trainer.train()
-    changed = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
-    heads = {"similarity.temperature", "text_projection.weight", "text_projection.bias"}
-    assert heads <= changed
-    assert all(name.startswith("text_model.encoder.layer.0.") for name in changed - heads) and len(changed) > 10
