@@ -13,6 +13,8 @@ from transformers import (
     TrainingArguments,
 )
 
+from tests.support.versions import checkpoint_activations
+
 from .common import (
     LANGUAGES,
     TEXTS,
@@ -200,7 +202,7 @@ class DualEncoderContract(ConventionsContract, ExportContract):
                 if isinstance(module, nn.Dropout):
                     module.p = 0.0
         checkpointed = copy.deepcopy(model)
-        checkpointed.activation_checkpointing_enable()
+        checkpoint_activations(checkpointed)
         for inputs in self.training_batches(processor).values():
             plain, plain_calls = _training_pass(model, inputs)
             again, calls = _training_pass(checkpointed, inputs)

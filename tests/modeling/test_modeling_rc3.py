@@ -12,6 +12,7 @@ from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Mod
 from babelens.modeling.modeling_rc3_encoder import pack_left, text_states
 from babelens.utils.errors import InputError, MissingLanguageError, RegionError
 from tests.contracts import TINY_RC3, assert_equal, visio_textual_batch
+from tests.support.versions import checkpoint_activations
 
 # mBART's tokens are the first 27; its [MASK] and the languages are among them.
 TINY_MBART = {name: TINY_RC3[name] for name in TINY_RC3 if name.partition("_")[0] in ("encoder", "decoder", "max")}
@@ -285,7 +286,7 @@ def test_gradient_checkpointing_changes_nothing(make_rc3, batch, dropout):
     for checkpointed in (False, True):
         model = make_rc3(dropout=dropout)[0].train()
         if checkpointed:
-            model.activation_checkpointing_enable()
+            checkpoint_activations(model)
         calls = []
         for layer in (*model.encoder.layers, *model.decoder.layers):
             layer.fc1.register_forward_hook(lambda *_, calls=calls: calls.append(1))

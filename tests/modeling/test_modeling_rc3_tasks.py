@@ -30,6 +30,7 @@ from babelens import (
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 from babelens.utils.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
 from tests.contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
+from tests.support.versions import checkpoint_activations
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
@@ -156,7 +157,7 @@ def test_gradient_checkpointing_changes_nothing(make_rc3, model_class, dropout):
     for checkpointed in (False, True):
         model = make_rc3(model_class, dropout=dropout)[0].train()
         if checkpointed:
-            model.activation_checkpointing_enable()
+            checkpoint_activations(model)
         torch.manual_seed(0)
         inputs = with_labels(model, model_class)
         torch.manual_seed(0)

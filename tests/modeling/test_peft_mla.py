@@ -13,6 +13,7 @@ from transformers import CLIPConfig, CLIPModel
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock
 from babelens.utils.errors import LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
+from tests.support.versions import checkpoint_activations
 
 SEP, LENGTH = 3, 8
 VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
@@ -270,7 +271,7 @@ def test_gradient_checkpointing_equals_plain(make):
     for checkpointing in (False, True):
         base = make()
         if checkpointing:
-            base.activation_checkpointing_enable({"use_reentrant": False})
+            checkpoint_activations(base, {"use_reentrant": False})
         model = with_adapters(base, "de", "fr")
         model.set_requires_grad(["de", "fr"])
         model.train()

@@ -16,6 +16,7 @@ from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
 from babelens.modeling.encoding import evaluation_mode
 from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.processing.processing_etcl import EtclProcessor
+from tests.support.versions import checkpoint_activations
 
 THREADS, CALLS = 8, 12
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -129,7 +130,7 @@ def test_a_gradient_that_recomputes_blocks_in_another_thread_is_the_same(make_ml
         model, processor = make_mla()
         model.train()
         if checkpointing:
-            model.activation_checkpointing_enable()
+            checkpoint_activations(model)
         batch = processor(text=["ein Auto", "a car", "une rue"], language=["de", "en", "fr"], return_tensors="pt")
         loss = model.get_text_features(**batch).pooler_output.square().sum()
         thread = Thread(target=loss.backward)

@@ -19,7 +19,7 @@ import torch
 import yaml
 from datasets import Dataset
 from PIL import Image
-from transformers import TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainerCallback, set_seed
 
 from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralProcessor, MuralTrainer
 from babelens.data.batching.views import image_text_pairs, translation_pairs
@@ -61,13 +61,6 @@ TEXT = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
-
-
-# The name of the training argument, which was another one before transformers 5.23.
-CHECKPOINTING = next(
-    name for name in ("activation", "gradient") if hasattr(TrainingArguments, f"{name}_checkpointing")
-)
-CHECKPOINTING += "_checkpointing"
 
 
 def shapes_corpus() -> Dataset:

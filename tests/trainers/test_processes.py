@@ -19,7 +19,8 @@ from tests.support.scaled_training import (
     whole_batch,
 )
 from tests.support.tiny_rc3 import rc3_data
-from tests.support.tiny_training import CHECKPOINTING, shapes_corpus
+from tests.support.tiny_training import shapes_corpus
+from tests.support.versions import CHECKPOINTING
 
 STEPS = {"max_steps": 5, "double": True, "max_grad_norm": 0.0, **PLAIN}
 SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimizers that do together what one would

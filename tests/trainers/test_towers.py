@@ -31,13 +31,13 @@ from tests.support.processes import together
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
 from tests.support.tiny_recipes import mla, mural
 from tests.support.tiny_training import (
-    CHECKPOINTING,
     assert_same,
     shapes_corpus,
     shapes_trainer,
     weights,
     write_shapes,
 )
+from tests.support.versions import CHECKPOINTING
 
 # Two stages with batch norm, of one and of two blocks; three layers of BERT.
 STAGES = BATCH_NORM | {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck"}
