@@ -1,0 +1,3 @@
+"""The former place of `babelens.utils.errors`, for programs that import them from here."""
+
+from ..utils.errors import *  # noqa: F403
