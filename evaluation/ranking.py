@@ -123,8 +123,6 @@ def retrieval_ranks(
 ) -> RetrievalRanks:
     """The ranks of the texts and images of a set, by the embeddings of a dual encoder, [n_images, d] and [n_texts, d],
     and of the best items by a cross-encoder where there is one.
-
-    Raises: as `ranks_in_readings`.
     """
     return ranks_in_readings([queries], image_embeddings, text_embeddings, reranker, protocol=protocol)[0]
 

@@ -189,8 +189,6 @@ def open_translator(
     Args:
         source: a `.tsv` or `.jsonl` file of translations; or a model, a folder or Hub id.
         pair, batch_size, loading: as in `Seq2SeqTranslator.from_pretrained`; not used for a file.
-
-    Raises: as `TranslationTable` and `Seq2SeqTranslator.from_pretrained`.
     """
     if Path(source).suffix in TRANSLATION_FILES:
         return TranslationTable(source)

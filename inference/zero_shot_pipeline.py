@@ -104,7 +104,7 @@ LABEL_ALONE = "{}"
 
 
 def check_templates(templates: Iterable[str], place: str) -> None:
-    """ """
+    """Refuses templates without a place for the label."""
     for template in templates:
         if LABEL_ALONE not in template:
             raise InputError(f"{place}: the template {template!r} has no {{}}, where the label of a class stands")
