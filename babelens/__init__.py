@@ -1,19 +1,28 @@
 """babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
 
 Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network. The
-public names stand in `__init__.pyi`; each is imported when it is first used. In a process that is the command line
-`babelens`, which must answer `--help` at once, the models are registered when a command needs them.
+public names are listed in `__init__.pyi`; each is imported when it is first used. The command line, which must answer
+`--help` at once, registers the models when a command needs them.
 """
 
-import lazy_loader
+import sys
+from pathlib import Path
 
-from . import quiet_start
+import lazy_loader
 
 __version__ = "1.0.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-if not quiet_start.is_command_line():
+
+def _is_command_line() -> bool:
+    """Whether this process is `babelens` or `python -m babelens`."""
+    words = sys.orig_argv
+    is_module = "-m" in words and words[words.index("-m") + 1 :][:1] == ["babelens"]
+    return is_module or Path(sys.argv[0]).name == "babelens"
+
+
+if not _is_command_line():
     from .registry import register
 
     register()

@@ -11,8 +11,9 @@ from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..utils.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_language, normalize_languages
-from .console import plain_console
-from .options import (
+from .common import check_path
+from .common import plain_console
+from .common import (
     BatchSize,
     Languages,
     Model,
@@ -22,7 +23,7 @@ from .options import (
     TrustRemoteCode,
     tags_of,
 )
-from .starting import begin_work
+from .common import begin_work
 
 if TYPE_CHECKING:
     import datasets
@@ -106,9 +107,10 @@ def languages(
     from ..data.corpus.tables import TRANSLATION_FILES
     from ..evaluation.analysis.figures import draw_language_map
     from ..evaluation.analysis.parallel import encode_parallel, language_map, parallel_texts
-    from .inputs import load_embedder, read_source
+    from ..inference.embedder import Embedder
+    from .common import read_source
 
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if Path(data).suffix in TRANSLATION_FILES:
         corpus = read_source(data, source_options, translations=True, split=split)
     else:
@@ -141,7 +143,7 @@ def labels(
         typer.Option(
             help="The labels of the classes in each language, as for `babelens evaluate classes`.",
             dir_okay=False,
-            exists=True,
+            callback=check_path,
         ),
     ],
     output: Figure,
@@ -163,9 +165,9 @@ def labels(
     from ..evaluation.analysis.figures import draw_label_map
     from ..evaluation.analysis.label_map import label_map
     from ..evaluation.class_labels import ClassifiedImages, read_labels
-    from .inputs import load_embedder
+    from ..inference.embedder import Embedder
 
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     found = ClassifiedImages.of_folder(data)
     named = read_labels(labels, found.classes, tags)
     rows = evenly_spread(len(found.images), limit)
@@ -215,11 +217,11 @@ def retrieval(
     from ..evaluation.analysis.figures import draw_side_by_side
     from ..evaluation.analysis.side_by_side import side_by_side
     from ..evaluation.results import named_rows
-    from .inputs import load_retrieval_embedder
+    from ..inference.embedder import Embedder
 
     corpus = _load_images(data, split, tags, source_options)
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    embedders = {name: load_retrieval_embedder(model, **code) for name, model in named_rows(models).items()}
+    embedders = {name: Embedder.from_pretrained(model, **code) for name, model in named_rows(models).items()}
     chosen = tags or _default_languages(corpus, data)
     found = side_by_side(embedders, corpus, chosen, direction=direction, queries=queries, top=top, differing=differing)
     lines = [
@@ -272,7 +274,7 @@ def distances(
     from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures import draw_distance_ratios
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
-    from .inputs import load_embedder
+    from ..inference.embedder import Embedder
 
     names = {"MODEL": model, "--baseline": baseline}
     are_rc3 = [_is_rc3(name) for name in names.values()]
@@ -291,7 +293,7 @@ def distances(
     own, base = (
         _joint(name, hint, corpus, texts, regions, grid, **options)
         if are_rc3[0]
-        else encode_parallel(load_embedder(name, hint=hint, **options), texts)
+        else encode_parallel(Embedder.from_pretrained(name, **options), texts)
         for hint, name in names.items()
     )
     found = distance_ratios(own, base, texts.ids, anchor=anchor)
@@ -333,7 +335,7 @@ def _joint(
     from ..inference.embedder import default_device
     from ..registry import METHODS
     from ..utils.pretrained import load_config, load_model, load_processor
-    from .inputs import load_region_finder
+    from .common import load_region_finder
 
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
@@ -361,7 +363,7 @@ def _load_images(
     """The captioned images of an option --data; `options` are those of --option."""
     from ..data.emoji.benchmark import load_emoji
     from ..training.recipe import EMOJI
-    from .inputs import read_source
+    from .common import read_source
 
     if data == EMOJI:
         return load_emoji([_EMOJI_VENDOR], split, languages or _benchmark_languages())

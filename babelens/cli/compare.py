@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .console import plain_console, print_json, results_table
-from .options import split_tags
-from .starting import begin_work
+from .common import begin_work, check_path, plain_console, print_json, results_table, split_tags
 
 if TYPE_CHECKING:
     from ..evaluation.comparison import Score
@@ -25,7 +23,7 @@ def compare(
             metavar="RUNS...",
             help="Folders of runs, folders with runs of several seeds (`seed-1`, `seed-2`, …), or files that "
             "`babelens evaluate --output` wrote. The others are compared with the first.",
-            exists=True,
+            callback=check_path,
         ),
     ],
     metrics: Annotated[
@@ -36,7 +34,9 @@ def compare(
         Literal["table", "json"], typer.Option("--format", help="A table, or every number as JSON.")
     ] = "table",
 ) -> None:
-    """Compare runs: mean ± standard deviation over seeds, for each test set, language and metric.
+    """Compare the results of runs, with their significance.
+
+    Shown are mean and standard deviation over seeds, for each test set, language and metric.
 
     Stars mark differences to the first of RUNS that are larger than chance, by the paired bootstrap: images are drawn
     anew with all of their texts, the same for both. It needs the ranks of the queries, which `train` and `evaluate

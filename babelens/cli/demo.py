@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..utils.redaction import typed_command
-from .console import plain_console, results_table
-from .starting import begin_work
+from .common import begin_work, plain_console, results_table
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -8,8 +8,7 @@ import typer
 from ..utils.errors import CorpusError
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_language
-from .options import BatchSize, Model, TruncateDim, TrustRemoteCode, split_tags
-from .starting import begin_work
+from .common import BatchSize, Model, TruncateDim, TrustRemoteCode, begin_work, split_tags
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
@@ -80,12 +79,12 @@ def embed(
         raise CorpusError(f"No file {texts} here")
     begin_work()
     from ..inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns
-    from .inputs import load_embedder
+    from ..inference.embedder import Embedder
 
     loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": True, "truncate_dim": truncate_dim}
     loading["trust_remote_code"] = trust_remote_code
     if is_file:
-        embedder = load_embedder(model, **loading)
+        embedder = Embedder.from_pretrained(model, **loading)
         _write_file(embedder, images, texts, language, output, precision)
         return
     job = EmbeddingJob(
@@ -100,7 +99,7 @@ def embed(
     if ray:
         counts = embed_on_ray(model, job, address=None if ray == "local" else ray, **loading)
     else:
-        counts = embed_source(load_embedder(model, **loading), job, model=model)
+        counts = embed_source(Embedder.from_pretrained(model, **loading), job, model=model)
     left_out = "".join(f"; left out: {number:,} with {kind}" for kind, number in sorted(counts.skipped.items()))
     typer.echo(f"{counts.embedded:,} of {counts.read:,} {job.what} embedded{left_out}: {output}", err=True)
     for column, number in sorted(counts.missing.items()):

@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.errors import ModelKindError
+from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, begin_work
 from .evaluate_benchmark import benchmark
 from .evaluate_captions import captions
 from .evaluate_classes import classes
 from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode
-from .starting import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
@@ -44,10 +42,7 @@ def task(
     tests = Rc3TaskData(loaded).tests
     ranks: dict[str, QueryRanks] = {}
     code = {"trust_remote_code": trust_remote_code}
-    try:
-        results = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
-    except ModelKindError as error:
-        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+    results = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
     show_results(
         results,
         output,

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
-from ..utils.errors import BenchmarkError
-from .console import plain_console, print_json, results_table
-from .options import AsJson, BatchSize, Languages, ResultsFile, TrustRemoteCode, tags_of
-from .starting import begin_work
+from .common import (
+    AsJson,
+    BatchSize,
+    Languages,
+    ResultsFile,
+    TrustRemoteCode,
+    begin_work,
+    check_path,
+    plain_console,
+    print_json,
+    results_table,
+    tags_of,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +43,7 @@ def benchmark(
         Path | None,
         typer.Option(
             help="The folder with the files of the benchmark, in the layout in which they were published.",
-            exists=True,
+            callback=check_path,
             file_okay=False,
         ),
     ] = None,
@@ -58,25 +67,15 @@ def benchmark(
     if root is None:
         raise typer.BadParameter("name the folder with the benchmark's files", param_hint="--root")
     tags = tags_of(languages)
-    try:
-        known = find_benchmark(name)
-    except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="--benchmark") from error
-    try:
-        known.chosen(tags)
-    except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="--languages") from error
+    find_benchmark(name).chosen(tags)
     begin_work()
 
     from ..evaluation.benchmarks import load_benchmark
-    from .inputs import load_retrieval_embedder
+    from ..inference.embedder import Embedder
     from .tables import show_results
 
-    try:
-        benchmark = load_benchmark(name, root, tags)
-    except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="--root") from error
-    embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    benchmark = load_benchmark(name, root, tags)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     ranks: dict[str, QueryRanks] = {}
     report = benchmark.evaluate(embedder, ranks=ranks)
     show_results(report, output, as_json, lambda: _print_report(report, model), ranks=ranks)
@@ -143,10 +142,7 @@ def _cells(values: list[float | None]) -> list[str]:
 
 
 def _show_benchmarks(name: str | None, as_json: bool) -> None:
-    try:
-        chosen = find_benchmark(name) if name else None
-    except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="--benchmark") from error
+    chosen = find_benchmark(name) if name else None
     if as_json:
         shown = asdict(chosen) if chosen else [asdict(find_benchmark(each)) for each in benchmark_names()]
         print_json(shown)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .options import (
+from .common import (
     AsJson,
     BatchSize,
     Languages,
@@ -16,7 +16,7 @@ from .options import (
     TrustRemoteCode,
     tags_of,
 )
-from .starting import begin_work
+from .common import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
@@ -81,13 +81,14 @@ def captions(
     from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
     from ..evaluation.retrieval import evaluate_retrieval
     from ..evaluation.translation_baseline import evaluate_translate_test
-    from .inputs import load_retrieval_embedder, load_translator, read_source
+    from ..inference.embedder import Embedder
+    from .common import load_translator, read_source
     from .tables import print_consistency, print_recalls, print_translate_test, show_results
 
     translates = None
     if translator:
-        translates = load_translator(translator, None if consistency else _ENGLISH, trust_remote_code, "--translator")
-    embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        translates = load_translator(translator, None if consistency else _ENGLISH, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if tags is None else tags
     ranks: dict[str, QueryRanks] = {}

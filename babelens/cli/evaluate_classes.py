@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import plain_console, results_table
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
-from .starting import begin_work
+from .common import plain_console, results_table
+from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
+from .common import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
@@ -90,10 +90,10 @@ def classes(
         neighbor_accuracy,
     )
     from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
-    from .inputs import load_retrieval_embedder
+    from ..inference.embedder import Embedder
     from .tables import show_results
 
-    embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     tested = ClassifiedImages.of_folder(data)
     trained = None if train_data is None else ClassifiedImages.of_folder(train_data)
     named = None if labels is None else read_labels(labels, tested.classes, tags)

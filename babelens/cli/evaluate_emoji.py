@@ -6,8 +6,8 @@ import typer
 
 from ..utils.defaults import BENCHMARK_LANGUAGES
 from ..utils.errors import BabelensError
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, split_tags
-from .starting import begin_work
+from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, split_tags
+from .common import begin_work
 
 _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUAGES.items()}
 
@@ -42,10 +42,10 @@ def emoji(
     from ..evaluation.consistency import emoji_consistency
     from ..evaluation.emoji import EmojiBenchmark
     from ..evaluation.results import CONSISTENCY
-    from .inputs import load_retrieval_embedder
+    from ..inference.embedder import Embedder
     from .tables import print_consistency, print_emoji_report, show_results
 
-    embedder = load_retrieval_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     try:
         benchmark = EmojiBenchmark(
             embedder,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..utils.errors import ModelFolderError
-from .console import plain_console, results_table
-from .options import (
+from .common import plain_console, results_table
+from .common import (
     AsJson,
     BatchSize,
     Model,
@@ -15,7 +15,7 @@ from .options import (
     split_tags,
     tags_of,
 )
-from .starting import begin_work
+from .common import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.mteb import MtebScore
@@ -75,7 +75,7 @@ def mteb(
     begin_work()
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..model_cards.result_tables import add_results, check_card
-    from .inputs import load_retrieval_embedder
+    from ..inference.embedder import Embedder
     from .tables import show_results
 
     if card:
@@ -86,7 +86,7 @@ def mteb(
     chosen = mteb_tasks(names, tags)
     loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     loading |= {} if text_prompt is None else {"text_prompt": text_prompt}
-    embedder = load_retrieval_embedder(model, **loading)
+    embedder = Embedder.from_pretrained(model, **loading)
     judged = mteb_model(embedder, text_task=text_task, source=model, **loading)
     if output is None and Path(model).is_dir():
         output = Path(model) / "evaluation" / "mteb"

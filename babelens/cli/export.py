@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .console import plain_console, print_json, results_table
-from .options import AsJson, Model, TruncateDim, TrustRemoteCode
-from .starting import begin_work
+from .common import AsJson, Model, TruncateDim, TrustRemoteCode, begin_work, plain_console, print_json, results_table
 
 if TYPE_CHECKING:
     from ..inference.onnx.export import Exported

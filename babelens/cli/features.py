@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from ..utils.defaults import CROP, RESIZE
-from ..utils.errors import ArgumentError, BabelensError
-from .options import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, split_tags
-from .starting import begin_work
+from ..utils.errors import ArgumentError
+from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, split_tags
 
 
 def features(
@@ -56,12 +55,9 @@ def features(
     begin_work()
 
     from ..inference.backbones import TenCropFeatures, write_features
-    from .inputs import read_source
+    from .common import read_source
 
-    try:
-        extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, resize=resize, crop=crop)
-    except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+    extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, resize=resize, crop=crop)
     chosen: list[str | None] = [*split_tags(split)] if split else [None]
     corpora = {split: read_source(data, options, language=language, split=split) for split in chosen}
     only = next(iter(corpora.values())) if len(corpora) == 1 else None

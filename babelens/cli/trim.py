@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import plain_console, print_json, results_table
-from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCode, split_tags
-from .starting import begin_work
+from .common import (
+    PUBLISHED_TOO,
+    AsJson,
+    Model,
+    SourceOptions,
+    TrustRemoteCode,
+    begin_work,
+    check_path,
+    plain_console,
+    print_json,
+    results_table,
+    split_tags,
+)
 
 if TYPE_CHECKING:
     from ..training.trimming import TrimmingReport
@@ -40,7 +50,7 @@ def trim(
         list[Path] | None,
         typer.Option(
             help="A text file in UTF-8 with one text per line. May be given several times.",
-            exists=True,
+            callback=check_path,
             dir_okay=False,
             rich_help_panel=_TEXTS,
         ),
@@ -66,7 +76,7 @@ def trim(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reduce a model's vocabulary to the pieces that some texts use, without changing what it computes for them.
+    """Reduce the vocabulary of a model to what some texts use.
 
     `babelens trim facebook/mbart-large-50 --captions photos --languages en,de --output mbart-en-de`
 
@@ -86,7 +96,7 @@ def trim(
     begin_work()
 
     from ..training.trimming import gather_texts, trim as trim_model
-    from .inputs import read_source
+    from .common import read_source
 
     sources: dict[str, Any] = {"captions": captions or (), "translations": translations or ()}
     for kind in sources:

@@ -1,0 +1,380 @@
+"""What commands share: options, checks of arguments, printing, and the start of the work.
+
+Importing it loads neither torch nor transformers, so that `--help` and refusals take less than a second.
+"""
+
+import csv
+import gc
+import gzip
+import inspect
+import json
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..utils.errors import (
+    CorpusError,
+    InputError,
+    ModelFolderError,
+    RecipeError,
+    UnknownLanguageError,
+    did_you_mean,
+    no_folder,
+)
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from rich.console import Console
+    from rich.table import Table
+    from transformers import PreTrainedModel, ProcessorMixin
+
+    from ..inference.region_extraction import RegionExtractor
+    from ..inference.translation import Translator
+
+# ---- Checks of arguments, as callbacks of options: a typing mistake is reported at once ----
+
+_FILES = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".gz", ".zip")
+_PATTERN = ("://", "*", "?", "{", "[")
+
+
+def check_model(source: str | None) -> str | None:
+    """Refuses a file, and a name that is neither a folder nor OWNER/NAME; a table of vectors may be a model."""
+    if source is None or Path(source).is_dir():
+        return source
+    if Path(source).is_file():
+        if Path(source).suffix != ".parquet":
+            raise ModelFolderError(f"{source} is a file: name the folder that holds the model")
+    elif source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ModelFolderError(no_folder(source))
+    return source
+
+
+def check_source(source: str | None) -> str | None:
+    """Refuses the name of a data file that does not exist."""
+    path = Path(source or ".")
+    if source is None or path.exists() or any(part in source for part in _PATTERN):
+        return source
+    if path.suffix in _FILES or (path.suffix and path.parent.is_dir()) or source.startswith((".", "/", "~")):
+        raise CorpusError(f"No file {source!r} here{_similar(path)}")
+    return source
+
+
+def check_path(value: Any) -> Any:
+    """Refuses a file or folder that does not exist, or one of several."""
+    for path in value if isinstance(value, list | tuple) else [value]:
+        if path is not None and not path.exists():
+            raise InputError(f"No file or folder {str(path)!r} here{_similar(path)}")
+    return value
+
+
+def check_folder(path: Path | None) -> Path | None:
+    """Refuses a folder that does not exist."""
+    if path is not None and not path.is_dir():
+        raise InputError(f"No folder {str(path)!r} here{_similar(path)}")
+    return path
+
+
+def check_recipe(recipe: str) -> str:
+    """Refuses a recipe that is neither a file nor one that comes with babelens, and a variant that it does not have."""
+    name, _, variant = recipe.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        if path.suffix in (".yaml", ".yml") and not name.startswith("recipes/"):
+            raise RecipeError(f"No recipe {name!r} here{_similar(path)}")
+        shipped = Path(str(files("babelens.recipes")))
+        names = [file.relative_to(shipped).with_suffix("").as_posix() for file in shipped.rglob("*.yaml")]
+        name = name.removeprefix("recipes/").removesuffix(".yaml")
+        if name not in names:
+            raise RecipeError(f"No recipe {name!r} here or in the package{did_you_mean(name, names)}")
+        path = shipped / f"{name}.yaml"
+    variants = re.findall(r"^  ([\w.-]+):\s*$", path.read_text(encoding="utf-8").partition("\nvariants:")[2], re.M)
+    if variant and variant not in variants:
+        raise RecipeError(f"{name} has no variant {variant!r}{did_you_mean(variant, variants)}")
+    return recipe
+
+
+def check_tags(languages: str | None) -> str | None:
+    """Refuses a tag that is not a language."""
+    from ..utils.languages import normalize_languages
+
+    if languages and languages != "all":
+        normalize_languages(split_tags(languages))
+    return languages
+
+
+def check_columns(source: str, languages: Sequence[str]) -> None:
+    """Refuses a table without a column for a language, if two of its columns at least are named by languages."""
+    from ..utils.languages import counts_as, normalize_language
+
+    present = []
+    for name in _column_names(Path(source)):
+        try:
+            present.append(normalize_language(name.removeprefix("text_").removeprefix("caption_")))
+        except ValueError:
+            continue
+    for tag in languages if len(present) > 1 else ():
+        if not any(counts_as(column, [tag]) for column in present):
+            own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
+            hint = f"; did you mean {own[0]!r}?" if own else did_you_mean(tag, present)
+            raise UnknownLanguageError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
+
+
+def _column_names(file: Path) -> list[str]:
+    """The columns of a table, from its beginning; none of a file that only its reader understands."""
+    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if not file.is_file() or kind not in (".tsv", ".csv", ".jsonl", ".parquet"):
+        return []
+    try:
+        if kind == ".parquet":
+            import pyarrow.parquet
+
+            return list(pyarrow.parquet.read_schema(file).names)
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="") as lines:
+            first = next(lines, "")
+            if kind == ".jsonl":
+                row = json.loads(first)
+                return list(row.get("translation") or row)
+            separator = "\t" if kind == ".tsv" else max(",;\t", key=first.count)
+            if first.startswith("sep="):
+                first, separator = next(lines, ""), first.strip()[-1]
+            return [cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])]
+    except (OSError, ValueError, EOFError, AttributeError, csv.Error):  # the reader of the file reports it
+        return []
+
+
+def _similar(path: Path) -> str:
+    return did_you_mean(path.name, [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else [])
+
+
+# ---- Arguments and options ----
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A model: a folder, or a name on the Hub.", callback=check_model),
+]
+CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub"
+PUBLISHED_TOO = (
+    f"{CAPTIONED_IMAGES}; or a published data set, from its files as they are published, with --option: `multi30k`, "
+    "`flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
+)
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the data, as under `options` in a recipe: `folder=data/multi30k`, `caption_column=title`. "
+        "Repeatable.",
+    ),
+]
+Images = Annotated[Path, typer.Option(help="The folder of images, with its subfolders.", callback=check_folder)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a key of the recipe: `training.max_steps=100`, `stages.NAME.languages=[de]`. Repeatable.",
+        metavar="KEY=VALUE",
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run code that comes with a model you trust."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+BatchSize = Annotated[
+    int, typer.Option(help="Number of images or texts that are encoded at a time.", min=1, metavar="N")
+]
+TruncateDim = Annotated[
+    int | None,
+    typer.Option(
+        help="Keep the first dimensions of every embedding, of a model that was trained with `matryoshka_dims`.",
+        min=1,
+        show_default="as the model's configuration states",
+    ),
+]
+Languages = Annotated[
+    str | None,
+    typer.Option(help="The languages, such as `en,de,zh-Hant`.", show_default="all languages of the data"),
+]
+Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
+ResultsFile = Annotated[
+    Path | None, typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False)
+]
+TextTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="The head for texts, of a model that has one for each task: `text_text` gives the space in which MURAL "
+        "compares texts with texts.",
+        show_default="the space of the images",
+    ),
+]
+
+
+def load_region_finder(
+    regions: str, grid: int | None, model: "PreTrainedModel", processor: "ProcessorMixin", **code: Any
+) -> "RegionExtractor":
+    """The model of --regions and --grid that finds regions for another model, on the device of that one."""
+    from ..inference.region_extraction import RegionExtractor
+
+    finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=processor.max_regions, **code)
+    finder.model.to(model.device)
+    return finder
+
+
+def load_translator(given: str, to: str | None = None, **code: Any) -> "Translator":
+    """The translator of an option, which keeps its translations on disk: one model, a file of translations, or, into
+    the language `to`, a model for each pair as `de=MODEL,fr=MODEL`."""
+    from ..inference.translation import TranslatorsByPair
+    from ..inference.translation_cache import open_translator
+
+    if to is None or "=" not in given:
+        return open_translator(given, **code)
+    models = dict(part.split("=", 1) for part in given.split(","))
+    return TranslatorsByPair(
+        {(tag, to): open_translator(name, pair=(tag, to), **code) for tag, name in models.items()}
+    )
+
+
+# ---- Values of options ----
+
+
+def settings_of(texts: list[str] | None) -> dict[str, str]:
+    """The keys and the values, in YAML, of --set."""
+    settings = {}
+    for text in texts or ():
+        key, found, value = text.partition("=")
+        if not found:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        settings[key] = value
+    return settings
+
+
+def split_tags(languages: str) -> list[str]:
+    """The parts of an option such as `en,de,zh-Hant`."""
+    return [tag.strip() for tag in languages.split(",") if tag.strip()]
+
+
+def tags_of(languages: str | None) -> list[str] | None:
+    """The languages of --languages; None where it is left out."""
+    if languages is None:
+        return None
+    if not (tags := split_tags(languages)):
+        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    return tags
+
+
+# ---- The work ----
+
+
+def begin_work() -> None:
+    """Registers the models of babelens with transformers; a command calls it before it imports torch.
+
+    The command line has stopped the garbage collector (`main`): these imports make a million objects, none of them
+    garbage.
+    """
+    from ..registry import register
+
+    register()
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the work cleans up
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils.logging import disable_progress_bar
+
+    downloads_have_bars = not are_progress_bars_disabled()
+    disable_progress_bar()  # of the weights of every model
+    if downloads_have_bars:
+        enable_progress_bars()
+
+
+def read_source(
+    source: str, options: Sequence[str] | None = None, *, translations: bool = False, **given: Any
+) -> "Dataset":
+    """The captions, or the translations, of a source of recipes. Images that cannot be read are skipped and counted.
+
+    Args:
+        source: a folder, a file, a Hub id, or a published data set.
+        options: `NAME=VALUE`, the options of its reader, with values in YAML.
+        translations: whether translations are read.
+        given: arguments of the reader; those that are None are left out.
+    """
+    from datasets import Dataset
+
+    from ..training.recipe import DataSource
+    from ..training.recipe_file import build, check_known, parse, validate
+
+    pairs = [option.partition("=") for option in options or ()]
+    if wrong := ["".join(pair) for pair in pairs if not all(pair[:2])]:
+        raise typer.BadParameter(
+            f"{wrong[0]!r} is not NAME=VALUE, such as folder=data/multi30k", param_hint="--option"
+        )
+    data = build(DataSource, {"source": source, "options": {name: parse(value) for name, _, value in pairs}})
+    kinds = data.option_types(translations=translations)
+    for name, value in data.options.items():
+        check_known(name, kinds, "option ")
+        validate(kinds[name], value, name)
+    arguments = {name: value for name, value in given.items() if value is not None}
+    parameters = inspect.signature(data.loader(translations=translations)).parameters
+    if "on_bad_image" in parameters and not {"on_bad_image", "check_images"} & {*data.options}:
+        arguments = {"on_bad_image": "skip"} | arguments
+    if "skipped" not in parameters:
+        arguments.pop("skipped", None)
+    if unread := [name for name in arguments if name not in parameters]:
+        raise InputError(f"{source} is read without --{unread[0].replace('_', '-')}")
+    if "streaming" in parameters and "streaming" not in data.options:
+        arguments["streaming"] = False
+    corpus = data.load(translations=translations, **arguments)
+    if not isinstance(corpus, Dataset):
+        raise InputError(f"{source} is a stream without an end: use it for training")
+    return corpus
+
+
+# ---- Printing ----
+
+
+def plain_console(*, stderr: bool = False) -> "Console":
+    """A console that prints the text of users as it is: `[b]` is not markup, and `:cat:` not a picture."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def print_json(facts: Any) -> None:
+    """Prints facts as JSON, paths and dates as texts."""
+    typer.echo(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
+
+
+def results_table(*headings: str, title: str | None = None, names: int = 1) -> "Table":
+    """A table whose first `names` columns are texts, and whose others are numbers; ten columns fit 80 characters."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", collapse_padding=True)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index < names else "right")
+    return table
+
+
+def show_next(console: "Console", model: Path, language: str | None, *, searches: bool = True) -> None:
+    """Prints what to do with a new model: commands that can be copied, each below its purpose."""
+    folder = shlex.quote(str(model))
+    stated = f" --language {language}" if language else ""
+    commands = {"its size, compared with the paper's": f"babelens info {folder}"}
+    if searches:
+        commands = {
+            "finds images of a folder": f'babelens search {folder} "…"{stated} --images photos',
+            "a page to search them": f"babelens serve {folder} --images photos",
+        }
+    commands["checks what would be published"] = f"babelens push {folder} NAME/{shlex.quote(model.name)} --dry-run"
+    console.print("Next:")
+    for purpose, command in commands.items():
+        console.print(f"  # {purpose}", highlight=False)
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
