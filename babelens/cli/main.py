@@ -119,7 +119,7 @@ def main() -> None:
         status = _status_of(error)
     if status == 130:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for threads
-    sys.exit(status)
+    sys.exit(status or 0)
 
 
 def _status_of(error: Exception) -> int:

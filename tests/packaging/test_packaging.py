@@ -15,7 +15,7 @@ from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "data", "push"}
+COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "convert", "push"}
 OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
 
 # Runs where babelens is installed: says what importing it loads, imports every module, reads the data files.

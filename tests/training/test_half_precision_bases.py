@@ -10,7 +10,7 @@ from transformers import AutoModel
 
 from babelens import Embedder, MlaModel, MlaStudentModel, RidgeModel
 from babelens.utils.pretrained import load_model
-from tests.support.acquire_command import as_arguments, run_acquire
+from tests.support.acquire_command import hide_npm, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
 COLORS, THINGS = ["red", "green", "blue", "black"], ["car", "dog", "cat", "tree", "house"]
@@ -58,8 +58,10 @@ def assert_carries(folder, base):
 
 
 def acquire(base, table, output, **more):
-    given = {"base": base, "language": "mi", "translations": table, "output": output, "names": False} | more
-    assert run_acquire(*as_arguments(given)) == 0
+    given = {"base": base, "language": "mi", "translations": table, "output": output} | more
+    with pytest.MonkeyPatch.context() as patched:
+        hide_npm(patched, output.parent / "npm")
+        assert run_acquire(**given) == 0
     return output
 
 

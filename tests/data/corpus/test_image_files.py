@@ -7,7 +7,7 @@ import sys
 import pytest
 from PIL import Image
 
-from babelens.cli.inputs import read_source
+from babelens.cli.common import read_source
 from babelens.data.corpus.image_files import readable_images, skipped_line, walk_images
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.class_labels import ClassifiedImages

@@ -1,0 +1,104 @@
+"""`babelens info`: parameters of models and presets, and what is in a data set."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+from transformers import CLIPConfig
+
+from babelens.cli.info import parameter_facts
+from babelens.configuration.presets import list_presets
+from babelens.data import load_captions
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_parts_add_up_and_totals_meet_the_paper(preset):
+    facts = parameter_facts(preset)
+    parameters = dict(facts["parameters"])
+    total = parameters.pop("total")
+    assert sum(parameters.values()) == total
+    if facts["paper"]:
+        assert total == pytest.approx(facts["paper"].get("total", total), rel=0.03)
+
+
+def test_a_preset_is_compared_with_its_paper(run):
+    shown = run("info", "mural-base").output
+    assert "305,182,257" in shown and "300 M" in shown and "+1.7%" in shown
+
+
+def test_a_folder_is_counted_by_its_configuration(run, tmp_path):
+    CLIPConfig().save_pretrained(tmp_path)
+    facts = json.loads(run("info", tmp_path, "--json").output)
+    assert facts["parameters"]["total"] == 151_277_313 and facts["parameters"]["text_model"] == 63_165_952
+
+
+def test_an_unknown_name(run):
+    error = run("info", "no-such-model", code=1).exception
+    assert "no-such-model" in str(error) and "mural-base" in str(error)
+
+
+@pytest.mark.parametrize("name", ["jane/photos", "jane/model"])
+def test_a_name_on_the_hub_is_a_data_set_if_it_is_no_model(run, monkeypatch, name):
+    """Asked are the Hub's own answers: no network here."""
+    from babelens.utils.errors import ModelFolderError
+
+    def refuse(*_, **__):
+        raise ModelFolderError("no such model")
+
+    asked = []
+    monkeypatch.setattr("babelens.utils.pretrained.load_config", refuse)
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi", lambda: SimpleNamespace(repo_exists=lambda *_, **__: "photos" in name)
+    )
+    monkeypatch.setattr(
+        "babelens.cli.info.read_source", lambda source, *_, **__: asked.append(source) or pytest.skip("data")
+    )
+    if name == "jane/model":
+        run("info", name, code=1)
+        assert asked == []
+    else:
+        with pytest.raises(pytest.skip.Exception):
+            run("info", name)
+        assert asked == [name]
+
+
+# ---- Data ----
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three images, two of them of one thing."""
+    captions = [{"en": ["a cat", "cat"], "de": "Katze"}, {"en": "my cat"}, {"de": "die Sonne"}]
+    rows = [
+        {"file_name": f"{i}.png", "image_id": ("cat", "cat", "sun")[i], "split": ("train", "test", "train")[i]}
+        | {"captions": captions[i]}
+        for i in range(3)
+    ]
+    for row, color in zip(rows, ("red", "green", "blue"), strict=True):
+        Image.new("RGB", (20, 10), color).save(tmp_path / row["file_name"])
+    (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_images_languages_and_splits(run, photos):
+    found = json.loads(run("info", photos, "--json").stdout)
+    assert found == {
+        "source": str(photos),
+        "images": 3,
+        "image_ids": 2,
+        "captions": 5,
+        "languages": {
+            "de": {"captions": 2, "mean_characters": 7.0},
+            "en": {"captions": 3, "mean_characters": 4.7},
+        },
+        "splits": {"train": 2, "test": 1},
+        "skipped": [],
+    }
+
+
+def test_bad_images_are_named_and_the_rest_is_written_as_a_data_set(run, photos):
+    (photos / "1.png").write_bytes((photos / "1.png").read_bytes()[:40])
+    shown = run("info", photos, "--output", photos / "saved").output
+    assert "2 images of 2 things" in shown and "Images left out: 1" in shown and "1.png" in shown
+    assert len(load_captions(photos / "saved", split="train")) == 2

@@ -1,0 +1,206 @@
+"""The command line answers help and mistakes at once, without torch: one sentence, and an exit status."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from babelens.cli.main import _missing_package, app, main
+from babelens.utils.errors import HubUnreachableError, ModelFolderError
+from babelens.utils.pretrained import located
+from tests.support.forked_programs import forked_programs
+
+HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "mteb", "pyarrow", "numpy", "pandas", "PIL"}
+# `import babelens` registers models, but for the command line, which it knows by its name.
+IMPORTS = 'sys.argv[0] = "/usr/bin/babelens"\nfrom babelens.cli.main import main\n'
+PROGRAM = """
+import json, sys
+from babelens.cli.main import main
+
+commands, statuses = json.loads(sys.argv[1]), []
+for words in commands:
+    sys.argv = ["/usr/bin/babelens", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        statuses.append(ended.code)
+    print("====")
+    print("====", file=sys.stderr)
+print(json.dumps([statuses, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+def leaves(command, words=()):
+    """The commands without subcommands, as words."""
+    if not hasattr(command, "commands"):
+        return [list(words)]
+    return [leaf for name, each in command.commands.items() for leaf in leaves(each, (*words, name))]
+
+
+COMMANDS = leaves(typer.main.get_command(app))
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "pairs.tsv").write_text("en\tuk\na\tb\n")
+    (folder / "pairs.csv").write_text("id,en,uk\n1,a,b\n")
+    (folder / "pairs.jsonl").write_text(json.dumps({"translation": {"en": "a", "uk": "b"}}) + "\n")
+    for name in ("photos", "clip", "taken"):
+        (folder / name).mkdir()
+    (folder / "taken" / "model.safetensors").write_bytes(b"")
+    (folder / "file.txt").write_text("a")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answer(here):
+    """Runs commands in a process that has imported the command line alone; returns their exit statuses, what each
+    printed to both streams, and the packages that were imported at the end."""
+    with forked_programs(sys.executable, IMPORTS, here) as programs:
+
+        def answered(*commands, **environment):
+            done = programs.run(PROGRAM, json.dumps(commands), **environment)
+            *shown, end = done.stdout.split("====\n")
+            statuses, packages = json.loads(end)
+            return statuses, shown, done.stderr.split("====\n")[:-1], set(packages)
+
+        yield answered
+
+
+# ---- Help ----
+
+
+def test_help_imports_nothing_heavy(answer):
+    asked = [[*command, "--help"] for command in ([], ["evaluate"], *COMMANDS)]
+    statuses, shown, _, packages = answer(*asked, COLUMNS="100")
+    assert statuses == [0] * len(asked) and not packages & HEAVY
+    screens = {" ".join(words[:-1]): text.rstrip().splitlines() for words, text in zip(asked, shown, strict=True)}
+    assert all("Usage:" in "".join(screen) for screen in screens.values())
+    for name in ("", "acquire", "search", "serve", "info", "convert", "push"):
+        assert len(screens[name]) <= 40, name
+
+
+def test_version_and_completion_import_nothing_heavy(answer):
+    statuses, shown, _, packages = answer(["--version"])
+    assert statuses == [0] and re.fullmatch(r"babelens \d+\.\d+\.\d+\n", shown[0]) and not packages & HEAVY
+    asked = {"_BABELENS_COMPLETE": "complete_bash", "COMP_WORDS": "babelens eva", "COMP_CWORD": "1"}
+    _, shown, _, packages = answer([], **asked)
+    assert shown[0].split() == ["evaluate"] and not packages & HEAVY
+
+
+# ---- Mistakes ----
+
+ACQUIRE = {"base": "clip", "language": "uk", "translations": "pairs.tsv", "output": "out"}
+
+
+def acquire(**changes):
+    return ["acquire", *(word for key, value in (ACQUIRE | changes).items() for word in (f"--{key}", value))]
+
+
+WRONG = [
+    (acquire(base="clp"), ["'clp'", "'clip'"]),
+    (acquire(base="file.txt"), ["file.txt"]),
+    (acquire(translations="paris.tsv"), ["paris.tsv", "pairs.tsv"]),
+    (acquire(language="pl"), ["pl", "en, uk"]),
+    (acquire(language="pl", translations="pairs.csv"), ["pl", "en, uk"]),
+    (acquire(language="pl", translations="pairs.jsonl"), ["pl", "en, uk"]),
+    (acquire(language="Ukrainian!"), ["Ukrainian!"]),
+    (acquire(output="taken"), ["taken"]),
+    (["search", "clip", "a cat", "--images", "fotos"], ["fotos", "photos"]),
+    (["embed", "./clp", "--images", "photos", "--output", "out.npy"], ["clp"]),
+    (["evaluate", "captions", "clp", "--data", "photos"], ["'clp'"]),
+    (["train", "emoji/murall"], ["emoji/murall", "'emoji/mural'"]),
+    (["push", "clp", "owner/clip"], ["clp"]),
+    (["info", "photo.csv"], ["photo.csv"]),
+]
+
+
+def test_a_wrong_input_is_one_sentence_without_torch(answer, here):
+    statuses, _, told, packages = answer(*(arguments for arguments, _ in WRONG))
+    assert statuses == [1] * len(WRONG) and "torch" not in packages and not (here / "out").exists()
+    for sentence, (_, named) in zip(told, WRONG, strict=True):
+        sentence = " ".join(sentence.split())
+        assert sentence.startswith("Error: ") and sentence.count("Error") == 1
+        assert all(word in sentence for word in named), sentence
+
+
+def test_wrong_usage_has_another_status(answer):
+    wrong = [
+        ["nonsense"],
+        ["evaluate", "clip", "--data", "photos"],
+        ["search", "clip", " ", "--images", "photos"],
+        ["search", "clip", "x", "--images", "photos", "--grid", "3"],
+        ["train", "emoji/mural", "--set", "steps"],
+        ["acquire", "--base", "clip", "--output", "out"],
+        ["evaluate", "captions", "clip", "--data", "photos", "--languages", ","],
+    ]
+    statuses, _, told, packages = answer(*wrong)
+    assert statuses == [2] * len(wrong) and not packages & HEAVY
+    assert all(sentence.startswith("Error: ") for sentence in told)
+
+
+@pytest.mark.parametrize("how", [["--debug"], []])
+def test_debug_shows_the_traceback(monkeypatch, how):
+    monkeypatch.setattr(sys, "argv", ["babelens", *how, *acquire(base="clp")])
+    monkeypatch.setenv("BABELENS_DEBUG", "" if how else "1")
+    with pytest.raises(ModelFolderError):
+        main()
+
+
+def test_the_hub_is_not_asked_for_a_name_that_it_cannot_have(monkeypatch):
+    monkeypatch.setattr("babelens.utils.pretrained._why_not_on_hub", lambda *_: pytest.fail("it was asked"))
+    with pytest.raises(ModelFolderError, match="clp") as found:
+        located("clp")
+    assert not isinstance(found.value, HubUnreachableError)
+
+
+def test_which_imports_are_the_users_to_mend():
+    missing = ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    assert _missing_package(missing) == "the package sklearn is not installed: pip install scikit-learn"
+    assert _missing_package(ImportError("A needs B: pip install B")) == "A needs B: pip install B"
+    assert _missing_package(ModuleNotFoundError("No module named 'babelens.x'", name="babelens.x")) is None
+    assert _missing_package(ImportError("cannot import name 'a'", name="torch")) is None
+
+
+# ---- Processes ----
+
+INTERRUPTING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "transformers":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv[0] = "/usr/bin/babelens"
+from babelens.cli.main import main
+main()
+"""
+
+
+def test_an_interrupt_during_the_imports_is_silent():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTING, "info", "mural-base"], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGINT and not done.stderr and not done.stdout  # 130 in a shell
+
+
+def test_a_closed_pipe_is_silent():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "babelens", "acquire", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert done.returncode and not done.stderr
+
+
+def test_defects_of_babelens_keep_their_traceback(monkeypatch):
+    monkeypatch.setattr("babelens.cli.main.app", lambda **_: [].missing)
+    with pytest.raises(AttributeError):
+        main()
