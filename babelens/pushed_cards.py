@@ -5,7 +5,6 @@ The card in the folder that the model was loaded from is kept if it is of this m
 is known: the class, the languages, how it loads, and of a trainer how it was trained.
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,18 @@ from huggingface_hub import ModelCard
 from transformers import ProcessorMixin
 
 from .model_cards.card_text import is_of_another_model
-from .model_cards.cards import placeholder_repository
 from .model_cards.facts import training_run
 from .model_cards.short_cards import PlainCardFacts, plain_card
+from .publishing import CARD, named_card
 from .registry import METHODS
 from .utils.identity import folder_identity
 from .utils.redaction import typed_command
 from .utils.sentence_files import listed_languages
 
-_CARD = "README.md"
-
 
 def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
-    """The card of what is pushed.
-
-    Args:
-        part: a model or a processor of babelens.
-        repo_id: the repository.
-        folder: what is pushed.
-        trainer: the trainer of the model, if it pushes.
-
-    Returns:
-        The text of the card; None for a part of no method of babelens.
+    """Returns the card of a model or a processor that is pushed, by its trainer if one pushes; None for a part of no
+    method of babelens.
     """
     config: Any = getattr(part, "config", part)
     if trainer is None:
@@ -85,17 +74,8 @@ def _metrics_of(trainer: Any) -> dict[str, float]:
 
 
 def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None:
-    """The card in the folder that a model was loaded from, which names the repository.
-
-    Args:
-        source: that folder, or another name of the model.
-        repo_id: the repository.
-        saved: the folder that is pushed.
-
-    Returns:
-        The card, or None where there is none of babelens, or one of another model.
-    """
-    path = Path(source, _CARD)
+    """The card in the folder that a model was loaded from; None if it is not of babelens, or of another model."""
+    path = Path(source, CARD)
     if not str(source) or not path.is_file():
         return None
     metadata = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
@@ -104,5 +84,4 @@ def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None
     pushed = folder_identity(saved, with_processor=False)
     if pushed is not None and pushed != folder_identity(source, with_processor=False):
         return None
-    text = path.read_text(encoding="utf-8-sig")
-    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text)
+    return named_card(path, repo_id)

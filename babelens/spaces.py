@@ -1,20 +1,20 @@
 """A Space beside a model: a page, made with Gradio, on which everybody can try the model in a browser.
 
-https://huggingface.co/docs/hub/spaces-config-reference
+The page runs the model's own code from its repository. https://huggingface.co/docs/hub/spaces-config-reference
 """
 
 import json
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jinja2
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
+from huggingface_hub import HfApi, ModelCard
 from peft.utils import CONFIG_NAME
 
 from .model_cards.cards import requirements
-from .publishing import files_to_publish
+from .publishing import CARD, Published, files_to_publish, upload, upload_errors_explained
 from .registry import dual_encoder_of
-from .uploads import Published, committed, upload_errors_explained
 from .utils.errors import PublishError
 from .utils.pretrained import load_config
 
@@ -25,33 +25,39 @@ _OF_PAGE = ("torch", "transformers", "PIL")  # what app.py needs besides the mod
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
-    """The files of a Space for a model.
+    """Returns the files of a Space by their paths: its settings, its program, its requirements, and example images.
 
     Args:
         folder: the model's folder, with its card, from which languages and examples are taken.
         model: the model's repository on the Hub.
 
-    Returns:
-        The contents of `README.md` with the Space's settings, `app.py`, `requirements.txt` and the images of examples,
-        by their paths.
-
     Raises:
-        PublishError: for an adapter, a model that is no dual encoder, and a repository without its owner.
+        PublishError: for an adapter, a model that is not a dual encoder, and a repository without its owner.
     """
     folder = Path(folder)
     if "/" not in model:
         raise PublishError(f"the page of a Space loads {model!r} from the Hub: name its owner too, as owner/{model}")
-    _check_is_dual_encoder(folder)
-    metadata = ModelCard.load(folder / "README.md").data.to_dict()
-    languages = _languages(metadata)
-    examples = _examples(metadata, folder, languages[0])
+    if (folder / CONFIG_NAME).is_file():
+        raise PublishError(f"{folder} is an adapter, which has no code that a Space could run: publish a whole model")
+    if dual_encoder_of(load_config(folder).model_type) is None:
+        raise PublishError(f"{folder} is not a dual encoder: a Space compares images and texts with one")
+    metadata = ModelCard.load(folder / CARD).data.to_dict()
+    given = metadata.get("language_bcp47") or metadata["language"]
+    languages = [given] if isinstance(given, str) else list(given)
+    published = files_to_publish(folder)
+    examples = [
+        [each["src"], each["candidate_labels"].replace(", ", "\n"), each.get("group") or languages[0]]
+        for each in metadata.get("widget") or []
+        if "candidate_labels" in each and str(PurePosixPath(each.get("src", ""))) in published
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    facts = {"model": model, "gradio": GRADIO, "count": _counted(languages), "languages": _python(languages)}
-    facts |= {"title": model.partition("/")[2][:_MAX_TITLE], "examples": _python(examples)}
+    counted = f"{len(languages)} languages" if len(languages) > 1 else "one language"
+    facts = {"model": model, "gradio": GRADIO, "count": counted, "title": model.partition("/")[2][:_MAX_TITLE]}
+    facts |= {"languages": _python(languages), "examples": _python(examples)}
     written = {
-        "README.md": environment.get_template("space.md.jinja").render(facts),
+        CARD: environment.get_template("space.md.jinja").render(facts),
         "app.py": environment.get_template("space_app.py.jinja").render(facts),
         "requirements.txt": "".join(f"{line}\n" for line in requirements(folder, _OF_PAGE)),
     }
@@ -69,45 +75,16 @@ def push_space(
         model: its repository.
         space: the repository of the Space, which is created if it is missing.
         private: whether a new Space is private; one that exists must be so already.
-        api: the client of the Hub; by default a new one.
-
-    Raises:
-        PublishError: as `space_files`, and for a public Space where a private one was asked for.
-        HubUnreachableError: when the Hub does not answer, or refuses the upload.
+        api: the client of the Hub.
     """
     files, api = space_files(folder, model), api or HfApi()
-    with upload_errors_explained(f"the Space of {folder}", space, api):
+    with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:
         space = api.create_repo(space, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
-        operations = [CommitOperationAdd(path, content) for path, content in files.items()]
-        return committed(api, space, operations, "Upload a page to try the model", private=private, kind="space")
-
-
-def _check_is_dual_encoder(folder: Path) -> None:
-    if (folder / CONFIG_NAME).is_file():
-        raise PublishError(f"{folder} is an adapter, which has no code that a Space could run: publish a whole model")
-    if dual_encoder_of(load_config(folder).model_type) is None:
-        raise PublishError(f"{folder} is no dual encoder: a Space is a page to compare images and texts with one")
-
-
-def _languages(metadata: dict[str, Any]) -> list[str]:
-    """The tags of the card's languages."""
-    given = metadata.get("language_bcp47") or metadata["language"]
-    return [given] if isinstance(given, str) else list(given)
-
-
-def _counted(languages: list[str]) -> str:
-    return f"{len(languages)} languages" if len(languages) > 1 else "one language"
-
-
-def _examples(metadata: dict[str, Any], folder: Path, language: str) -> list[list[str]]:
-    """The image, the labels and their language of each example of the card whose image is published with the model."""
-    published = files_to_publish(folder)
-    shown = [each for each in metadata.get("widget") or [] if str(PurePosixPath(each.get("src", ""))) in published]
-    return [
-        [each["src"], each["candidate_labels"].replace(", ", "\n"), each.get("group") or language]
-        for each in shown
-        if "candidate_labels" in each
-    ]
+        for path, content in files.items():
+            place = Path(scratch, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        return upload(api, scratch, space, "Upload a page to try the model", private=private, kind="space")
 
 
 def _python(value: Any) -> str:
