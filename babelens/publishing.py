@@ -32,9 +32,9 @@ from .model_cards.result_tables import EVAL_RESULTS
 from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
+from .training.run_results import outdated_problems
 from .utils.errors import BabelensError, HubUnreachableError, PublishError, first_line
 from .utils.pretrained import damaged_files, explained, load_config, load_model, load_processor, non_finite_weights
-from .training.run_results import outdated_problems
 
 logger = logging.getLogger(__name__)
 

@@ -123,7 +123,7 @@ def _write_sentence_files(folder: Path, embedder: Embedder) -> None:
     modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
     listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
     prompts = {"query": "", "document": ""} | dict.fromkeys(prompt_languages(embedder.model.config), "")
-    settings = {"model_type": "SentenceTransformer", "prompts": prompts, "default_prompt_name": None}
+    settings: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": prompts, "default_prompt_name": None}
     if embedder.truncate_dim is not None:
         settings["truncate_dim"] = embedder.truncate_dim
     (folder / "1_Normalize").mkdir()

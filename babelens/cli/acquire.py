@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -99,19 +99,21 @@ def acquire(
     if language and translations and language != "all":
         check_columns(translations, normalize_languages(split_tags(language)))
     begin_work()
-    from ..acquire import Acquisition, teach
+    from ..acquire import Acquisition
     from ..utils.files import locked
 
     console = plain_console(stderr=as_json)
-    given = {"language": language, "translations": translations, "texts": texts, "dictionary": dictionary}
-    given |= {"text_prompt": text_prompt, "native_language": native_language, "license": license}
-    choices = {name: value for name, value in given.items() if value is not None}
-
-    def show(run: Acquisition) -> None:
-        _show_sources(run, console)
-
+    given = {"texts": texts, "dictionary": dictionary, "text_encoder": text_encoder, "text_prompt": text_prompt}
+    given |= {"native_language": native_language, "license": license}
+    choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    sources: Any = translations or ""
+    if language and language != "all":
+        sources = dict.fromkeys(normalize_languages(split_tags(language)), translations)
     with locked(output):
-        taught = teach(base, choices, text_encoder, before=show, trust_remote_code=trust_remote_code)
+        taught = Acquisition(base, sources, trust_remote_code=trust_remote_code, **choices)
+        taught.load()
+        _show_sources(taught, console)
+        taught.learn()
         taught.save(output, command=typed_command("babelens"))
     if as_json:
         held_out = {tag: result.to_dict() for tag, result in taught.results.items()}
@@ -124,12 +126,11 @@ def _show_sources(run: "Acquisition", console: "Console") -> None:
     """How many sentences there are, with some pairs, so that swapped columns are seen."""
     from rich.table import Table
 
-    native = run.model.config.native_language
     if run.texts is not None:
-        console.print(f"{len(run.native_texts_alone):,} texts in {native}")
+        console.print(f"{len(run.native_texts):,} texts in {run.native}")
         return
     language = run.languages[0]
-    table = Table(language, native, title=f"{len(run.pairs[language][0]):,} translations, such as", box=None)
+    table = Table(language, run.native, title=f"{len(run.pairs[language][0]):,} translations, such as", box=None)
     for pair in run.samples(language):
         table.add_row(*pair)
     console.print(table)
@@ -150,7 +151,7 @@ def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
     console.print(table)
     if run.texts is not None:
         console.print(
-            f"These texts are in {run.model.config.native_language}. Languages that {run.text_encoder} reads are "
+            f"These texts are in {run.native}. Languages that {run.text_encoder} reads are "
             "expected to work; for one that matters, give --translations."
         )
     if named := [tag for tag, found in results.items() if found.names]:
