@@ -25,7 +25,7 @@ from transformers import AutoModel, AutoProcessor
 from .configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from .data.corpus.captions import enumeration
 from .model_cards.base_models import base_model_facts
-from .model_cards.card_text import is_of_another_model, paths_in_files, tokens_in_files
+from .model_cards.card_text import paths_in_files, tokens_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.result_tables import EVAL_RESULTS
@@ -35,6 +35,7 @@ from .registry import METHODS, dual_encoder_of
 from .training.run_results import outdated_problems
 from .utils.errors import BabelensError, HubUnreachableError, PublishError, first_line
 from .utils.pretrained import damaged_files, explained, load_config, load_model, load_processor, non_finite_weights
+from .utils.sentence_files import MODULES_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +131,6 @@ def _card_problems(folder: Path) -> list[str]:
     except Exception as error:  # what YAML and huggingface_hub raise for what a person wrote
         return [f"{CARD}: {first_line(error)}"]
     found = [] if metadata.get("license") else [f"{CARD}: the metadata have no license"]
-    if is_of_another_model(metadata, folder):
-        found.append(f"{CARD} has the results of another model than the one beside it: write it anew")
     examples = metadata.get("widget")
     for example in examples if isinstance(examples, list) else ():
         source = example.get("src") if isinstance(example, dict) else None
@@ -156,18 +155,34 @@ def _missing_files(folder: Path) -> Iterator[str]:
             if file == "config.json" or not (folder / "1_Pooling").is_dir():  # a text tower alone has no processor
                 yield f"{file} is missing: save the model and its processor with save_pretrained"
             continue
-        settings = _read_json(folder / file)
-        named = settings.get("auto_map")
-        references = named.values() if isinstance(named, dict) else ()
-        for module in sorted({str(reference).partition(".")[0] for reference in references}):
-            if not (folder / f"{module}.py").is_file():
-                yield f"{module}.py is missing, which {file} names"
+    for module, file in _modules_needed(folder).items():
+        if not (folder / f"{module}.py").is_file():
+            yield f"{module}.py is missing, which {file} needs"
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = sorted(set(_read_json(index)["weight_map"].values()))
         yield from (f"{shard} is missing" for shard in shards if not (folder / shard).is_file())
     elif not (folder / "model.safetensors").is_file():
         yield "model.safetensors is missing: save the model with save_pretrained"
+
+
+def _modules_needed(folder: Path) -> dict[str, str]:
+    """The modules of code that files of a folder name or import, each with one of these files."""
+    found = {}
+    for name in ("config.json", "processor_config.json"):
+        named = _read_json(folder / name).get("auto_map") if (folder / name).is_file() else None
+        for reference in named.values() if isinstance(named, dict) else ():
+            found[str(reference).partition(".")[0]] = name
+    if (folder / MODULES_FILE).is_file():
+        listed: Any = _read_json(folder / MODULES_FILE)
+        types = (
+            [str(each.get("type")) for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        )
+        found |= {each.partition(".")[0]: MODULES_FILE for each in types if each.count(".") == 1}
+    for path in folder.glob("*.py"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found |= dict.fromkeys(re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE), path.name)
+    return found
 
 
 def _is_local(place: str) -> bool:

@@ -34,13 +34,9 @@ class BaseModel:
     """A model whose weights another model started from.
 
     Args:
-        name: its repository on the Hub, or the name of its folder.
-        license: of its weights, an identifier of the Hub; `unknown` where its card states none, `other` for a license
-            that has no identifier.
-        license_name: the name of the license, with `other`.
-        role: what it became: `model` for a whole one, `image tower` or `text tower`; `earlier languages` for one that
-            had some of the languages.
-        on_hub: whether `name` is a repository of the Hub, which a card can link to.
+        name: its repository on the Hub (`on_hub`), or the name of its folder.
+        license: an identifier of the Hub; `unknown` where its card states none, `other` with a `license_name`.
+        role: what it became: `model`, `image tower`, `text tower`, or `earlier languages`.
         languages: BCP-47 tags of the languages that its card names; `multilingual` among them, where it says so.
     """
 
@@ -59,15 +55,8 @@ class BaseModel:
 
 def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
     """The facts of a model that training starts from, with the license that its card states.
-
-    Args:
-        source: a folder, a file of vectors, or a repository of the Hub. A folder of the Hub's cache is known by its
-            repository.
-        role: what it becomes.
-
-    Returns:
-        The facts; the license is `unknown` if the card states none, cannot be read, or cannot be fetched. A warning
-        tells why a card could not be read.
+    A folder of the Hub's cache is known by its repository. The license is `unknown` if the card states none or cannot
+    be had, which a warning explains.
     """
     folder = Path(source)
     if folder.exists():

@@ -1,8 +1,6 @@
 """Model cards: `README.md` with metadata for the Hub and text for people, from a run's facts and the method's text.
 
-`template.md.jinja` holds the text of all cards, `<method>.md` fills in its blocks. The metadata are the Hub's:
-languages by ISO 639, results as `model-index`, examples with this model's outputs as `widget`, so that the model's
-page shows answers without inference.
+`template.md.jinja` holds the text of all cards, `<method>.md` fills in its blocks.
 https://huggingface.co/docs/hub/model-cards
 """
 
@@ -19,18 +17,24 @@ from pathlib import Path
 from typing import Any, Self
 
 import jinja2
-from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..utils.sentence_files import MODULES_FILE, add_prompts
 from .base_models import MULTILINGUAL, BaseModel
-from .card_text import CompactCard, CompactCardData, address, cell, code, publishable, save_card
+from .card_text import address, cell, code, publishable, save_card
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
-from .result_tables import RESULTS_FILE, MeanResult, Table, complete_tables, shown_tables
+from .result_tables import (
+    FIGURE_FILE,
+    RESULTS_FILE,
+    MeanResult,
+    Table,
+    complete_tables,
+    recall_figure,
+    shown_tables,
+)
 
-# ---- The files that an Inference Endpoint needs beside a model: `handler.py` and `requirements.txt` ----
-#
-# https://huggingface.co/docs/inference-endpoints/guides/custom_handler
+# ---- The files of an Inference Endpoint: https://huggingface.co/docs/inference-endpoints/guides/custom_handler ----
 
 _HANDLER = Path(__file__).with_name("endpoint_handler.py")
 
@@ -67,12 +71,8 @@ def _normalized(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# ---- Saved model ----
-# What a card says of a model's parts, from the files in its folder: which towers it has, how they are pooled and
-# projected, how texts and images are read. What the files do not say, a card does not say either.
+# ---- What the files of a saved model say of its parts ----
 
-_IMAGE_TOWERS = {"align_vision_model": "An EfficientNet", "efficientnet": "An EfficientNet"}
-_TEXT_TOWERS = {"bert": "a BERT"}
 _TEXT_POOLINGS = {
     "cls": "the state at its first token",
     "mean": "the mean of the states of its tokens",
@@ -82,7 +82,7 @@ _TEXT_POOLINGS = {
 _IMAGE_POOLINGS = {
     "cls": "the state at its first position",
     "mean": "the mean over all positions",
-    "pooler": "the backbone's own pooled state, or the mean over all positions if it has none",
+    "pooler": "the backbone's own pooled state",
 }
 # The settings of the losses in the papers, and what they are called (MURAL: section 3.1; ETCL: sections 3.2 and 3.3).
 _PUBLISHED: dict[str, dict[str, Any]] = {
@@ -94,24 +94,15 @@ _SETTINGS = {
     "text_text_margin": "the margin of translations is {}",
     "label_smoothing": "label smoothing is {}",
 }
-_LEARNED = "the learned temperature"
-# EfficientNet's pooling.
-_MEAN_OF_MAP = "the mean over its last feature map"
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The settings of a model that was saved.
-
-    Args:
-        config: `config.json`.
-        processor: `processor_config.json`, which has the settings of the image processor too.
-        tokenizer: `tokenizer.json`'s kind of vocabulary and its size; empty for a method of words.
-    """
+    """The settings of a saved model: `config.json`, `processor_config.json`, and the size of its vocabulary."""
 
     config: Mapping[str, Any]
     processor: Mapping[str, Any]
-    tokenizer: Mapping[str, Any]
+    vocabulary: int
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> Self | None:
@@ -119,30 +110,26 @@ class SavedModel:
         config = _read(Path(folder, "config.json"))
         if not config:
             return None
-        vocabulary = _read(Path(folder, "tokenizer.json")).get("model") or {}
-        words = vocabulary.get("vocab") or ()
-        tokenizer = {"kind": vocabulary.get("type"), "size": len(words)} if words else {}
-        return cls(config, _read(Path(folder, "processor_config.json")), tokenizer)
+        tokens = (_read(Path(folder, "tokenizer.json")).get("model") or {}).get("vocab") or ()
+        return cls(config, _read(Path(folder, "processor_config.json")), len(tokens))
 
     @property
     def towers(self) -> str:
         """The sentences about the two towers of MURAL and ETCL."""
         config = self.config
-        of_images, of_texts = config["vision_config"]["model_type"], config["text_config"]["model_type"]
-        image = _IMAGE_TOWERS.get(of_images, f"A vision backbone of the type `{of_images}`")
-        text = _TEXT_TOWERS.get(of_texts, f"a text encoder of the type `{of_texts}`")
-        pooled = _IMAGE_POOLINGS[config.get("image_pooling", "pooler")]
-        if of_images in _IMAGE_TOWERS and config.get("image_pooling", "pooler") == "pooler":
-            pooled = _MEAN_OF_MAP
         width = f"{config['projection_dim']} dimensions"
-        images = f"Images are projected to {width} by a linear layer." if config.get("image_head") else _NOT_PROJECTED
         hidden = config.get("text_hidden_size")
         layers = f"a hidden layer of {hidden} and a linear layer" if hidden else "a linear layer"
+        vocabulary = f" with a vocabulary of {self.vocabulary:,}" if self.vocabulary else ""
         normalized = "normalized and then " if config.get("text_layer_norm") else ""
         sentences = [
-            f"Two towers. {image} embeds an image as {pooled}; {text}{self._vocabulary} embeds a text as "
+            f"Two towers. A vision backbone (`{config['vision_config']['model_type']}`) embeds an image as "
+            f"{_IMAGE_POOLINGS[config.get('image_pooling', 'pooler')]}; a text encoder "
+            f"(`{config['text_config']['model_type']}`){vocabulary} embeds a text as "
             f"{_TEXT_POOLINGS[config['text_pooling']]}, {normalized}projected to {width} by {layers}.",
-            images,
+            f"Images are projected to {width} by a linear layer."
+            if config.get("image_head")
+            else "Images are not projected.",
         ]
         if config.get("text_prompt"):
             sentences.append(f"Every text is read after `{config['text_prompt']}`.")
@@ -152,54 +139,38 @@ class SavedModel:
 
     @property
     def departures(self) -> str:
-        """What of the losses and heads of MURAL or ETCL is not as their papers have it, as a sentence; empty where all
-        is, and without translations."""
-        config = self.config
-        published = _PUBLISHED.get(config.get("model_type", ""), {})
+        """What of the losses and heads of MURAL or ETCL is not as their papers have it; empty where all is."""
+        config, found = self.config, []
         if "text_text" not in config.get("tasks", ["text_text"]):
             return ""
-        found = []
-        for name, paper in published.items():
+        for name, paper in _PUBLISHED.get(config.get("model_type", ""), {}).items():
             if (here := config.get(name, paper)) != paper:
-                values = (_LEARNED if value is None else f"{value:g}" for value in (here, paper))
+                values = ("the learned temperature" if value is None else f"{value:g}" for value in (here, paper))
                 found.append(f"{_SETTINGS[name].format(next(values))}, there {next(values)}")
-        if config.get("shared_text_head"):
-            found.append("both tasks have one text head, there one each")
-        if config.get("text_hidden_size") or config.get("text_layer_norm"):
-            found.append("the text head is more than a linear layer")
-        if config.get("image_head"):
-            found.append("images are projected, too")
-        if config.get("freeze"):
-            found.append("towers are pretrained and frozen, there both are trained")
+        others = {
+            "both tasks have one text head, there one each": config.get("shared_text_head"),
+            "the text head is more than a linear layer": config.get("text_hidden_size")
+            or config.get("text_layer_norm"),
+            "images are projected, too": config.get("image_head"),
+            "towers are pretrained and frozen, there both are trained": config.get("freeze"),
+        }
+        found += [sentence for sentence, is_so in others.items() if is_so]
         return f"Made after the paper, not as in it: {'; '.join(found)}." if found else ""
-
-    @property
-    def _vocabulary(self) -> str:
-        if not self.tokenizer:
-            return ""
-        kind = {"WordPiece": "WordPiece pieces", "BPE": "BPE pieces", "Unigram": "Unigram pieces"}
-        return f" with a vocabulary of {self.tokenizer['size']:,} {kind.get(self.tokenizer['kind'], 'entries')}"
 
     @property
     def reading(self) -> str:
         """How texts are cut and images resized, as a sentence; empty where the files do not say."""
-        said = []
+        images = self.processor.get("image_processor") or {}
+        size, said = images.get("size") or {}, []
         if length := self.processor.get("max_text_length"):
             said.append(f"Texts are cut at {length} tokens")
-        images = self.processor.get("image_processor") or {}
-        size = images.get("size") or {}
         if images.get("do_resize") and "height" in size:
-            kept = "without keeping their proportions"
-            said.append(f"images are resized to {size['height']} × {size['width']} pixels {kept}")
+            said.append(f"images are resized to {size['height']} × {size['width']} pixels")
         elif images.get("do_resize") and "shortest_edge" in size:
             said.append(f"the shorter side of an image is resized to {size['shortest_edge']} pixels")
-        if images.get("do_center_crop") and images.get("crop_size"):
-            crop = images["crop_size"]
+        if images.get("do_center_crop") and (crop := images.get("crop_size")):
             said.append(f"the centre of {crop.get('height')} × {crop.get('width')} pixels is read")
         return f"{'; '.join(said)}." if said else ""
-
-
-_NOT_PROJECTED = "Images are not projected."
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -223,6 +194,7 @@ _METRICS = {
 }
 
 
+_FIGURE_METRIC = "t2i_r10"
 _SEARCHES = "search from text to image, image to text and text to text across languages"
 _SEARCHES_OF_ONE = "search from text to image and image to text"
 
@@ -255,9 +227,9 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
-    """Writes into a model's folder: `README.md`, the images of its examples, what an Inference Endpoint needs, the
-    prompts of its languages for sentence-transformers, and `results.md` with the results in all languages, where the
-    card does not show them all.
+    """Writes the card into a model's folder, with the images of its examples, the figure of its recall, all results
+    where the card does not show them, what an Inference Endpoint needs, and the prompts of its languages for
+    sentence-transformers.
 
     Args:
         folder: the model's folder.
@@ -266,8 +238,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 
     Raises:
         ValueError: when there is no text for the method.
-        PublishError: when the license of the weights cannot be told from those of the data and the base models, or is
-            stated freer than that of a base model.
+        PublishError: when the license of the weights cannot be told, or is freer than that of a base model.
     """
     facts = publishable(facts)
     made = SavedModel.from_folder(folder)
@@ -281,24 +252,34 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
     if (Path(folder) / MODULES_FILE).is_file():
         card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
         add_prompts(folder, facts.languages)
-    results = Path(folder) / RESULTS_FILE
+    results = Path(folder, RESULTS_FILE)
     if results.is_file() and results.read_text("utf-8", errors="replace").partition("\n")[0].endswith(": all results"):
         results.unlink()  # of an earlier evaluation, and not a file of the user's
     if any(table.left_out for table in shown_tables(facts)):
         text = _text(facts, card.data.license, texts, complete_tables(facts), made, only_results=True)
-        (Path(folder) / RESULTS_FILE).write_text(text, encoding="utf-8")
+        results.write_text(text, encoding="utf-8")
+    if has_figure(facts):
+        first = complete_tables(facts)[0]
+        values = {result.language: float(result.scores[_FIGURE_METRIC]) for result in first.results}
+        figure = recall_figure(values, f"Text to image R@10, in percent: {first.dataset}")
+        Path(folder, FIGURE_FILE).write_text(figure, encoding="utf-8")
     return save_card(card, folder)
 
 
+def has_figure(facts: ModelCardFacts) -> bool:
+    """Returns whether the first results are recalls of several languages, of which a figure is drawn."""
+    first = complete_tables(facts)[0].results if facts.results else []
+    return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
+
+
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedModel | None = None) -> ModelCard:
-    """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`. `made` are the settings of
-    the model, from which its method is described; without them, the card says less."""
+    """The card as an object of `huggingface_hub`; `made` are the settings of the model, by which it is described."""
     facts = publishable(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)
     text = _text(facts, license, texts, shown_tables(facts), made)
-    return CompactCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
+    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
 
 def _text(
@@ -323,6 +304,7 @@ def _text(
         tables=tables,
         only_results=only_results,
         results_file=RESULTS_FILE,
+        figure=FIGURE_FILE if has_figure(facts) else None,
         what_it_forbids=what_it_forbids,
     )
 
@@ -342,14 +324,14 @@ def on_the_hub(bases: Sequence[BaseModel], relation: str = "finetune") -> dict[s
     }
 
 
-def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
+def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
     """The metadata block; what is None is left out of it."""
     shown = [result for table in shown_tables(facts) for result in table.results]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
     languages = language_metadata(facts.read_languages)
     if facts.is_multilingual:
         languages["language"] = [MULTILINGUAL, *languages["language"]]
-    return CompactCardData(
+    return ModelCardData(
         **languages,
         license=license,
         license_name=facts.license_name,
@@ -361,17 +343,10 @@ def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
         tags=facts.tags,
         model_name=facts.model_name,
         eval_results=entries or None,
-        inference=_inference(facts),
+        # Labels are sent as they are: transformers would put them into an English sentence.
+        inference={"parameters": {"hypothesis_template": "{}"}} if facts.pipeline_tag == PIPELINE_TAG else None,
         widget=[_widget(each, facts.pipeline_tag) for each in facts.examples if _fits_widget(each, facts)] or None,
     )
-
-
-def _inference(facts: ModelCardFacts) -> dict[str, Any] | None:
-    """What the model's page, and a provider that runs the model, send with every request: labels as they are.
-    transformers would otherwise put them into an English sentence."""
-    if facts.pipeline_tag != PIPELINE_TAG:
-        return None
-    return {"parameters": {"hypothesis_template": "{}"}}
 
 
 def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:

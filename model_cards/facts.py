@@ -35,16 +35,8 @@ _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "sav
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Data that a model was trained on.
-
-    Args:
-        name: as its makers call it.
-        license: SPDX identifier, such as `CC-BY-4.0`.
-        role: its use in training, such as `images` or `translations`.
-        attribution: who made it, as their license asks to be named.
-        url: where it can be found.
-        hub_id: its dataset repository on the Hub.
-    """
+    """Data that a model was trained on: their SPDX license, their role (`images`, `translations`), who made them,
+    where they are, and their repository on the Hub."""
 
     name: str
     license: str
@@ -56,15 +48,8 @@ class DataSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One language's scores on one dataset.
-
-    Args:
-        dataset: a readable name with the split.
-        language: BCP-47 tag; of translations both, as `en-de`.
-        scores: in percent, and of how many they are.
-        command: the command that produced them.
-        note: a sentence below the dataset's table, such as the recall of a random ranking.
-    """
+    """One language's scores on one dataset, in percent and with numbers of what was tested; `note` is a sentence below
+    the dataset's table."""
 
     dataset: str
     language: str
@@ -112,27 +97,15 @@ class ModelCardFacts:
 
     Args:
         model_name: the model's name without an owner, such as `mural-emoji`.
-        method: names the text `model_cards/<method>.md`.
-        image_languages: languages that had captioned images in training.
-        pair_languages: languages that had translations only.
-        unseen_languages: languages without training data in which the model was evaluated.
+        image_languages, pair_languages, unseen_languages: languages with captioned images in training, with
+            translations only, and those that were tried without any training data.
         training_data: every source of images and texts.
-        parameters: number of the model's parameters.
-        base_models: the models that training started from, with their licenses (`base_model_facts`).
+        base_models: the models that training started from (`base_model_facts`).
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
-        results: evaluations, in the order in which the card shows them.
-        run: how it was trained.
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
-        examples: the model's own answers, shown on the model's page.
-        license: license of the weights as a Hub identifier; by default that of `weights_license`.
+        license: of the weights, as the Hub names it; by default that of `weights_license`.
         license_name: the name of the license, where it is `other`.
-        validation_overlap: sentences without a full stop that tell what of the validation data was trained on; cards
-            have them in the notes of results, and the report reads them here.
-
-    Raises:
-        LanguageTagError: for an unknown language.
-        ValueError: for a model without a language, or one that names its owner.
     """
 
     model_name: str
@@ -151,7 +124,7 @@ class ModelCardFacts:
     examples: Sequence[Example] = ()
     license: str | None = None
     license_name: str | None = None
-    validation_overlap: Sequence[str] = ()
+    validation_overlap: Sequence[str] = ()  # what of the validation data was trained on
 
     def __post_init__(self) -> None:
         for name in ("image_languages", "pair_languages", "unseen_languages"):
@@ -210,12 +183,7 @@ class ModelCardFacts:
 
 
 def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any]], command: str) -> TrainingRun:
-    """The facts of a finished training run.
-
-    Args:
-        args: the trainer's arguments.
-        log_history: `trainer.state.log_history`.
-        command: the command that started it.
+    """The facts of a finished training run, from the trainer's arguments, `trainer.state.log_history` and the command.
 
     Raises:
         ValueError: when the log does not end a training run.
@@ -268,14 +236,7 @@ def retrieval_results(
 
 
 def example(classifier: Callable[..., list[dict]], image: Image.Image, labels: Sequence[str], title: str) -> Example:
-    """The model's own answer for one image.
-
-    Args:
-        classifier: transformers' `pipeline("zero-shot-image-classification", …)` with the model.
-        image: any image that may be published.
-        labels: candidate labels; the classifier puts the prompt of the model before them, if it has one.
-        title: short description of the example; also names the image's file.
-    """
+    """The answer of `pipeline("zero-shot-image-classification", …)` for one image; the title names its file too."""
     answers = classifier(image, candidate_labels=list(labels), hypothesis_template="{}")
     slug = "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()) or "example"
     return Example(
@@ -302,16 +263,8 @@ PIPELINE_TAGS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskCardFacts(ModelCardFacts):
-    """
-    Args, beside those of every card:
-        task: a name of `PIPELINE_TAGS`.
-        model_class: the name of the model's class.
-        scores: of the results, those that the card shows.
-        labels: that the model chooses from, in order; none of a model that scores or writes.
-
-    `image_languages` are those of the texts that it was fine-tuned on, `unseen_languages` those that it was tested in
-    beside them.
-    """
+    """The facts of an RC3 that was fine-tuned on a task: the scores that the card shows, and the labels that the model
+    chooses from. `image_languages` are those of the fine-tuning, `unseen_languages` the others that were tested."""
 
     task: str
     model_class: str
@@ -374,12 +327,7 @@ def emoji_sources(vendors: Collection[str]) -> list[DataSource]:
 
 
 def emoji_results(report: Mapping[str, Any], *, command: str) -> list[RetrievalResult]:
-    """The answers to the benchmark's four questions.
-
-    Args:
-        report: the result of `EmojiBenchmark.report`, or the JSON file it was written to.
-        command: the command that produced it.
-    """
+    """The answers to the benchmark's four questions, from `EmojiBenchmark.report`."""
     return [
         RetrievalResult(
             dataset=f"{_QUESTIONS[question]} ({answers['vendor']}, {answers['split']} split)",

@@ -1,39 +1,41 @@
 """The results that a card shows: all of them where they are few; else the means, and ten languages.
 
-A card with the results of a hundred languages is longer than anybody reads, and longer than the Hub renders well. The
-complete tables are then in a file beside it.
+The complete tables are then in `results.md` beside the card. `recall.svg` shows the recall of each language.
 """
 
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 
 import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
 
 from ..utils.errors import ModelFolderError, ModelMismatchError
-from ..utils.files import atomic_file, wait_for_lock
-from .card_text import CompactCard, is_of_another_model
+from ..utils.files import atomic_file
+from .card_text import is_of_another_model
 from .facts import ModelCardFacts, Result
 
-# Rows of single languages on a card, in all of its tables together.
-_LANGUAGES = 10
+_LANGUAGES = 10  # rows of single languages on a card, in all of its tables together
 _TABLES_WITH_LANGUAGES = 3  # where there are more, all have means alone
-RESULTS_FILE = "results.md"
+RESULTS_FILE, FIGURE_FILE = "results.md", "recall.svg"
+EVAL_RESULTS = ".eval_results"
+CARD = "README.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanResult(Result):
+    """The mean over the languages with one kind of training data, `seen`."""
+
+    seen: str
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: a language, or the mean over some.
-
-    Args:
-        language: the tag, or how many languages the mean is of.
-        seen: the kind of training data that it had.
-        scores: of the metrics that the card shows.
-        sizes: the numbers of images and texts; empty for a mean.
-    """
+    """A line of a table: a language, or the mean over some, with the kind of training data that it had, its scores,
+    and the numbers of images and texts."""
 
     language: str
     seen: str
@@ -43,14 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The results on one dataset by one command.
-
-    Args:
-        dataset, command, note: as in `Result`.
-        results: those that are shown, and those that `means` has as means.
-        rows: one for each result.
-        left_out: of how many languages there is no row.
-    """
+    """The results on one dataset by one command; `left_out` counts the languages without a row."""
 
     dataset: str
     command: str
@@ -59,26 +54,16 @@ class Table:
     rows: list[Row]
     left_out: int = 0
 
-    @property
-    def summary(self) -> str:
-        """What a shortened table shows."""
-        has_languages = any(not isinstance(result, MeanResult) for result in self.results)
-        ends = ", and the languages with the highest and the lowest scores" if has_languages else ""
-        return f"The means over the languages with the same training data{ends}."
-
 
 def complete_tables(facts: ModelCardFacts) -> list[Table]:
-    """Results grouped into one table for each dataset and command, in their order."""
+    """Returns one table for each dataset and command, in their order."""
     groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
-    return [_table(facts, *key, list(results)) for key, results in groups]
+    return [_table(facts, list(results)) for _, results in groups]
 
 
 def shown_tables(facts: ModelCardFacts) -> list[Table]:
-    """The tables of the card itself: complete if they have ten rows together.
-
-    Otherwise each begins with the mean over the languages of each kind of training data; the ten rows are divided
-    between the tables, and show the languages with the highest and the lowest scores.
-    """
+    """Returns the tables of the card itself: complete if they have ten rows together. Otherwise each begins with the
+    means, and they share ten rows of the languages with the highest and the lowest scores."""
     tables = complete_tables(facts)
     if sum(len(table.rows) for table in tables) <= _LANGUAGES:
         return tables
@@ -89,57 +74,35 @@ def shown_tables(facts: ModelCardFacts) -> list[Table]:
 def _shortened(facts: ModelCardFacts, table: Table, quota: int) -> Table:
     if len(table.results) <= max(quota, 1):
         return table
-    score = facts.metrics[-1]
-    ordered = sorted(table.results, key=lambda result: -result.scores[score])
+    ordered = sorted(table.results, key=lambda result: -result.scores[facts.metrics[-1]])
     ends = ordered[: quota - quota // 2] + (ordered[-(quota // 2) :] if quota > 1 else [])
     shown = [result for result in table.results if result in ends]  # in the order of the whole table
-    results = [*_means(facts, table.results), *shown]
-    sizes = len(table.rows[0].sizes)
-    short = _table(facts, table.dataset, table.command, table.note, results, sizes)
+    kinds: dict[str, list[Result]] = {}
+    for result in table.results:
+        kinds.setdefault(facts.training_of(result.language), []).append(result)
+    means: list[Result] = [_mean(kind, members) for kind, members in kinds.items()]
+    short = _table(facts, [*means, *shown], len(table.rows[0].sizes))
     return replace(short, left_out=len(table.results) - len(shown))
 
 
-def _means(facts: ModelCardFacts, results: Sequence[Result]) -> list[Result]:
-    """The mean scores of the languages with each kind of training data."""
-    kinds: dict[str, list[Result]] = {}
-    for result in results:
-        kinds.setdefault(facts.training_of(result.language), []).append(result)
-    return [_mean(kind, members) for kind, members in kinds.items()]
+def _mean(kind: str, members: list[Result]) -> MeanResult:
+    first = members[0]
+    numbers = [name for name, value in first.scores.items() if isinstance(value, int | float) and name[0] != "n"]
+    scores = {
+        name: statistics.fmean(member.scores[name] for member in members)
+        for name in numbers
+        if all(name in member.scores for member in members)
+    }
+    given = {"dataset": first.dataset, "command": first.command, "note": first.note}
+    return MeanResult(language=f"mean of {len(members)}", scores=scores, seen=kind, **given)
 
 
-def _mean(kind: str, members: list[Result]) -> Result:
-    # Results of the emoji benchmark have scores of their parts as well, as mappings.
-    numbers = [name for name, value in members[0].scores.items() if isinstance(value, int | float)]
-    common = [name for name in numbers if all(name in member.scores for member in members)]
-    return MeanResult(
-        dataset=members[0].dataset,
-        language=f"mean of {len(members)}",
-        scores={
-            name: statistics.fmean(member.scores[name] for member in members)
-            for name in common
-            if not name.startswith("n")  # how many images and texts there were
-        },
-        command=members[0].command,
-        note=members[0].note,
-        seen=kind,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanResult(Result):
-    """The mean over the languages with one kind of training data, `seen`."""
-
-    seen: str
-
-
-def _table(
-    facts: ModelCardFacts, dataset: str, command: str, note: str, results: list[Result], sizes: int = 0
-) -> Table:
-    return Table(dataset, command, note, results, [_row(facts, result, sizes) for result in results])
+def _table(facts: ModelCardFacts, results: list[Result], sizes: int = 0) -> Table:
+    first = results[0]
+    return Table(first.dataset, first.command, first.note, results, [_row(facts, each, sizes) for each in results])
 
 
 def _row(facts: ModelCardFacts, result: Result, sizes: int) -> Row:
-    """A line; `sizes` is how many empty cells the line of a mean has for them."""
     is_mean = isinstance(result, MeanResult)
     return Row(
         language=result.language,
@@ -149,22 +112,37 @@ def _row(facts: ModelCardFacts, result: Result, sizes: int) -> Row:
     )
 
 
-# ---- Results of published benchmarks ----
-# They are added to a model's card after its training, in the two forms that the Hub reads: `model-index` in
-# the metadata of `README.md`, and `.eval_results/<benchmark>.yaml` beside it.
-#
+# ---- The figure ----
+
+_WIDTH, _ROW, _LEFT, _MOST = 640, 20, 90, 40
+
+
+def recall_figure(values: Mapping[str, float], title: str) -> str:
+    """Returns an SVG with a bar for each language, the highest first; of more than forty languages the first forty."""
+    ordered = sorted(values.items(), key=lambda item: -item[1])[:_MOST]
+    height = _ROW * (len(ordered) + 2)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
+        f'font-size="13" role="img"><title>{escape(title)}</title><rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="8" y="{_ROW * 0.8:g}" font-weight="bold">{escape(title)}</text>',
+    ]
+    for index, (language, value) in enumerate(ordered):
+        top = _ROW * (index + 1.5)
+        length = (_WIDTH - _LEFT - 60) * max(value, 0) / 100
+        lines += [
+            f'<text x="{_LEFT - 8}" y="{top + 12:g}" text-anchor="end">{escape(language)}</text>',
+            f'<rect x="{_LEFT}" y="{top:g}" width="{length:.1f}" height="{_ROW - 5}" fill="#3b6fb6"/>',
+            f'<text x="{_LEFT + length + 6:.1f}" y="{top + 12:g}">{value:.1f}</text>',
+        ]
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+# ---- Results of published benchmarks, which are added to a card later ----
 # https://huggingface.co/docs/hub/eval-results
 
 
-CARD = "README.md"
-EVAL_RESULTS = ".eval_results"
-# Languages and subsets of benchmarks in `model-index`; those of a benchmark with more stand in `.eval_results` alone.
-MAX_RESULTS = 20
-_MEAN = "mean"
-
-
 def check_card(folder: str | Path) -> Path:
-    """The path of the card in a model's folder.
+    """Returns the path of the card in a model's folder.
 
     Raises:
         ModelFolderError: when there is no card to which results could be added.
@@ -178,83 +156,27 @@ def check_card(folder: str | Path) -> Path:
 def add_results(
     folder: str | Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
 ) -> None:
-    """Adds results to the card in a model's folder. Other results and the card's text stay as they are; results of
-    the same data and metric are replaced. A benchmark with so many results that the card would be too long is shown by
-    its means; its entries in `.eval_results` are complete.
-
-    Args:
-        folder: the model's folder.
-        results: the entries of `model-index`.
-        entries: the entries of `.eval_results/<name>.yaml`, by name.
+    """Adds results to the `model-index` of a model's card, in place of those of the same data and metric, and writes
+    `.eval_results/<name>.yaml` for each name of `entries`.
 
     Raises:
-        ModelFolderError: when there is no card, or a file of earlier results is damaged.
-        ModelMismatchError: when the card has results of another model (`card_text.IDENTITY`).
+        ModelFolderError: when there is no card.
+        ModelMismatchError: when the card has results of another model.
     """
-    with wait_for_lock(check_card(folder)):  # others may be evaluating the same model
-        _add_results(Path(folder), results, entries)
-
-
-def _add_results(
-    folder: Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
-) -> None:
     path = check_card(folder)
-    card = CompactCard.load(path)
+    card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):
         raise ModelMismatchError(f"{path} has results of another model than the one beside it: write it anew")
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
-    card.data.model_name = card.data.model_name or folder.resolve().name
-    card.data.eval_results = _few([*kept, *results])
+    card.data.model_name = card.data.model_name or Path(folder).resolve().name
+    card.data.eval_results = [*kept, *results]
     with atomic_file(path) as scratch:
         card.save(scratch)
     for name, of_name in entries.items():
-        _add_entries(folder / EVAL_RESULTS / f"{name}.yaml", of_name)
-
-
-def _few(results: list[EvalResult]) -> list[EvalResult]:
-    """At most as many as a card has room for: the benchmark with the most results is replaced by their means until
-    they are few enough."""
-    results = list(results)
-    while len({each.unique_identifier for each in results}) > MAX_RESULTS:
-        subsets: dict[str, list[EvalResult]] = {}
-        for each in results:
-            if not str(each.dataset_config).startswith(_MEAN):
-                subsets.setdefault(each.dataset_type, []).append(each)
-        members = max(subsets.values(), key=lambda found: len({each.unique_identifier for each in found}), default=[])
-        if len({each.unique_identifier for each in members}) < 2:
-            break
-        results = [each for each in results if each not in members] + _group_means(members)
-    return results
-
-
-def _group_means(members: Sequence[EvalResult]) -> list[EvalResult]:
-    """The mean of each metric of one benchmark over its subsets."""
-    metrics: dict[tuple[str, str | None], list[EvalResult]] = {}
-    for each in members:
-        metrics.setdefault((each.metric_type, each.metric_name), []).append(each)
-    means = []
-    for found in metrics.values():
-        of = f"{_MEAN} of {len(found)}"
-        name = f"{found[0].dataset_name.partition(' (')[0]} ({of})"
-        value = round(statistics.fmean(each.metric_value for each in found), 2)
-        means.append(replace(found[0], dataset_name=name, dataset_config=of, metric_value=value))
-    return means
+        with atomic_file(Path(folder) / EVAL_RESULTS / f"{name}.yaml") as scratch:
+            scratch.write_text(yaml.safe_dump(eval_result_entries_to_yaml(list(of_name)), sort_keys=False), "utf-8")
 
 
 def _key(result: EvalResult) -> tuple[object, str, str | None]:
     return result.unique_identifier, result.metric_type, result.metric_name
-
-
-def _add_entries(file: Path, entries: Sequence[EvalResultEntry]) -> None:
-    new = {(entry.dataset_id, entry.task_id) for entry in entries}
-    try:
-        earlier = parse_eval_result_entries(yaml.safe_load(file.read_text("utf-8"))) if file.is_file() else []
-    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
-        raise ModelFolderError(f"{file} is damaged: {error}") from error
-    kept = [entry for entry in earlier if (entry.dataset_id, entry.task_id) not in new]
-    with atomic_file(file) as scratch:
-        scratch.write_text(
-            yaml.safe_dump(eval_result_entries_to_yaml([*kept, *entries]), sort_keys=False, allow_unicode=True),
-            "utf-8",
-        )

@@ -10,26 +10,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from huggingface_hub import ModelCard, ModelCardData
 from pydantic import TypeAdapter
 
 from ..utils.errors import ModelFolderError, first_line
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, paths_in, publishable, save_card
+from .card_text import paths_in, publishable, save_card
 from .cards import card_environment, language_metadata, on_the_hub, placeholder_repository
 from .facts import EMBEDDING_TAG, PIPELINE_TAG, TrainingRun
 from .licenses import check_weights_license, what_it_forbids
+from .result_tables import FIGURE_FILE, recall_figure
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShortCardFacts:
-    """What the cards of models that acquired languages say, each with facts of its own.
-
-    Args:
-        name: the model's, without an owner.
-        native_language: BCP-47 tag of the language that the base reads.
-        command: that trained it.
-        license: of the weights, a Hub identifier.
-    """
+    """What the cards of models that acquired languages say: their name without an owner, the language that the base
+    reads, the command, and the license of the weights."""
 
     template: ClassVar[str]
     name: str
@@ -54,21 +50,18 @@ class ShortCardFacts:
 
 
 def write_short_card(folder: str | Path, facts: ShortCardFacts) -> Path:
-    """Writes `README.md` into the folder of an adapter or a model.
-
-    Raises:
-        PublishError: if the license of the weights is freer than that of a model that they began with.
-    """
+    """Writes `README.md` into the folder of an adapter or a model."""
     check_weights_license(facts.license, facts.weights)
     given = {"library_name": "transformers", "license": facts.license, "model_name": facts.name} | facts.metadata
-    metadata = CompactCardData(**publishable(given))
-    return save_card(_rendered(facts.template, metadata, facts=publishable(facts)), folder)
+    metadata = ModelCardData(**publishable(given))
+    figure = getattr(facts, "figure", "")
+    return save_card(_rendered(facts.template, metadata, facts=publishable(facts), figure=figure), folder)
 
 
-def _rendered(template: str, metadata: CompactCardData, **given: Any) -> CompactCard:
+def _rendered(template: str, metadata: ModelCardData, **given: Any) -> ModelCard:
     """A card with the text that a template of this folder makes."""
     text = card_environment().get_template(template).render(given, what_it_forbids=what_it_forbids)
-    return CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
+    return ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}")
 
 
 # ---- An adapter: one language for a base model ----
@@ -76,20 +69,9 @@ def _rendered(template: str, metadata: CompactCardData, **given: Any) -> Compact
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterCardFacts(ShortCardFacts):
-    """The facts of an adapter's card; its license and its name are the adapter's.
-
-    Args:
-        language: BCP-47 tag.
-        base_model: folder or Hub id.
-        on_mla: whether the base model is an MLA model with languages already.
-        parameters: of the adapter, without the shared embedding.
-        trained_embedding: whether the shared embedding was trained with this language.
-        embedding: its folder, below the adapter's.
-        max_text_length: tokens that the text tower reads.
-        pairs: translations that it was trained on.
-        exposed: whether language exposure followed.
-        base: the base model with its license (`base_model_facts`).
-    """
+    """The facts of an adapter's card: its language, and its base model, a folder or a Hub id (`on_mla`: an MLA model
+    with languages already; `base`: with its license); the parameters of the adapter without the shared embedding,
+    which lies in `embedding`; the translations that it was trained on, and whether language exposure followed."""
 
     template = "adapter.md.jinja"
     language: str
@@ -132,17 +114,16 @@ class RidgeCardFacts(ShortCardFacts):
     """The facts of the card.
 
     Args:
-        languages: BCP-47 tags of all learned languages.
-        base_models: what it was made of, with licenses: the plain base, the text encoder if there is one, and models
-            that had some of the languages.
+        languages: all learned languages.
+        base_models: what it was made of: the plain base, the text encoder, and models that had some of the languages.
         has_encoder: whether a text encoder reads the languages too.
-        results: of all languages of which they are known, each a `LanguageResult`.
+        results: a `LanguageResult` for each language of which it is known.
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
         dictionaries: languages of which words were found in a dictionary.
-        earlier_glossaries: languages whose words the base had already, and it is not known from what.
+        earlier_glossaries: languages whose words came with the base, from an unknown source.
         earlier_commands: those that taught it other languages before.
     """
 
@@ -179,7 +160,16 @@ class RidgeCardFacts(ShortCardFacts):
         """Writes them, and the card, into a model's folder."""
         text = json.dumps(asdict(publishable(self)), indent=1, ensure_ascii=False)
         Path(folder, ACQUIRED).write_text(text + "\n", encoding="utf-8")
+        if self.figure:
+            values = {tag: float(found.r10) for tag, found in self.results.items()}
+            figure = recall_figure(values, "Translations found in the top ten, in percent")
+            Path(folder, self.figure).write_text(figure, encoding="utf-8")
         write_short_card(folder, self)
+
+    @property
+    def figure(self) -> str:
+        """The file of the figure; empty where one result needs none."""
+        return FIGURE_FILE if len(self.results) > 1 else ""
 
     @property
     def weights(self) -> Sequence[BaseModel]:
@@ -203,17 +193,8 @@ class RidgeCardFacts(ShortCardFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainCardFacts:
-    """What is known of a model that is pushed.
-
-    Args:
-        repo_id: the repository.
-        class_name, method: the model's class, and the name of its method.
-        auto_class: the Auto class that loads it.
-        is_dual_encoder: whether it embeds images and texts.
-        languages: those that its files list.
-        run: how it was trained.
-        metrics: of its last evaluation, by name.
-    """
+    """What is known of a model that is pushed: its class, its method, the Auto class that loads it, the languages that
+    its files list, its training, and the metrics of its last evaluation."""
 
     repo_id: str
     class_name: str
@@ -229,7 +210,7 @@ def plain_card(facts: PlainCardFacts) -> str:
     """The card's text with its metadata. Data and license are not known then, and are not made up."""
     facts = publishable(facts)
     name = facts.repo_id.rpartition("/")[2]
-    metadata = CompactCardData(
+    metadata = ModelCardData(
         **language_metadata(facts.languages),
         library_name="transformers",
         pipeline_tag=PIPELINE_TAG if facts.is_dual_encoder else None,

@@ -64,9 +64,6 @@ def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | N
         host: the host that the server is bound to. On loopback, requests must name it in their Host header: otherwise
             a page of another site could reach the server through a name that it controls (DNS rebinding).
         token: what requests need as `Authorization: Bearer TOKEN`; a browser asks for it as a password.
-
-    Raises:
-        MissingExtraError: without FastAPI.
     """
     app = FastAPI(title="babelens", docs_url=None, redoc_url=None, redirect_slashes=False)
     _add_page(app)

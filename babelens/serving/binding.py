@@ -11,11 +11,7 @@ _SHORTEST_TOKEN = 16
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Checks that a server which others can reach has a token, that it cannot be guessed, and that it can be given.
-
-    Raises:
-        ServingError: when a token is needed, too short, or has what no header and no field of a form can hold.
-    """
+    """Checks that a server which others can reach has a token, that it cannot be guessed, and that it can be given."""
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise ServingError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
     if token is not None and (token != token.strip() or not token.isprintable()):
@@ -31,11 +27,7 @@ def check_token(host: str, token: str | None) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens at a host and a port; connections wait until they are served.
-
-    Raises:
-        ServingError: when the port is taken, or not allowed, or the host is not one of this machine.
-    """
+    """A socket that listens at a host and a port; connections wait until they are served."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

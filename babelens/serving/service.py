@@ -29,14 +29,8 @@ THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side
 
 @dataclass(frozen=True)
 class FoundImage:
-    """An image of the folder.
-
-    Args:
-        id: a digest of its path, so that no request names a path.
-        file: its path in the folder.
-        score: the cosine of its embedding and that of the query; None where nothing was asked.
-        copies: the number of other files of the folder with the same content.
-    """
+    """An image of the folder: the digest of its path, so that no request names a path, its path, its cosine with the
+    query, and the number of other files with the same content."""
 
     id: str
     file: str
@@ -45,21 +39,10 @@ class FoundImage:
 
 
 class ImageService:
-    """Answers searches in a folder of images. Threads may share it.
+    """Answers searches in a folder of images, also for several threads, by the `model` of this folder or name.
 
-    Images that lead out of the folder by a symbolic link are left out, with a warning that names one. Images that are
-    deleted while it runs are not found any more.
-
-    Args:
-        embedder: the model.
-        index: the index of the folder.
-        folder: the folder.
-        model: the folder or the name of the model.
-        language: the language of queries that state none.
-
-    Raises:
-        LanguageTagError: for a tag of no language.
-        UnknownLanguageError: for a language that the model does not take.
+    Images that lead out of the folder by a symbolic link are left out, with a warning. Images that are deleted while
+    it runs are not found any more. `language` is that of queries that state none.
     """
 
     def __init__(
@@ -92,7 +75,7 @@ class ImageService:
         language: str | None = None,
         show_progress: bool | None = None,
     ) -> Self:
-        """Encodes the images of a folder, with the arguments and errors of the class and `ImageIndex.of_folder`."""
+        """Encodes the images of a folder; checks the language before."""
         embedder.check_takes_images()
         _checked(language, embedder, model)  # before all images are read
         _keep_weights(embedder.model)
@@ -104,11 +87,7 @@ class ImageService:
         return len(self._positions)
 
     def by_text(self, query: str, language: str | None, top: int) -> tuple[list[FoundImage], str | None]:
-        """The images that fit a text best, and the language in which it was read; None where none matters.
-
-        Raises:
-            BabelensError: as `Embedder.encode_text`, and without a language where the model needs one.
-        """
+        """The images that fit a text best, and the language in which it was read; None where none matters."""
         stated = language or self.language
         tag = normalize_language(stated) if stated else default_language(self.embedder.processor)
         warn_of_language(tag, self.languages, self.takes_any_language, self.model)
@@ -134,12 +113,8 @@ class ImageService:
         return [FoundImage(image_id, self.name(path)) for image_id, path in islice(there, top)]
 
     def path(self, image_id: str) -> Path:
-        """The path of an image.
-
-        Raises:
-            KeyError: for an unknown id.
-            FileNotFoundError: when the file is gone, or leads out of the folder by now.
-        """
+        """The path of an image; a `KeyError` for an unknown id, a `FileNotFoundError` for a file that is gone or leads
+        out of the folder by now."""
         path = self._path(image_id)
         if not self._is_there(path):
             raise FileNotFoundError(path)

@@ -55,7 +55,7 @@ def test_names_that_are_no_utf8(run, model, images, tmp_path, caplog):
 
 
 def test_an_error_in_a_process_of_a_data_loader_is_one_sentence(monkeypatch, capsys):
-    def fail():
+    def fail(**_):
         raise BadImageError(
             "Caught BadImageError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
             '  File "x.py", line 1\nbabelens.data.errors.BadImageError: a.png: truncated\n'

@@ -9,7 +9,7 @@ from PIL import Image
 
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
-from tests.support.hub_server import HubServer, running_hub
+from tests.support.hub_server import Hub, running_hub
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def finished(published, tmp_path_factory):
 
 
 @pytest.fixture
-def hub() -> Iterator[HubServer]:
+def hub() -> Iterator[Hub]:
     """An empty Hub, which answers while the test runs."""
     with running_hub() as server:
         yield server

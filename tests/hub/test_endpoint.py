@@ -87,20 +87,12 @@ GOOD = {"candidate_labels": LABELS}
     ("inputs", "parameters", "message"),
     [
         ("no base64!", GOOD, "'inputs' is no image in base64 that can be read"),
-        (encoded(b"no image"), GOOD, "'inputs' is no image in base64 that can be read"),
-        ("https://example.com/cat.png", GOOD, "'inputs' is no image in base64"),
         ("/etc/passwd", GOOD, "'inputs' is no image in base64"),
         (["https://example.com/cat.png"], GOOD, "not of type list"),
-        (None, GOOD, "not of type NoneType"),
-        (..., None, "no 'parameters' with 'candidate_labels'"),
         (..., {}, "no 'parameters' with 'candidate_labels'"),
         (..., {"candidate_labels": []}, "'candidate_labels' is a list of texts"),
-        (..., {"candidate_labels": ["a", " "]}, "none of them empty"),
-        (..., {"candidate_labels": [1]}, "'candidate_labels' is a list of texts"),
         (..., GOOD | {"hypothesis_template": "a photo"}, "a text with {}, where the label stands"),
-        (..., GOOD | {"hypothesis_template": "{} of {}"}, "has one {}, where the label stands, and no other braces"),
         (..., GOOD | {"hypothesis_template": "{} {name}"}, "has one {}, where the label stands, and no other braces"),
-        (..., GOOD | {"hypothesis_template": "{} {"}, "has one {}, where the label stands, and no other braces"),
         (..., GOOD | {"shape": 3}, "and no shape"),
     ],
 )
@@ -119,32 +111,27 @@ def odd_images():
     turned = Image.Exif()
     turned[Image.ExifTags.Base.Orientation] = 6
     yield "transparent", Image.fromarray(pixels), {}
-    yield "half transparent", Image.merge("LA", [Image.fromarray(pixels[..., each]) for each in (0, 1)]), {}
     yield "transparent palette", palette, {"transparency": 3}
     yield "16 bits", Image.fromarray(random.integers(0, 1 << 16, (24, 40), dtype=np.uint16)), {}
-    yield "12 bits", Image.fromarray(random.integers(0, 1 << 12, (24, 40), dtype=np.uint16)), {}
     yield "turned", Image.fromarray(pixels[..., :3]), {"exif": turned}
-    yield "turned and transparent", Image.fromarray(pixels), {"exif": turned}
 
 
 @pytest.mark.parametrize(("image", "saving"), [pytest.param(*given, id=name) for name, *given in odd_images()])
-@pytest.mark.parametrize("others", [{}, {"language": "de", "hypothesis_template": "{}"}])
-def test_images_are_read_as_the_model_reads_them(client, image, saving, others):
+def test_images_are_read_as_the_model_reads_them(client, image, saving):
     """Where transformers' pipeline, which is given the image, would show transparent pixels and clip 16 bits."""
     written = io.BytesIO()
     image.save(written, "PNG", **saving)
     plain = io.BytesIO()
     open_image(written.getvalue()).save(plain, "PNG")
-    parameters = GOOD | others
+    parameters = GOOD
     expected = client.post("/", json={"inputs": encoded(plain.getvalue()), "parameters": parameters}).json()
     found = client.post("/", json={"inputs": encoded(written.getvalue()), "parameters": parameters})
     assert found.status_code == 200
     assert {each["label"]: each["score"] for each in found.json()} == pytest.approx(
         {each["label"]: each["score"] for each in expected}, abs=1e-3
     )
-    if not others:
-        sent = {"content": written.getvalue(), "headers": {"content-type": "image/png"}}
-        assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == found.json()
+    sent = {"content": written.getvalue(), "headers": {"content-type": "image/png"}}
+    assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == found.json()
 
 
 def test_an_image_that_is_a_bomb(client):

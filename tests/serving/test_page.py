@@ -8,11 +8,9 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from babelens.inference.embedder import Embedder
 from babelens.serving.service import ImageService
 from tests.support.browser import CONTRASTS, browser
 from tests.support.served import TOKEN, serving
-from tests.support.tiny_native import tiny_clip, tiny_siglip
 
 pytestmark = pytest.mark.slow
 
@@ -80,15 +78,6 @@ def test_it_opens_with_pictures_which_come_back(shown, server):
     shown.wait_for("results.children.length === 40")
 
 
-def test_nobody_is_asked_for_a_language_that_changes_nothing(page, folder):
-    with serving(ImageService.of_folder(Embedder(*tiny_siglip()), folder, model="siglip")) as server:
-        assert server.ask("/api/info").json["needs_language"] is False
-        open_page(page, server.address)
-        assert page.run("language.hidden")
-        page.type("Hund")
-        settled(page, "“Hund”")
-
-
 def test_languages_have_their_own_names_and_change_what_is_found(shown, server):
     options = shown.run("[...language.options].map(each => [each.value, each.textContent])")
     assert ["de", "Deutsch (de)"] in options and ["ar", "العربية (ar)"] in options
@@ -141,37 +130,6 @@ def test_an_image_is_searched_with(shown, server, way):
     assert shown.run("document.getElementById('example-image').src").startswith("blob:")
 
 
-def test_the_same_file_is_searched_with_again(shown, server):
-    file = server.service.folder / "image 07.png"
-    shown.choose_file("#file", file)
-    assert settled(shown, "for the image")[0] == "image 07.png"
-    choose(shown, "de")
-    shown.run("query.focus()")
-    shown.type("Hund")
-    settled(shown, "“Hund”")
-    shown.choose_file("#file", file)
-    assert settled(shown, "for the image")[0] == "image 07.png"
-
-
-@pytest.mark.parametrize("like", ["../info", "../../health", "x?top=1#", "%2e%2e/info"])
-def test_an_address_asks_for_an_image_alone(page, server, like):
-    """An id in the address of the page is not a path to something else."""
-    open_page(page, f"{server.address}?like={quote(like, safe='')}")
-    page.wait_for("!trouble.hidden")
-    assert page.run("problem.textContent") in ("there is no image of this id", "Not Found")
-
-
-def test_more_is_offered_while_there_is_more(page, embedder, folder, tmp_path):
-    for path in sorted(folder.glob("*.png"))[:25]:
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    with serving(ImageService.of_folder(embedder, tmp_path, model="m")) as server:
-        found = server.ask("/api/search?q=a&language=de").json["results"][0]["id"]
-        open_page(page, f"{server.address}?q=a&language=de")
-        assert len(settled(page)) == 24 and not page.run("document.getElementById('more').hidden")
-        open_page(page, f"{server.address}?like={found}")
-        assert len(settled(page)) == 24 and page.run("document.getElementById('more').hidden")
-
-
 def test_keys(shown):
     choose(shown, "de")
     shown.type("Hund")
@@ -215,34 +173,12 @@ def test_a_screen_reader_is_told_names_and_counts(shown):
     assert unnamed == []
 
 
-def test_scripts_from_right_to_left(shown, server):
-    choose(shown, "ar")
-    shown.type(ARABIC)
-    settled(shown, ARABIC)
-    assert shown.run("[query.matches(':dir(rtl)'), query.lang]") == [True, "ar"]
-    assert shown.run("document.getElementById('status').dir") == "auto"
-    shown.run("document.getElementById('more').click()")
-    shown.wait_for("document.querySelectorAll('#results li').length === 40")
-    assert shown.run("[...document.querySelectorAll('.file')].every(each => each.dir === 'auto')")
-
-
 def test_the_address_keeps_the_search(shown, server):
     choose(shown, "fr")
     shown.type("chien & chat")
     found = settled(shown)
     open_page(shown, shown.run("location.href"))
     assert settled(shown) == found and shown.run("[query.value, language.value]") == ["chien & chat", "fr"]
-
-
-def test_a_word_that_is_composed_is_searched_when_it_is_complete(shown):
-    choose(shown, "zh")
-    asked = "performance.getEntriesByType('resource').filter(each => each.name.includes('api/search')).length"
-    shown.call("Input.imeSetComposition", text="gou", selectionStart=3, selectionEnd=3)
-    time.sleep(0.5)
-    assert shown.run(asked) == 0
-    shown.call("Input.insertText", text="狗")
-    settled(shown, "狗")
-    assert shown.run(asked) == 1
 
 
 def test_what_is_no_image_or_too_large_is_refused_before_it_is_sent(shown, tmp_path):
@@ -272,38 +208,6 @@ def test_errors_of_the_server_are_shown(page, server, tmp_path):
 
 
 @pytest.mark.parametrize("letter", ["a", "ا", "犬"])
-def test_long_words_fit_a_phone(page, embedder, tmp_path, letter):
-    """In a query, an error, and the names of the model and of files."""
-    for number in range(2):
-        Image.effect_noise((32, 32), 80).save(tmp_path / f"{letter * 60}{number}.png")
-    with serving(ImageService.of_folder(embedder, tmp_path, model=letter * 80)) as server:
-        for width in (320, PHONE):
-            page.open(f"{server.address}?q={quote(letter * 400)}&language=de", width=width)
-            settled(page)
-            assert page.run("document.documentElement.scrollWidth") == width
-            page.run(f"trouble.hidden = false, problem.textContent = '{letter}'.repeat(200)")
-            assert page.run("document.documentElement.scrollWidth") == width
-            page.run("document.querySelector('#results button').click()")
-            assert page.run("viewer.scrollWidth <= innerWidth")
-            page.run("document.getElementById('similar').click()")
-            settled(page, f"for {letter}")
-            assert page.run("document.documentElement.scrollWidth") == width
-
-
-def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
-    service = ImageService.of_folder(Embedder(*tiny_clip()), folder, model="clip")
-    with serving(service) as server:
-        open_page(page, server.address)
-        choose(page, "other")
-        assert page.run("document.activeElement.id") == "other"
-        page.type("xyz")
-        page.run("query.focus()")
-        page.type("gari")
-        page.wait_for("problem.textContent.includes('names no registered language')")
-        page.run("other.value = 'sw', other.dispatchEvent(new Event('change'))")
-        assert settled(page) == by_text(server, "gari", "sw") and page.run("query.lang") == "sw"
-
-
 def test_names_of_files_are_text(page, embedder, tmp_path):
     """Nothing in them is read as markup, nor in queries and in errors that repeat them."""
     evil = "<img src=x onerror=document.title='run'>"
@@ -321,18 +225,6 @@ def test_names_of_files_are_text(page, embedder, tmp_path):
         assert page.run("document.title") == "Image search"
         assert page.run("document.querySelectorAll('[onerror], main script').length") == 0
     page.problems.clear()
-
-
-def test_results_appear_as_one_types(shown, server):
-    """Without a language, a text is read as the API reads it, which the page says."""
-    shown.type("a red")
-    assert settled(shown, "“a red”") == files_of(server, "/api/search?q=a%20red&top=24")
-    assert "read as English (en)" in shown.run(STATUS)
-    choose(shown, "de")
-    shown.run("query.focus()")
-    shown.type(" Auto")
-    assert settled(shown, "“a red Auto”") == by_text(server, "a red Auto", "de")
-    assert shown.run(STATUS) == "Best 24 of 40 for “a red Auto”"
 
 
 def speak(page, address, *tags):

@@ -12,7 +12,7 @@ from babelens.model_cards import base_models
 from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel, base_model_facts
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
-from babelens.model_cards.licenses import HUB_LICENSES, check_weights_license, weights_license, what_it_forbids
+from babelens.model_cards.licenses import check_hub_license, check_weights_license, weights_license, what_it_forbids
 from babelens.model_cards.short_cards import AdapterCardFacts, write_short_card
 from babelens.utils.errors import PublishError
 
@@ -61,9 +61,7 @@ def test_languages_come_along_with_a_text_encoder(tmp_path):
         ("---\nlicense: other\nlicense_name: dinov3-license\n---\n", "other", "dinov3-license"),
         ("---\nlicense: [apache-2.0, cc-by-nc-4.0]\n---\n", "other", "apache-2.0, cc-by-nc-4.0"),
         ("---\nlanguage: en\n---\n", "unknown", None),
-        ("# No metadata, but the word Apache-2.0", "unknown", None),
         ("---\nlicense: [\n---\n", "unknown", None),
-        ("\udcff", "unknown", None),
         (None, "unknown", None),
     ],
 )
@@ -125,12 +123,9 @@ def test_weights_carry_the_strictest_license_of_data_and_towers(image, text, lic
     ("license", "words"),
     [
         ("cc-by-nc-4.0", "not for commercial use"),
-        ("cc-by-nc-sa-4.0", "not for commercial use; changed weights may be published under the same license only"),
         ("apple-amlr", "not for commercial use"),
-        ("fair-noncommercial-research-license", "not for commercial use"),
         ("cc-by-nd-4.0", "changed weights may not be published"),
         ("llama3", "rules for use hold for changed weights as well"),
-        ("gemma", "rules for use hold for changed weights as well"),
         ("other", "terms of its own"),
         ("a-license-of-their-own", "terms of its own"),
         ("unknown", "its license is not known"),
@@ -157,19 +152,12 @@ def test_permissive_licenses_forbid_nothing():
     ("of_base", "stated", "is_right"),
     [
         ("cc-by-nc-4.0", "apache-2.0", False),
-        ("cc-by-nc-4.0", "cc-by-sa-4.0", False),
         ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
-        ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
         ("cc-by-nc-4.0", "other", True),
-        ("apple-amlr", "mit", False),
         ("cc-by-nd-4.0", "cc-by-nd-4.0", False),
-        ("cc-by-nc-nd-4.0", "cc-by-nc-nd-4.0", False),
         ("gemma", "apache-2.0", False),
-        ("gemma", "gemma", True),
         ("llama3.1", "llama3", False),
         ("other", "apache-2.0", True),  # what it says is not known here: the card says so
-        ("unknown", "apache-2.0", True),
-        ("mit", "cc-by-nc-4.0", True),
     ],
 )
 def test_a_stated_license_is_not_freer_than_a_restricted_base(of_base, stated, is_right):
@@ -186,11 +174,12 @@ def test_a_stated_license_is_not_freer_than_a_restricted_base(of_base, stated, i
             attempt(stated, models)
 
 
-def test_every_restricted_license_is_one_of_the_hubs():
-    for license in HUB_LICENSES:
-        what_it_forbids(base(license))  # and none but those of other terms are left without a rule by mistake
-    restricted = [license for license in HUB_LICENSES if "nc" in license.split("-") or "noncommercial" in license]
-    assert all("not for commercial use" in what_it_forbids(base(license)) for license in restricted)
+def test_identifiers_are_the_hubs():
+    check_hub_license("apache-2.0")
+    check_hub_license("other", "by agreement")
+    for license, name in (("Apache 2.0", None), ("MIT", None), ("mit", "by agreement")):
+        with pytest.raises(PublishError):
+            check_hub_license(license, name)
 
 
 # ---- Cards ----
@@ -210,13 +199,6 @@ def test_the_card_names_both_towers_with_their_licenses():
     assert "strictest license of both" in card.text and "holds for these weights" not in card.text
 
 
-def test_one_base_is_one_name_and_a_folder_is_no_link():
-    assert metadata(model_card(facts(base_models=[base("mit")])))["base_model"] == "owner/model"
-    card = model_card(facts(base_models=[base("mit", name="siglip", on_hub=False)]))
-    assert "base_model" not in metadata(card) and "base_model_relation" not in metadata(card)
-    assert "| Started from | `siglip`, license: mit |" in card.text
-
-
 def test_the_card_tells_in_plain_words_what_a_base_forbids():
     models = [base("cc-by-nc-4.0"), base("other", name="meta/dinov3", license_name="dinov3-license", role=IMAGE_TOWER)]
     text = model_card(facts(base_models=models, license="cc-by-nc-4.0")).text
@@ -226,12 +208,6 @@ def test_the_card_tells_in_plain_words_what_a_base_forbids():
     )
     assert "other (dinov3-license): on terms of its own" in text
     assert "\n\n\n" not in text.partition("## License")[2].partition("## Citation")[0]
-
-
-def test_nobody_is_said_to_have_chosen_a_license_that_is_not_known():
-    assert "No license with a name was chosen" in model_card(facts(license="other")).text
-    named = model_card(facts(license="other", license_name="by agreement")).text
-    assert "Their publisher chose it" in named and "No license with a name" not in named
 
 
 def test_an_adapters_card_tells_its_bases_license_and_is_not_freer(tmp_path):

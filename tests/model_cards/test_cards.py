@@ -1,0 +1,581 @@
+"""Model cards: what the Hub asks for, results as they were measured, nothing that was not, and no markup of others."""
+
+import ast
+import dataclasses
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import markdown
+import pytest
+import yaml
+from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from PIL import Image
+from transformers import TrainingArguments
+
+from babelens.model_cards.base_models import TEXT_TOWER, BaseModel
+from babelens.model_cards.card_text import paths_in, public_name, publishable
+from babelens.model_cards.cards import model_card, write_card
+from babelens.model_cards.facts import (
+    PIPELINE_TAGS,
+    DataSource,
+    Example,
+    ModelCardFacts,
+    Result,
+    TaskCardFacts,
+    TrainingRun,
+    emoji_results,
+    emoji_sources,
+    example,
+    retrieval_results,
+    training_run,
+)
+from babelens.model_cards.result_tables import add_results
+from babelens.model_cards.short_cards import AdapterCardFacts, RidgeCardFacts, write_short_card
+from babelens.registry import METHODS
+from babelens.spaces import space_files
+from babelens.trainers.rc3_tasks import RC3_TASKS
+from babelens.trainers.ridge_results import LanguageResult
+from babelens.utils.errors import LanguageTagError, ModelFolderError
+
+TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
+CLDR = DataSource(
+    name="CLDR annotations", license="Unicode-3.0", role="names", attribution="Unicode", hub_id="unicode/cldr"
+)
+
+
+def scores(base: float) -> dict[str, float]:
+    names = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
+    return {name: base + step for step, name in enumerate(names)} | {"n_images": 447, "n_texts": 440}
+
+
+@pytest.fixture
+def facts() -> ModelCardFacts:
+    report = {"de": scores(50.123), "zh-Hant": scores(40.0), "sw": scores(30.0), "pt": scores(10.0)}
+    return ModelCardFacts(
+        model_name="mural-emoji",
+        method="mural",
+        training_data=[TWEMOJI, CLDR],
+        image_languages=["de", "zh-Hant", "zh"],
+        pair_languages=["sw"],
+        unseen_languages=["pt"],
+        parameters=1234567,
+        results=retrieval_results(report, dataset="Emoji, unseen concepts", command="babelens evaluate mural-emoji"),
+        examples=[
+            Example(
+                title="Ein Hund",
+                image=Image.new("RGB", (8, 8), "brown"),
+                ranking=[("ein Hund", 0.75), ("eine Katze", 0.25)],
+                file_name="examples/ein-hund.png",
+            )
+        ],
+    )
+
+
+def test_metadata_are_what_the_hub_asks_for(facts):
+    metadata = yaml.safe_load(str(model_card(facts)).split("---\n")[1])
+    assert metadata["language"] == ["de", "zh", "sw"]  # ISO 639, each once; nothing is claimed for `pt`
+    assert metadata["language_bcp47"] == ["de", "zh-Hant", "zh", "sw"]
+    assert metadata["license"] == "cc-by-4.0"
+    assert metadata["library_name"] == "transformers"
+    assert metadata["pipeline_tag"] == "zero-shot-image-classification"
+    assert metadata["datasets"] == ["unicode/cldr"]
+    assert metadata["metrics"] == ["recall"]
+    assert metadata["widget"] == [
+        {
+            "src": "examples/ein-hund.png",
+            "example_title": "Ein Hund",
+            "candidate_labels": "ein Hund, eine Katze",
+            "output": [{"label": "ein Hund", "score": 0.75}, {"label": "eine Katze", "score": 0.25}],
+        }
+    ]
+
+
+def test_the_text_says_what_was_measured_and_how(facts):
+    text = model_card(facts).text
+    assert "| de | captioned images | 50.1 | 51.1 | 52.1 | 53.1 | 54.1 | 55.1 | 56.1 | 447 | 440 |" in text
+    assert "| sw | translations only | 30.0 |" in text
+    assert "| pt | nothing | 10.0 |" in text
+    assert "Measured by `babelens evaluate mural-emoji`." in text
+    assert "1,234,567" in text
+    assert "| Twemoji | images | CC-BY-4.0 | Twitter and contributors |" in text
+    assert "How this model was trained was not recorded." in text
+    assert "@inproceedings{jain-etal-2021-mural," in text and "title = {{MURAL}: Multimodal" in text
+    assert "published under **cc-by-4.0**" in text and "strictest" in text
+    assert "{%" not in text and "None" not in text
+
+
+def test_the_first_screen_is_what_it_does_its_numbers_a_figure_and_code(facts, tmp_path):
+    text = ModelCard.load(write_card(tmp_path, facts)).text
+    first = text.strip().splitlines()[:24]
+    assert any("embeds images and texts" in line for line in first)
+    assert any("de 52.1 · zh-Hant 42.0 · sw 32.0 · pt 12.0" in line for line in first)
+    assert "![Recall by language](recall.svg)" in first and "from babelens import Embedder" in first
+    figure = (tmp_path / "recall.svg").read_text(encoding="utf-8")
+    assert re.findall(r'text-anchor="end">([\w-]+)<', figure) == ["de", "zh-Hant", "sw", "pt"]
+    assert figure.startswith("<svg") and ">52.1<" in figure
+
+
+def test_a_model_that_was_not_evaluated_says_so_and_claims_nothing(facts):
+    bare = dataclasses.replace(facts, results=[], examples=[], unseen_languages=[], parameters=None)
+    card = model_card(bare)
+    assert "This model has not been evaluated." in card.text
+    assert not {"model-index", "metrics", "widget"} & set(card.data.to_dict())
+
+
+def test_python_in_the_card_is_python(facts):
+    blocks = re.findall(r"```python\n(.*?)```", model_card(facts).text, re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        compile(block, "card", "exec")
+
+
+def test_written_folder_holds_card_images_and_endpoint(facts, tmp_path):
+    (tmp_path / "modeling_toy.py").write_text(
+        "import json\nimport torch.nn\nfrom PIL import Image\nfrom .other import X\n"
+    )
+    path = write_card(tmp_path, facts)
+    assert path.read_text(encoding="utf-8") == str(ModelCard.load(path))
+    assert Image.open(tmp_path / "examples/ein-hund.png").size == (8, 8)
+    compile((tmp_path / "handler.py").read_text(), "handler.py", "exec")
+    required = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert [re.split("[<>=]", line)[0] for line in required] == ["pillow", "torch", "transformers"]
+    assert required[-1] in ("transformers<5.24,>=5.23", "transformers>=5.23,<5.24")
+
+
+def test_training_run_comes_from_arguments_and_log(facts, tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path), learning_rate=1e-3, max_steps=12, logging_steps=5, save_steps=5)
+    log = [{"loss": 1.0, "step": 5}, {"train_runtime": 90.0, "train_loss": 0.5, "step": 12}, {"eval_x": 1, "step": 12}]
+    run = training_run(args, log, command="babelens train recipe.yaml")
+    assert (run.steps, run.minutes, run.loss) == (12, "1.5", 0.5)
+    assert run.hyperparameters == {"learning_rate": 1e-3, "max_steps": 12}
+    text = model_card(dataclasses.replace(facts, run=run)).text
+    assert (
+        "`babelens train recipe.yaml`" in text
+        and all(argument in text for argument in ("`learning_rate` 0.001", "`max_steps` 12"))
+        and "final loss 0.5;" in text
+    )
+    with pytest.raises(ValueError, match="train_runtime"):
+        training_run(args, log[:1], command="babelens train recipe.yaml")
+
+
+def test_an_example_is_the_models_own_answer():
+    def classifier(image, candidate_labels, hypothesis_template):
+        assert hypothesis_template == "{}"
+        return [{"label": label, "score": 1 / len(candidate_labels)} for label in candidate_labels]
+
+    shown = example(classifier, Image.new("RGBA", (4, 4)), ["a", "b"], "Rouge & bleu: 狗")
+    assert shown.ranking == [("a", 0.5), ("b", 0.5)]
+    assert shown.file_name == "examples/rouge-bleu.png"
+
+
+def test_facts_that_cannot_be_are_refused(facts):
+    with pytest.raises(LanguageTagError):
+        dataclasses.replace(facts, image_languages=["english"])
+    with pytest.raises(ValueError, match="needs the languages"):
+        dataclasses.replace(facts, image_languages=[], pair_languages=[])
+    with pytest.raises(ValueError, match="must not name an owner"):
+        dataclasses.replace(facts, model_name="somebody/model")
+    with pytest.raises(ValueError, match="no text for the cards of method 'mla2'"):
+        model_card(dataclasses.replace(facts, method="mla2"))
+
+
+# ---- Many languages ----
+
+FIFTY = """
+    af ar az be bg bn bs ca cs cy da de el en es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn ko ky
+    lo lt lv mk ml mn mr ms my ne nl pl
+""".split()  # noqa: SIM905
+
+
+def many(facts, method, tables, languages):
+    trained = languages[: len(languages) // 2 + 1]
+    results = [
+        Result(
+            dataset=f"Data {table}",
+            language=language,
+            scores=scores(10.0 + number - 6) | {"n_images": 100, "flags": {}},
+            command="babelens evaluate",
+        )
+        for table in range(tables)
+        for number, language in enumerate(languages)
+    ]
+    given = {"image_languages": trained[:3], "pair_languages": trained[3:], "license": "other", "results": results}
+    given |= {"method": method, "unseen_languages": [tag for tag in languages if tag not in trained]}
+    return dataclasses.replace(facts, **given)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_fifty_languages(facts, method, tmp_path):
+    path = write_card(tmp_path, many(facts, method, 2, FIFTY))
+    full = (tmp_path / "results.md").read_text("utf-8")
+    assert all(full.count(f"| {tag} |") == 2 for tag in FIFTY)
+    text = ModelCard.load(path).text
+    assert text.count("[results.md](results.md)") == 2 and len(text.splitlines()) <= 200
+    assert ModelCard.load(path).data.language == FIFTY[:26]
+
+
+def test_the_means_and_ten_languages(facts, tmp_path):
+    text = write_card(tmp_path, many(facts, "mural", 1, FIFTY)).read_text("utf-8")
+    rows = re.findall(r"^\| ([\w ]+) \| (captioned images|translations only|nothing) \| [\d. |]+", text, re.M)
+    assert [row[0] for row in rows] == ["mean of 3", "mean of 23", "mean of 24", *FIFTY[:5], *FIFTY[-5:]]
+    _, entries = model_index_to_eval_results(yaml.safe_load(text.split("---\n")[1])["model-index"])
+    recalls = {e.dataset_config: e.metric_value for e in entries if e.metric_name == "mean recall"}
+    assert recalls["mean of 3, captioned images"] == 11.0 and recalls["af"] == 10.0 and len(recalls) == 13
+
+
+def test_few_results_are_all_shown_and_a_file_of_the_users_stays(facts, tmp_path):
+    write_card(tmp_path, many(facts, "mural", 1, FIFTY))
+    text = write_card(tmp_path, many(facts, "mural", 2, FIFTY[:5])).read_text("utf-8")
+    assert not (tmp_path / "results.md").exists() and "mean of" not in text
+    (tmp_path / "results.md").write_text("# My results", encoding="utf-8")
+    write_card(tmp_path, facts)
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == "# My results"
+
+
+# ---- Tasks of RC3 and the emoji benchmark ----
+
+
+def task_facts(task: str, **changes) -> TaskCardFacts:
+    measured = RC3_TASKS[task].metrics
+    language = "en-de" if task == "translation" else "de"
+    scores = dict.fromkeys(measured, 61.25) | {"n": 880}
+    return TaskCardFacts(
+        **{
+            "model_name": "rc3-task",
+            "method": "rc3",
+            "task": task,
+            "model_class": RC3_TASKS[task].model.__name__,
+            "scores": measured,
+            "labels": ["yes", "no"],
+            "image_languages": ["en"],
+            "unseen_languages": ["de"],
+            "training_data": [dataclasses.replace(CLDR, license="CC-BY-SA-4.0")],
+            "results": [
+                Result(dataset="test", language=language, scores=scores, command="babelens evaluate rc3-task")
+            ],
+        }
+        | changes
+    )
+
+
+@pytest.mark.parametrize("task", list(RC3_TASKS))
+def test_a_card_says_what_was_measured_as_the_hub_calls_it(task):
+    card = model_card(task_facts(task))
+    metadata = card.data.to_dict()
+    assert metadata["pipeline_tag"] == PIPELINE_TAGS[task] and metadata["language"] == ["en", "de"]
+    assert task in metadata["tags"] and metadata["license"] == "cc-by-sa-4.0"
+    expected = {"translation": {"sacrebleu", "chrf"}, "image-text-retrieval": {"recall"}}.get(task, {"accuracy"})
+    assert set(metadata["metrics"]) == expected
+    name, results = model_index_to_eval_results(metadata["model-index"])
+    assert name == "rc3-task" and {result.metric_value for result in results} == {61.25}
+    language, seen = ("en-de", "no") if task == "translation" else ("de", "no")
+    row = " | ".join([language, seen, *["61.2"] * len(RC3_TASKS[task].metrics), "880"])
+    assert f"| {row} |" in card.text
+    assert f"import {RC3_TASKS[task].model.__name__}" in card.text and "zero-shot-image" not in card.text
+
+
+def test_both_languages_of_a_translation_must_have_been_trained_on():
+    trained = task_facts("translation", image_languages=["en", "de"], unseen_languages=[])
+    assert trained.training_of("en-de") == "yes" and trained.training_of("en-fr") == "no"
+
+
+def test_a_language_with_a_script_is_one_language():
+    chinese = task_facts("visual-entailment", image_languages=["en", "zh-Hant"])
+    assert chinese.training_of("zh-Hant") == "yes"
+
+
+def test_unknown_tasks_are_refused():
+    with pytest.raises(ValueError, match="task='chess'"):
+        dataclasses.replace(task_facts("translation"), task="chess")
+
+
+RECALLS = dict.fromkeys(("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"), 12.5)
+NUMBERS = RECALLS | {"n_images": 447, "n_texts": 447}
+REPORT = {
+    "unseen_concepts": {
+        "vendor": "twemoji",
+        "split": "test",
+        "n_images": 447,
+        "n_flags": 60,
+        "chance": {"t2i_r1": 0.2, "t2i_r5": 1.1, "t2i_r10": 2.2},
+        "groups": {
+            "image": {"languages": {"de": NUMBERS | {"flags": RECALLS, "others": RECALLS}}, "mean": RECALLS},
+            "unseen": {"languages": {"pt": NUMBERS | {"flags": RECALLS, "others": RECALLS}}, "mean": RECALLS},
+        },
+    },
+    "unseen_vendor": {
+        "vendor": "noto",
+        "split": "train",
+        "n_images": 1285,
+        "n_flags": 180,
+        "chance": {"t2i_r1": 0.1, "t2i_r5": 0.4, "t2i_r10": 0.8},
+        "groups": {"image": {"languages": {"de": NUMBERS}, "mean": RECALLS}},
+    },
+}
+
+
+def test_the_four_questions_become_two_tables():
+    facts = ModelCardFacts(
+        model_name="mural-emoji",
+        method="mural",
+        image_languages=["de"],
+        unseen_languages=["pt"],
+        training_data=emoji_sources(["twemoji", "openmoji", "fluent"]),
+        results=emoji_results(REPORT, command="babelens evaluate mural-emoji"),
+    )
+    text = model_card(facts).text
+    concepts, vendor = text.split("**Emoji, unseen concepts (twemoji, test split)**")[1].split(
+        "**Emoji, unseen vendor (noto, train split)**"
+    )
+    assert "| de | captioned images | 12.5 |" in concepts and "| pt | nothing | 12.5 |" in concepts
+    assert "R@10 of 2.2" in concepts and "R@10 of 0.8" in vendor
+    assert text.count("Measured by `babelens evaluate mural-emoji`.") == 1
+
+
+# ---- Markup, secrets and paths of others ----
+
+EVIL = "<img src=x onerror=alert(1)>"
+HOSTILE = [
+    EVIL,
+    "](javascript:alert(1)) [x",
+    "a `code` <b>",
+    "x | y |\n| <i>z</i>",
+    "{{ 7 * 7 }} {% raw %}",
+    '"""\nimport os\n"""',
+]
+
+
+class Page(HTMLParser):
+    """The elements of a page and their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+
+def facts_with(text):
+    run = TrainingRun(
+        command=f"babelens train '{text}'",
+        hyperparameters={text: text},
+        steps=1,
+        seconds=1.0,
+        loss=1.0,
+        hardware="one core",
+        versions="torch 2",
+    )
+    data = DataSource(name=text, license="CC0-1.0", role=text, attribution=text, url=f"javascript:{text}")
+    names = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
+    report = {"en": dict.fromkeys(names, 1.0) | {"n_images": 1, "n_texts": 1}}
+    example = Example(title=text, image=Image.new("RGB", (2, 2)), ranking=[(text, 1.0)], file_name="examples/a.png")
+    return ModelCardFacts(
+        model_name=text.replace("/", ""),
+        method="mural",
+        training_data=[data],
+        image_languages=["en", "de"],
+        results=retrieval_results(report, dataset=text, command=text, note=text),
+        base_models=[BaseModel(name=text, license="mit", license_name=text)],
+        run=run,
+        stages=[text, text],
+        examples=[example],
+    )
+
+
+def checked(folder):
+    """The card of a folder, which has no elements but those of its templates."""
+    card = ModelCard((folder / "README.md").read_text())
+    page = Page(markdown.markdown(card.text, extensions=["tables", "fenced_code"]))
+    tags = {tag for tag, _ in page.elements}
+    plain = {"h1", "h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "pre", "code", "a", "img"}
+    assert tags <= plain | {"ul", "li", "strong", "em"}
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert "javascript" not in attributes.get("href", ""), attributes
+        assert tag != "img" or attributes["src"] == "examples/a.png", attributes
+    return card
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_card_shows_the_markup_of_others_as_text(text, tmp_path):
+    write_card(tmp_path, facts_with(text))
+    assert checked(tmp_path).data.model_name == text.replace("/", "")
+
+
+@pytest.mark.parametrize("text", HOSTILE[:2])
+@pytest.mark.parametrize("way", ["ridge", "adapter"])
+def test_a_card_of_acquired_languages(way, text, tmp_path):
+    command = f"babelens acquire --translations /home/ada/pairs.tsv --output '{text}'"
+    base = BaseModel(name=text, license="other", license_name=text)
+    both = {"name": text.replace("/", ""), "native_language": "en", "command": command}
+    trained = {"parameters": 2, "pairs": 20, "exposed": False}
+    if way == "ridge":
+        result = LanguageResult(20, 20, 50.0, 90.0, 85.0, 95.0, 5.0, 5.0, 1.0, 0.5, None, 1.0, 1234)
+        bases = [base, BaseModel(name=text, license_name=text, license="other", role=TEXT_TOWER)]
+        given = {"results": {"uk": result}, "words": 1234}
+        facts = RidgeCardFacts(languages=["uk"], base_models=bases, has_encoder=True, **given, **both)
+        write_short_card(tmp_path, facts)
+    else:
+        of_adapters = {"on_mla": False, "trained_embedding": True, "embedding": "embedding", "max_text_length": 64}
+        write_short_card(
+            tmp_path,
+            AdapterCardFacts(language="uk", base_model=text, base=base, **of_adapters, **both, **trained),
+        )
+    card = checked(tmp_path)
+    assert "/home/ada" not in card.content and "pairs.tsv" in card.content
+
+
+@pytest.mark.parametrize("text", [HOSTILE[0], HOSTILE[-1]])
+def test_a_space(text, make_mural, tmp_path):
+    for part in make_mural():
+        part.save_pretrained(tmp_path)
+    write_card(tmp_path, facts_with(text))
+    files = space_files(tmp_path, "ada/model")
+    code = ast.parse(files["app.py"].decode())
+    assigned = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in code.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)
+    }
+    assert assigned["LANGUAGES"] == ["en", "de"]
+    shown = [labels.splitlines() for _, labels, _ in assigned["EXAMPLES"]]
+    assert shown in ([], [text.splitlines()]) or "," in text
+    imported = [node for node in ast.walk(code) if isinstance(node, ast.Import)]
+    assert {name.name for node in imported for name in node.names} == {"gradio", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("babelens train a.yaml --output /mnt/big/runs/mural", "babelens train a.yaml --output mural"),
+        ("--output=~/runs/mural", "--output=mural"),
+        ("--images '/home/jane doe/my photos'", "--images 'my photos'"),
+        ("Validation data (/srv/photos/val)", "Validation data (val)"),
+        ("C:\\Users\\Jane\\photos", "photos"),
+        ('{"source": "/srv/photos/val"}', '{"source": "val"}'),
+    ],
+)
+def test_paths_are_named_by_their_last_name(text, public):
+    assert publishable(text) == public and paths_in(text) and not paths_in(public)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("https://huggingface.co/a/b/c", "owner/name", "runs/mural", "and/or", "image/text / label"),
+        *("![a](examples/a.png)", "10.18653/v1/2021.emnlp/293"),
+    ],
+)
+def test_what_is_no_path_of_a_machine_stays(text):
+    assert publishable(text) == text and not paths_in(text)
+
+
+def test_a_source_is_named_by_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "private" / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert public_name("private/photos") == public_name(tmp_path / "private" / "photos") == "photos"
+    assert public_name("owner/name") == "owner/name" and public_name("/gone/away/photos") == "photos"
+
+
+# ---- Results of benchmarks, added later ----
+
+CARD = """---
+language: [en, uk]
+license: apache-2.0
+model_name: tiny
+widget:
+- src: a.png
+model-index:
+- name: tiny
+  results:
+  - task: {type: image-text-retrieval}
+    dataset: {type: emoji, name: Emoji (uk), config: uk}
+    metrics: [{type: recall, name: mean recall, value: 41.5}]
+---
+
+# tiny
+
+Text – with a dash.
+"""
+
+
+def result(subset, value, metric="ndcg_at_10"):
+    of_data = {"dataset_type": "mteb/xm3600", "dataset_name": f"XM3600 ({subset})", "dataset_config": subset}
+    return EvalResult(task_type="Retrieval", metric_type=metric, metric_name=metric, metric_value=value, **of_data)
+
+
+def test_results_are_added_and_replaced_and_the_card_stays(tmp_path):
+    with pytest.raises(ModelFolderError, match="has no model card"):
+        add_results(tmp_path, [], {})
+    (tmp_path / "README.md").write_text(CARD, "utf-8")
+    add_results(tmp_path, [result("uk", 30.0), result("uk", 9.0, "hit_rate_at_1")], {})
+    add_results(tmp_path, [result("uk", 31.5), result("sw", 12.0)], {})
+    card = ModelCard.load(tmp_path / "README.md")
+    assert {(each.dataset_name, each.metric_name): each.metric_value for each in card.data.eval_results} == {
+        ("Emoji (uk)", "mean recall"): 41.5,
+        ("XM3600 (uk)", "hit_rate_at_1"): 9.0,
+        ("XM3600 (uk)", "ndcg_at_10"): 31.5,
+        ("XM3600 (sw)", "ndcg_at_10"): 12.0,
+    }
+    assert card.text.strip() == CARD.split("---\n")[2].strip() and card.data.widget == [{"src": "a.png"}]
+
+
+# ---- What a card says of the method is true of its configuration ----
+
+
+@pytest.fixture(scope="module")
+def saved(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("saved")
+
+    def folder(method):
+        if not (root / method).exists():
+            for part in request.getfixturevalue(f"make_{method}")():
+                part.save_pretrained(root / method)
+        return root / method
+
+    return folder
+
+
+@pytest.fixture
+def card_of(saved, facts, tmp_path):
+    def write(method, **config):
+        for path in saved(method).glob("*.json"):
+            shutil.copy(path, tmp_path)
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+        bare = dataclasses.replace(facts, method=method, results=[], examples=[], image_languages=["en", "de"])
+        return " ".join(write_card(tmp_path, bare).read_text().split())
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "said", "unsaid"),
+    [
+        ("mural", {}, "Images are not projected", "Frozen"),
+        (
+            "mural",
+            {"image_head": True, "projection_dim": 77},
+            "Images are projected to 77 dimensions",
+            "not projected",
+        ),
+        ("etcl", {"text_pooling": "mean"}, "the mean of the states of its tokens", "at its first token"),
+        ("mural", {"freeze": ["image"]}, "Frozen in training: the image tower", "the text tower"),
+        ("mural", {"tasks": ["image_text"]}, "One task", "*Translation matching*"),
+        ("mural", {"text_text_margin": 0}, "the margin of translations is 0, there 0.3", "additive margin"),
+        ("mla", {}, "perceptron with one hidden layer", "linear layer"),
+        ("mla", {"acquirer": "linear"}, "a residual linear layer", "perceptron"),
+        ("mla_student", {"strategy": "projection"}, "the projection alone is trained", "acquirers* after"),
+        ("liwe", {"translation_weight": 0.0}, "between images and texts, which", "in two languages about"),
+        ("smalr", {"specific_words": None}, "Every word has an embedding", "latent vocabulary"),
+        ("smalr", {"mask_weight": 0.0}, "an adversarial classifier", "cross-language modelling"),
+    ],
+)
+def test_what_is_said_of_a_method(card_of, method, config, said, unsaid):
+    text = card_of(method, **config)
+    assert said in text and unsaid not in text
