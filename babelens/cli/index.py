@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,7 +60,11 @@ def index(
     from ..utils.identity import index_identity
 
     lance.check_free(output)  # before images are encoded for it
-    loading = {"truncate_dim": truncate_dim, "batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    loading: dict[str, Any] = {
+        "truncate_dim": truncate_dim,
+        "batch_size": batch_size,
+        "trust_remote_code": trust_remote_code,
+    }
     embedder = Embedder.from_pretrained(model, draft_jpegs=True, **loading) if model else None
     if images and embedder:
         source = lance.images_source(embedder, model or "", images)
