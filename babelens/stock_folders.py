@@ -174,7 +174,7 @@ def _write_card(source: Path, folder: Path, repository: str, class_name: str, lo
     card = ModelCard.load(source, ignore_metadata_errors=True)
     title, _, _ = card.text.strip().partition("\n")
     _, heading, results = card.text.partition("## Results\n")
-    loading = f'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{folder.name}")'
+    loading = f'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{repository}")'
     lacks = f" It lacks {'; '.join(lost)}." if lost else ""
     card.text = (
         f"{title}\n\nThis is the model as the stock `{class_name}` of transformers: it loads without babelens, "

@@ -81,7 +81,7 @@ def check_folder(path: Path | None) -> Path | None:
 
 
 def check_recipe(recipe: str) -> str:
-    """Refuses a recipe that is neither a file nor one that comes with babelens, and a variant that it does not have."""
+    """Refuses a recipe that is neither a file nor one of babelens, and a variant that it does not have."""
     name, _, variant = recipe.partition(":")
     path = Path(name)
     if not path.is_file():

@@ -53,7 +53,7 @@ class Hub:
             return self._create(json.loads(body), user)
         if match := re.fullmatch(_REPOSITORY + r"/(?P<what>preupload|commit)/main", path):
             return self._write(match, user, body)
-        if match := re.fullmatch(_REPOSITORY + r"(?:/revision/\w+)?(?P<tree>/tree/\w+)?", path):
+        if match := re.fullmatch(_REPOSITORY + r"(?:/revision/\w+)?(?P<tree>/tree/\w+)?(?P<below>/.+)?", path):
             return self._facts(match)
         if match := re.fullmatch(r"/(?:(?P<kind>spaces)/)?(?P<id>[^/]+/[^/]+)/resolve/\w+/(?P<file>.+)", path):
             found = self.repositories.get((match["kind"] or "models", match["id"]))
@@ -98,6 +98,8 @@ class Hub:
         found = self.repositories.get((match["kind"], match["id"]))
         if found is None:
             return 404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
+        if match["tree"] and match["below"]:
+            return 404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"}
         if match["tree"]:
             entries = [
                 {"type": "file", "path": path, "size": len(content), "oid": _git_digest(content)}

@@ -3,6 +3,7 @@
 
 import json
 import re
+import runpy
 import shlex
 from collections.abc import Callable
 from itertools import pairwise
@@ -52,6 +53,8 @@ PRESETS = {
     "s-liwe": "liwe-tiny",
     "l-liwe": "liwe-tiny",
 }
+ROOT = Path(__file__).parents[2]
+_TRANSLATE = "examples/translate_captions.py"
 _NUMBERS = {
     "max_steps": 2,
     "num_train_epochs": 1,
@@ -113,10 +116,10 @@ class World:
         commands = header_commands(name)
         for _, *words in commands:
             if words[0] == "evaluate":
-                words[1] = str(self.train(name))
-            elif words[0] != "data" or Path(words[words.index("--output") + 1]).exists():
-                continue
-            self.run(*(self._replaced(word, name) for word in words))
+                words[2] = str(self.train(name))
+                self.run(*(self._replaced(word, name) for word in words))
+            elif words[0] == _TRANSLATE and not Path(words[words.index("--output") + 1]).exists():
+                runpy.run_path(str(ROOT / _TRANSLATE))["main"]([self._replaced(word, name) for word in words[1:]])
         return any(words[1] == "evaluate" for words in commands)
 
     def _given(self, name: str) -> dict[str, str]:
@@ -197,7 +200,8 @@ def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
     joined = re.sub(r"\\\n#\s*|\n#\s+(?=--)", " ", lines)
     shown = [line.removeprefix("#").strip() for line in joined.splitlines()]
     started = (re.sub(r"^(python .*-m |[A-Z_]+=\S+ )babelens", "babelens", line) for line in shown)
-    commands = [shlex.split(line, comments=True) for line in started if line.startswith("babelens ")]
+    wanted = ("babelens ", f"python {_TRANSLATE}")
+    commands = [shlex.split(line, comments=True) for line in started if line.startswith(wanted)]
     content = parse(text)
     if variant:
         parent = content["variants"][variant].get("extends")
