@@ -1,6 +1,6 @@
 """`babelens evaluate`: a command for each kind of evaluation, most in a module `evaluate_<name>.py`."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,8 +52,6 @@ def task(
     )
 
 
-JOBS: list[Any] = [captions, classes, emoji, benchmark, mteb, task]
-
 evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does, language by language.")
-for job in JOBS:
+for job in (captions, classes, emoji, benchmark, mteb, task):
     evaluate.command()(job)

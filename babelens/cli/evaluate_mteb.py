@@ -74,6 +74,7 @@ def mteb(
         raise typer.BadParameter(f"{tasks!r} names no task", param_hint="--tasks")
     begin_work()
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
+    from ..inference.embedder import Embedder
     from ..model_cards.result_tables import add_results, check_card
     from ..inference.embedder import Embedder
     from .tables import show_results

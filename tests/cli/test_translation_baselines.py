@@ -2,6 +2,8 @@
 
 import copy
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 import yaml
@@ -156,7 +158,7 @@ def test_captions_are_translated_between_languages_that_have_some(tmp_path):
     }
 
 
-def test_data_are_written_with_translations_in_the_place_of_captions(run, tmp_path):
+def test_data_are_written_with_translations_in_the_place_of_captions(tmp_path):
     """As captions to ask with (Burns et al. 2020, table 17)."""
     (tmp_path / "photos").mkdir()
     write_shapes(tmp_path / "photos", captioned=("en", "de"))
@@ -165,14 +167,14 @@ def test_data_are_written_with_translations_in_the_place_of_captions(run, tmp_pa
     ]
     table = tmp_path / "table.tsv"
     table.write_text("\n".join(["en\tde\tfr", *(f"{text}\tzu {text}\tà {text}" for text in dict.fromkeys(english))]))
-    given = ("data", tmp_path / "photos", "--translate", table, "--to", "de,fr")
-    run(*given, "--output", tmp_path / "added")
-    run(*given, "--replace", "--output", tmp_path / "replaced")
+    translate = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "translate_captions.py"))["main"]
+    given = [str(tmp_path / "photos"), str(table), "--targets", "de,fr"]
+    translate([*given, "--output", str(tmp_path / "added")])
+    translate([*given, "--replace", "--output", str(tmp_path / "replaced")])
     found = {name: load_captions(tmp_path / name)[0]["captions"] for name in ("added", "replaced")}
     texts = {name: {c["language"]: c["text"] for c in captions} for name, captions in found.items()}
     assert texts["replaced"] == {"en": english[0], "de": f"zu {english[0]}", "fr": f"à {english[0]}"}
     assert texts["added"].keys() == texts["replaced"].keys() and texts["added"]["de"] != texts["replaced"]["de"]
-    assert "needs SOURCE, --output and --to" in run("data", "--translate", table, code=2).output
 
 
 def test_only_languages_that_are_trained_on_are_translated_into(content, tmp_path):
