@@ -1,6 +1,5 @@
 """What every command does: errors in one sentence, users' text as it is, no code that nobody allowed, no waiting."""
 
-import http.server
 import io
 import json
 import logging
@@ -8,10 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -116,104 +111,3 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         error = run(*command, code=1).exception
         assert "--trust-remote-code" in str(error), error
         assert not (tmp_path / "it-ran").exists()
-
-
-# ---- The Hub ----
-
-
-class PlayedHub(http.server.BaseHTTPRequestHandler):
-    """Answers as the first part of an address says: what stands between a machine and the Hub may say anything."""
-
-    def do_GET(self):
-        behaviour = self.path.split("/")[1]
-        if behaviour == "silence":
-            time.sleep(20)
-        self.send_response({"no-such-repository": 404}.get(behaviour, 200))
-        if behaviour == "no-such-repository":
-            self.send_header("X-Error-Code", "RepoNotFound")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(b"<html>log in</html>")
-
-    do_HEAD = do_POST = do_GET
-
-    def log_message(self, *args):
-        pass
-
-
-@contextmanager
-def served(handler):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def played_hub():
-    with served(PlayedHub) as address:
-        yield address
-
-
-@pytest.fixture
-def hub_at(monkeypatch, tmp_path):
-    """Has the Hub at another address, as HF_ENDPOINT does, and nothing fetched."""
-
-    def move(address):
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
-        template = address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # which keeps the address that it was made with
-
-    return move
-
-
-@pytest.mark.parametrize("hub", ["refused", "a page", "silence", "offline"])
-def test_a_hub_that_does_not_answer_is_one_sentence_at_once(run, hub_at, hub, images, played_hub, monkeypatch):
-    monkeypatch.setattr("babelens.utils.pretrained._HUB_ANSWERS_WITHIN", 0.5)
-    if hub == "offline":
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    hub_at("http://127.0.0.1:1" if hub == "refused" else f"{played_hub}/{hub.replace(' ', '-')}")
-    shown = str(run("search", "some/model", "car", "--images", images, "--language", "en", code=1).exception)
-    assert "No folder 'some/model'" in shown, shown
-    assert ("HF_HUB_OFFLINE is set" if hub == "offline" else "did not answer as the Hub does") in shown
-
-
-def test_a_name_that_the_hub_does_not_have(run, hub_at, played_hub):
-    hub_at(f"{played_hub}/no-such-repository")
-    shown = str(run("export", "runs/mistyped", "--output", "out", code=1).exception)
-    assert "No folder 'runs/mistyped' here, and no repository of that name on the Hub" in shown
-
-
-class ServingHub(PlayedHub):
-    """Has one repository, `some/model`, as the Hub serves its files."""
-
-    folder: Path
-
-    def do_GET(self):
-        place, _, name = self.path.partition("/resolve/main/")
-        file = self.folder / name
-        found = place == "/some/model" and file.is_file()
-        self.send_response(200 if found else 404)
-        self.send_header("X-Repo-Commit", "0" * 40)
-        content = file.read_bytes() if found else b""
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header(*(("ETag", f'"{name}"') if found else ("X-Error-Code", "EntryNotFound")))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    do_HEAD = do_GET
-
-
-def test_a_model_is_fetched_once_and_then_found_without_the_hub(
-    run, hub_at, model, images, tmp_path, monkeypatch, caplog
-):
-    search = ["search", "some/model", "car", "--images", images, "--language", "en", "--json"]
-    with served(type("Hub", (ServingHub,), {"folder": model})) as address:
-        hub_at(address)
-        fetched = run(*search).stdout
-    assert run(*search).stdout == fetched
-    assert "the copy that was downloaded before is used" in caplog.text
