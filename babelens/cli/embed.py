@@ -42,29 +42,24 @@ def embed(
         str | None,
         typer.Option(help="Metadata to keep in shards, such as `url,width:int`."),
     ] = None,
-    shard_size: Annotated[
-        int, typer.Option(help="Images of a folder, or lines of a file, in a shard.", min=1)
-    ] = 10_000,
+    shard_size: Annotated[int, typer.Option(help="Images of a folder, or lines, in a shard.", min=1)] = 10_000,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
         typer.Option(help="The number format of the computation."),
     ] = "float32",
     ray: Annotated[
         str | None,
-        typer.Option(
-            help="Write shards by Ray: `local` starts it on this machine; `auto` or an address joins a cluster."
-        ),
+        typer.Option(help="Write shards by Ray: `local`, `auto`, or the address of a cluster."),
     ] = None,
     batch_size: BatchSize = 64,
     truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Write the embeddings of images or of texts.
+    """Write the embeddings of images or of texts: vectors of length 1, whose dot product is their cosine.
 
     `babelens embed runs/mural --images photos --output photos.parquet`
 
-    They are vectors of length 1: the dot product of two of one model is their cosine. `babelens index` makes a search
-    index from them.
+    `babelens index` makes a search index from the embeddings of images.
     """
     if (images is None) == (texts is None):
         raise typer.BadParameter("give either --images or --texts")

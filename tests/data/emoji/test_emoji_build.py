@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import typer
+from babelens.cli.data import data
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from babelens.cli.data import data
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
 from babelens.data.emoji.benchmark import emoji_manifest, load_emoji
 from babelens.data.npm import file_integrity
