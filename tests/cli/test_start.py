@@ -154,7 +154,7 @@ def test_debug_shows_the_traceback(monkeypatch, how):
 
 
 def test_the_hub_is_not_asked_for_a_name_that_it_cannot_have(monkeypatch):
-    monkeypatch.setattr("httpx.Client.send", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("it was asked"))
     with pytest.raises(ModelFolderError, match="clp"):
         located("clp")
 
