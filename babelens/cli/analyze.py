@@ -11,8 +11,6 @@ from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
 from ..utils.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_language, normalize_languages
-from .common import check_path
-from .common import plain_console
 from .common import (
     BatchSize,
     Languages,
@@ -21,9 +19,11 @@ from .common import (
     Split,
     TextTask,
     TrustRemoteCode,
+    begin_work,
+    check_path,
+    plain_console,
     tags_of,
 )
-from .common import begin_work
 
 if TYPE_CHECKING:
     import datasets

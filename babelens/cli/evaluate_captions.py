@@ -14,9 +14,9 @@ from .common import (
     SourceOptions,
     Split,
     TrustRemoteCode,
+    begin_work,
     tags_of,
 )
-from .common import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
@@ -87,7 +87,9 @@ def captions(
 
     translates = None
     if translator:
-        translates = load_translator(translator, None if consistency else _ENGLISH, trust_remote_code=trust_remote_code)
+        translates = load_translator(
+            translator, None if consistency else _ENGLISH, trust_remote_code=trust_remote_code
+        )
     embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if tags is None else tags

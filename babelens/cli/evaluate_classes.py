@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import plain_console, results_table
-from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, tags_of
-from .common import begin_work
+from .common import (
+    AsJson,
+    BatchSize,
+    Model,
+    ResultsFile,
+    TrustRemoteCode,
+    begin_work,
+    plain_console,
+    results_table,
+    tags_of,
+)
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks

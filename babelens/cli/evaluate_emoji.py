@@ -6,8 +6,7 @@ import typer
 
 from ..utils.defaults import BENCHMARK_LANGUAGES
 from ..utils.errors import BabelensError
-from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, split_tags
-from .common import begin_work
+from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, begin_work, split_tags
 
 _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUAGES.items()}
 

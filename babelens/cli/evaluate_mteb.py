@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..utils.errors import ModelFolderError
-from .common import plain_console, results_table
 from .common import (
     AsJson,
     BatchSize,
     Model,
     TrustRemoteCode,
+    begin_work,
+    plain_console,
+    results_table,
     split_tags,
     tags_of,
 )
-from .common import begin_work
 
 if TYPE_CHECKING:
     from ..evaluation.mteb import MtebScore
@@ -76,7 +77,6 @@ def mteb(
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..inference.embedder import Embedder
     from ..model_cards.result_tables import add_results, check_card
-    from ..inference.embedder import Embedder
     from .tables import show_results
 
     if card:
