@@ -220,7 +220,7 @@ def retrieval(
     from ..inference.embedder import Embedder
 
     corpus = _load_images(data, split, tags, source_options)
-    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    code: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     embedders = {name: Embedder.from_pretrained(model, **code) for name, model in named_rows(models).items()}
     chosen = tags or _default_languages(corpus, data)
     found = side_by_side(embedders, corpus, chosen, direction=direction, queries=queries, top=top, differing=differing)
