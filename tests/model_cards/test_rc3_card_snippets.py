@@ -9,14 +9,28 @@ from transformers import pipeline
 
 from babelens import Rc3ForPreTraining
 from babelens.model_cards.cards import SavedModel, model_card
-from babelens.model_cards.facts import DataSource, ModelCardFacts
+from babelens.model_cards.facts import DataSource, ModelCardFacts, TaskCardFacts
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
-from tests.model_cards.test_task_cards import SNLI, facts
 from tests.support.tiny_rc3_tasks import LANGUAGES, REGION_SIZE, tiny_config, tiny_processor
 
 READS = {"regions": ("regions=", "images="), "patches": ("images=", "regions="), "both": ("images=", "nothing=")}
+
+SNLI = DataSource(name="SNLI-VE", license="CC-BY-SA-4.0", role="texts", attribution="its authors")
+
+
+def facts(task: str, **changes) -> TaskCardFacts:
+    return TaskCardFacts(
+        method="rc3",
+        task=task,
+        model_class=RC3_TASKS[task].model.__name__,
+        scores=RC3_TASKS[task].metrics,
+        labels=["yes", "no"],
+        training_data=[SNLI],
+        results=[],
+        **changes,
+    )
 
 
 @pytest.fixture(scope="module")
