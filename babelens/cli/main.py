@@ -107,7 +107,7 @@ def main() -> None:
     log = logging.getLogger("babelens")
     handler = logging.StreamHandler()
     handler.setFormatter(_Redacting())
-    log.addHandler(handler)
+    log.handlers = [handler]
     log.setLevel(logging.INFO)
     log.propagate = False
     try:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.text_towers import text_tower
-from ...utils.errors import ModelFolderError, ModelMismatchError, first_line
+from ...utils.errors import ModelFolderError, ModelMismatchError, first_line, named
 from ...utils.files import apply_umask
 from ..acquirer import take_precision
 from ..modeling_mla import MlaModel
@@ -129,8 +129,11 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
     try:
         if is_first:
             model.embedding.non_native.load_state_dict(shared)
+        added = {name for name in model.native_model.state_dict() if f".mla_acquirers.{language}." in name}
+        if added != own.keys():
+            raise RuntimeError(f"its weights lack {named(sorted(added - own.keys()))} and have {named(sorted(own.keys() - added))}")
         model.native_model.load_state_dict(own, strict=False)
-    except RuntimeError as error:  # a weight of another shape
+    except RuntimeError as error:  # a weight of another shape or name
         model.config.languages.remove(language)
         blocks: list[Any] = list(model.blocks)
         for block in blocks:

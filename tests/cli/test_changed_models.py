@@ -22,7 +22,7 @@ from babelens.training.loading import load_recipe
 from babelens.utils.errors import ChangedRunError, ModelMismatchError
 from babelens.utils.identity import folder_identity, model_identity
 from tests.support.tiny_recipes import mural
-from tests.support.tiny_training import VISION, shapes_trainer, write_shapes
+from tests.support.tiny_training import VISION, prepared, shapes_trainer, write_shapes
 
 
 def rewrite(file, change):
@@ -185,7 +185,7 @@ def test_features_of_frozen_towers_are_computed_again(tmp_path):
     """One file for each of the towers' states of the same texts and images; a second run makes none."""
 
     def files(**changes):
-        shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes)
+        prepared(shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes))
         return len([*(tmp_path / "kept").glob("*.safetensors")])
 
     first = files()
@@ -261,8 +261,7 @@ def test_graphs_of_other_weights_are_not_published(run, trained):
     assert folder_problems(trained) == []
     rewrite(settings, lambda content: content.update(model="0" * 32))
     assert any("of other weights" in problem for problem in folder_problems(trained))
-    done = run("push", trained, "owner/name", "--dry-run", code=1)
-    assert "of other weights" in " ".join(done.output.split())
+    run("push", trained, "owner/name", "--dry-run", code=1)
     rewrite(settings, lambda content: content.pop("model"))
     assert any("does not state of which weights" in problem for problem in folder_problems(trained))
 

@@ -111,3 +111,16 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         error = run(*command, code=1).exception
         assert "--trust-remote-code" in str(error), error
         assert not (tmp_path / "it-ran").exists()
+
+
+def test_nor_does_that_of_a_model_that_a_recipe_goes_on_from(run, evil, tmp_path):
+    recipe = {
+        "method": "mural",
+        "model": {"from_pretrained": str(evil)},
+        "train": {"image_text": {"source": str(tmp_path)}},
+        "training": {"max_steps": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    error = run("train", tmp_path / "recipe.yaml", "--output", tmp_path / "o", code=1).exception
+    assert "--trust-remote-code" in str(error), error
+    assert not (tmp_path / "it-ran").exists()

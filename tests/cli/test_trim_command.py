@@ -210,7 +210,7 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
         ("there is no text in 'ja', only in en, de, fr", "trim", source, "--captions", shapes, "--languages", "en,ja"),
         ("there is no text to count", "trim", source, "--texts", tmp_path / "empty.txt"),
         ("latin.txt line 1: not UTF-8", "trim", source, "--texts", tmp_path / "latin.txt"),
-        ("--coverage 0.0 must be above 0", "trim", source, "--captions", shapes, "--coverage", 0),
+        ("coverage=0.0 must be above 0", "trim", source, "--captions", shapes, "--coverage", 0),
         ("SmalrProcessor has no tokenizer", "trim", words, "--captions", shapes),
         ("nowhere", "trim", tmp_path / "nowhere", "--captions", shapes),
     ):

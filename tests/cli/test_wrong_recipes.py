@@ -120,7 +120,7 @@ RUNS = [
     (mural, "validation.options", {"streaming": True}, "validation.options.streaming"),
     (mural, "stages", [STAGE | {"languages": ["fr"]}], "stages.a.languages: the data has no text in 'fr'"),
     (mural, "stages", [STAGE | {"training": {"max_steps": "x"}}], "stages.a.training.max_steps"),
-    (mural, "license", "Apache 2.0", "did you mean 'apache-2.0'"),
+    (mural, "license", "Apache 2.0", "'apache-2.0'"),
     (mural, "license_name", "mine", "license_name"),
     (mural, "report", "emojii", "did you mean 'emoji'"),
     (mural, "unseen_languages", ["it"], "unseen_languages"),

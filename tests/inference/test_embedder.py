@@ -158,7 +158,7 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
         embedder.encode_image([image(0), tmp_path / "broken.png"])
     with pytest.raises(ValueError, match="batch_size"):
         Embedder(*clip_parts, batch_size=0)
-    with pytest.raises(TypeError, match="CLIPTextModel is no dual encoder"):
+    with pytest.raises(TypeError, match="CLIPTextModel is not a dual encoder"):
         Embedder(clip_parts[0].text_model, clip_parts[1])
 
 
