@@ -24,7 +24,7 @@ repeats (M3P, UC2, M-UNITER, LaBSE, …) are left to their authors. "–" is wha
 
 `A + B` means: train recipe A, then B with `--set model.from_pretrained` naming A's output. Each path in a recipe is
 changed by `--set` (`train.image_text.options.folder`, and so on). For means over seeds, as RC3's paper reports them:
-`--set training.seed=1`, and so on, and [`babelens compare`](../how-to/judge-a-model.md#seeds-and-comparisons).
+`--set training.seed=1`, and so on, and [`babelens compare`](../how-to/judge-a-model.md#several-seeds).
 
 ## Can the data be had?
 

@@ -131,7 +131,9 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
             model.embedding.non_native.load_state_dict(shared)
         added = {name for name in model.native_model.state_dict() if f".mla_acquirers.{language}." in name}
         if added != own.keys():
-            raise RuntimeError(f"its weights lack {named(sorted(added - own.keys()))} and have {named(sorted(own.keys() - added))}")
+            raise RuntimeError(
+                f"its weights lack {named(sorted(added - own.keys()))} and have {named(sorted(own.keys() - added))}"
+            )
         model.native_model.load_state_dict(own, strict=False)
     except RuntimeError as error:  # a weight of another shape or name
         model.config.languages.remove(language)

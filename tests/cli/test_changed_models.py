@@ -185,7 +185,9 @@ def test_features_of_frozen_towers_are_computed_again(tmp_path):
     """One file for each of the towers' states of the same texts and images; a second run makes none."""
 
     def files(**changes):
-        prepared(shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes))
+        prepared(
+            shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes)
+        )
         return len([*(tmp_path / "kept").glob("*.safetensors")])
 
     first = files()

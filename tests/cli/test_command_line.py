@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -124,3 +125,30 @@ def test_nor_does_that_of_a_model_that_a_recipe_goes_on_from(run, evil, tmp_path
     error = run("train", tmp_path / "recipe.yaml", "--output", tmp_path / "o", code=1).exception
     assert "--trust-remote-code" in str(error), error
     assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"attn_implementation": "evil/kernel"}, {"overrides": {"text_config": {"attn_implementation": "evil/kernel"}}}],
+)
+def test_a_recipe_fetches_no_kernel(run, tmp_path, images, model):
+    rows = [
+        {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
+        for number, path in enumerate(sorted(images.glob("*.png")))
+    ]
+    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = {
+        "method": "mural",
+        "model": {"preset": "mural-tiny"} | model,
+        "tokenizer": {"vocab_size": 60},
+        "train": {"image_text": {"source": str(images), "license": "mit"}},
+        "training": {"max_steps": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    error = run("train", tmp_path / "recipe.yaml", "--output", tmp_path / "o", code=1).exception
+    assert "'evil/kernel' is code from the Hub" in str(error), error
+
+
+def test_a_refusal_shows_the_text_as_it_is(run, tmp_path):
+    shown = str(run("info", tmp_path / MARKUP, code=1).exception)
+    assert "[/b]" in re.sub(r"\s*│\n│\s*", "", shown)

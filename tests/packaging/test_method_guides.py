@@ -8,7 +8,12 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from tests.support.documents import TITLED_BLOCK, commands, pages, write_example_data
 
-METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
+EXAMPLES = [
+    *((guide, "Example") for guide in ("mural", "etcl", "mla", "rc3", "smalr")),
+    ("mural", "ALIGN"),
+    ("smalr", "LIWE"),
+    ("smalr", "Cross-lingual consistency"),
+]
 TEXTS = pages("methods")
 CLIP = "openai/clip-vit-base-patch32"  # which a test has no network for
 # The recipe's base and vocabulary are on the Hub.
@@ -32,9 +37,9 @@ def photos(tmp_path, monkeypatch, make_mural):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", METHODS)
-def test_the_example_runs(guide, photos):
-    example = section(guide, "Example").replace(CLIP, "clip")
+@pytest.mark.parametrize(("guide", "heading"), EXAMPLES)
+def test_the_example_runs(guide, heading, photos):
+    example = section(guide, heading).replace(CLIP, "clip")
     example = example.replace("train mla/adapter", f"train mla/adapter {OFFLINE}")
     if guide != "mural":
         example = example.replace("runs/mural", "runs/start")  # another guide's result

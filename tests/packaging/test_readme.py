@@ -19,13 +19,13 @@ def block(language: str) -> str:
 def test_the_python_example_finds_an_image(make_mural, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for part in make_mural():
-        part.save_pretrained("runs/demo-mural")
-    Path("images").mkdir()
+        part.save_pretrained("clip-mi")
+    Path("photos").mkdir()
     for shade in (0, 255):
-        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(f"images/{shade}.png")
+        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(f"photos/{shade}.png")
     Path("example.py").write_text(block("python"), encoding="utf-8")
     runpy.run_path("example.py")
-    assert capsys.readouterr().out.strip() in ("images/0.png", "images/255.png")
+    assert capsys.readouterr().out.strip() in ("photos/0.png", "photos/255.png")
 
 
 def test_every_command_is_shown():

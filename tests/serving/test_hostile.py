@@ -166,3 +166,9 @@ def test_what_is_no_http(server, data):
         connection.sendall(data)
         line = connection.makefile("rb").readline()
         assert not line or line.split()[1] in (b"400", b"404", b"405", b"421"), line
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST", "TRACE", "CONNECT"])
+def test_nothing_can_be_written(server, method):
+    for path in ("/", "/images/x", "/api/search"):
+        assert server.ask(path, method).status in (404, 405)

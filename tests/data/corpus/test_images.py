@@ -1,7 +1,9 @@
 """Image files: which are opened, where they may lie, and how many may be left out."""
 
+import os
 from pathlib import Path
 
+import PIL.Image
 import pytest
 
 from babelens.data.corpus.images import (
@@ -11,7 +13,8 @@ from babelens.data.corpus.images import (
     refuse_mostly_bad,
     stays_inside,
 )
-from babelens.utils.errors import BadImageError, CorpusError
+from babelens.processing.images import check_image, open_image
+from babelens.utils.errors import BadImageError, CorpusError, ImageError
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,23 @@ def test_what_cannot_be_fetched_is_named(path: str) -> None:
     for read in (read_image, image_bytes):
         with pytest.raises(BadImageError, match=r"^row 3: "):
             read({"bytes": None, "path": path}, "row 3")
+
+
+def test_a_link_to_an_image_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    PIL.Image.new("RGB", (3, 2), "red").save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "b.png").symlink_to("elsewhere/a.png")
+    assert open_image(tmp_path / "b.png").size == (3, 2)
+    cell = {"bytes": None, "path": str(tmp_path / "b.png")}
+    assert image_bytes(cell, "row 0") == (tmp_path / "elsewhere" / "a.png").read_bytes()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for opened in (open_image, check_image):
+        with pytest.raises(ImageError, match=r"a\.png: not a file"):
+            opened(tmp_path / "a.png")
+    cell = {"bytes": None, "path": str(tmp_path / "a.png")}
+    for read in (read_image, image_bytes):
+        with pytest.raises(BadImageError, match=r"^row 0: .*not a file"):
+            read(cell, "row 0")
