@@ -30,6 +30,7 @@ from ...modeling.modeling_dual_encoder import as_output, normalize
 from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
+from ...processing.text_normalization import same_letters
 from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError
 from ...utils.files import check_new, new_folder
 from ..embedder import Embedder
@@ -180,7 +181,9 @@ class _Texts:
             raise ModelKindError("Immich pads and cuts texts on the right, and this model's tokenizer does not")
         self.tokenizer = copy.deepcopy(tokenizer)
         # A prompt is put before each part of a text that special tokens divide, and before no empty text.
-        self.samples = [text for text in map(_cleaned, TEXTS) if not prompt or (text and "<s>" not in text)]
+        # The server reads letters as they are typed, and the processor by their standard code points.
+        texts = [same_letters(text, language) for text in TEXTS] if getattr(processor, "normalization", 0) else TEXTS
+        self.samples = [text for text in map(_cleaned, texts) if not prompt or (text and "<s>" not in text)]
         if prompt:
             backend = self.tokenizer.backend_tokenizer
             backend.normalizer = Sequence([Prepend(prompt), *([backend.normalizer] if backend.normalizer else [])])

@@ -271,7 +271,7 @@ def test_images_of_another_size_are_refused(vit: Path, bert: Path) -> None:
 def test_a_tower_without_its_processor_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
     model = MuralModel.from_towers(vit, bert)
     AutoModel.from_pretrained(vit).save_pretrained(tmp_path)
-    with pytest.raises(OSError, match="preprocessor_config"):
+    with pytest.raises(OSError, match="image processor"):
         MuralProcessor.from_towers(tmp_path, bert, model.config)
     assert AutoImageProcessor.from_pretrained(vit, backend="pil")
     assert AutoTokenizer.from_pretrained(bert)

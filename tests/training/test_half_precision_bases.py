@@ -105,7 +105,7 @@ def test_languages_are_learned_beside_the_bits_of_the_base(bases, table, exact, 
 def test_the_text_encoder_has_a_precision_of_its_own(bases, table, tmp_path, kind, of_text, run_without_babelens):
     encoder, tokenizer = tiny_bert()
     saved((encoder.to(getattr(torch, of_text)), tokenizer), tmp_path / "bert")
-    one = acquire(bases[kind], table, tmp_path / "one", text_encoder=tmp_path / "bert", text_pooling="mean")
+    one = acquire(bases[kind], table, tmp_path / "one", text_encoder=tmp_path / "bert")
     model = assert_carries(one, bases[kind])
     stored = weights_in(one)
     for name, value in weights_in(tmp_path / "bert").items():
