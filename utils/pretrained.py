@@ -13,8 +13,8 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
@@ -47,6 +47,7 @@ _SETTINGS = (
     "preprocessor_config.json",
     "processor_config.json",
 )
+_HUB_ANSWERS_WITHIN = 5.0  # seconds
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -137,9 +138,25 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
         validate_repo_id(source)
     except HFValidationError:
         raise ModelFolderError(no_folder(source)) from None
-    if "/" not in source and _cached(source, loading) is None:  # of the Hub's names, only a few old ones
-        raise ModelFolderError(no_folder(source))
+    if _cached(source, loading) is None:
+        if "/" not in source:  # of the Hub's names, only a few old ones
+            raise ModelFolderError(no_folder(source))
+        _check_that_hub_answers(source, loading)
     return loading
+
+
+def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None:
+    """Asks the Hub once for a repository. A download would try each of several files six times, for over a minute,
+    where a folder's name is misspelled and there is no network."""
+    if constants.HF_HUB_OFFLINE:
+        return
+    url = hf_hub_url(repository, _SETTINGS[0], revision=loading.get("revision"))
+    try:
+        get_hf_file_metadata(url, token=loading.get("token"), timeout=_HUB_ANSWERS_WITHIN)
+    except EntryNotFoundError:
+        return  # the repository of an adapter or a tokenizer
+    except (OSError, httpx.HTTPError) as error:
+        raise _not_on_hub(repository, error) from error
 
 
 @contextmanager
@@ -166,16 +183,20 @@ def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) 
         return ModelKindError(f"{source}: {first_line(error)}")
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
     if folder is None and isinstance(error, OSError | httpx.HTTPError):
-        return HubUnreachableError(
-            f"No folder {source!r} here, and the Hub did not give it: {first_line(error)}. Check the spelling, your "
-            "connection, and `hf auth login` for a private repository"
-        )
+        return _not_on_hub(source, error)
     if folder is not None and (problems := damaged_files(folder)):
         return ModelFolderError("; ".join(problems))
     if folder is not None and not any((folder / name).is_file() for name in _SETTINGS):
         return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
     reason = shorten(first_line(error), 400, placeholder=" …")
     return ModelFolderError(f"{source} cannot be loaded: {reason} ({type(error).__name__})")
+
+
+def _not_on_hub(source: str, error: BaseException) -> HubUnreachableError:
+    return HubUnreachableError(
+        f"No folder {source!r} here, and the Hub did not give it: {first_line(error)}. Check the spelling, your "
+        "connection, and `hf auth login` for a private repository"
+    )
 
 
 def _where(loading: dict[str, Any]) -> dict[str, Any]:

@@ -276,3 +276,18 @@ def test_a_missing_tokenizer_is_not_replaced_by_the_native_models(tmp_path):
     (tmp_path / "multilingual_tokenizer").rmdir()
     with pytest.raises(ModelFolderError, match=r"multilingual_tokenizer, .* is missing"):
         AutoProcessor.from_pretrained(tmp_path)
+
+
+def test_a_misspelled_folder_is_asked_for_once(monkeypatch):
+    """Downloads ask six times for each of several files, which takes more than a minute without network."""
+    asked = []
+
+    def nobody(url, **options):
+        asked.append(url)
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("babelens.utils.pretrained.get_hf_file_metadata", nobody)
+    with pytest.raises(BabelensError, match="'runs/nowhere'"):
+        Embedder.from_pretrained("runs/nowhere")
+    assert len(asked) == 1
