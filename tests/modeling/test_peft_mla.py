@@ -13,7 +13,7 @@ from transformers import CLIPConfig, CLIPModel
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock
 from babelens.utils.errors import LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
-from tests.support.versions import checkpoint_activations
+from tests.support.versions import checkpoint_activations, needs_adapters_of_transformers
 
 SEP, LENGTH = 3, 8
 VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
@@ -206,6 +206,7 @@ def test_a_mixed_batch_trains_the_adapters_that_it_names(make):
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == moved
 
 
+@needs_adapters_of_transformers
 def test_transformers_own_calls():
     model = make_clip()
     plain = texts(model)

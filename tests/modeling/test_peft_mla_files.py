@@ -14,6 +14,7 @@ from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPTextConfig
 
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
 from babelens.utils.errors import ModelFolderError, ModelMismatchError
+from tests.support.versions import needs_adapters_of_transformers
 
 # Of peft, when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
@@ -115,6 +116,7 @@ def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
         assert torch.equal(texts(model), features[name])
 
 
+@needs_adapters_of_transformers
 def test_transformers_loads_adapters_that_share_an_embedding(shared):
     folders, features = shared
     model = make_clip()

@@ -14,6 +14,7 @@ from babelens.utils.errors import TrainingSetupError
 from tests.support.mla_training import COLD, SETTINGS, losses
 from tests.support.tiny_native import saved, shapes_texts, tiny_clip
 from tests.support.tiny_training import shapes_corpus
+from tests.support.versions import needs_adapters_of_transformers
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def trainer_of(model, processor, folder, task, **changes):
     )
 
 
+@needs_adapters_of_transformers
 @pytest.mark.parametrize("way", ["peft", "transformers"])
 def test_adapters_are_trained_in_both_stages_saved_and_loaded(adapted, tmp_path, way):
     make, processor = adapted
