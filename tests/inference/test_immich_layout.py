@@ -61,7 +61,12 @@ class Server:
 
 
 @pytest.mark.parametrize(
-    ("name", "language"), [("siglip", None), ("clip", None), ("mla on clip", "de"), ("mla student", None)]
+    ("name", "language"),
+    [
+        ("clip", None),
+        ("mla on clip", "de"),
+        *(pytest.param(name, None, marks=pytest.mark.slow) for name in ("siglip", "mla student")),
+    ],
 )
 def test_the_server_embeds_as_the_model_does(name, language, tmp_path):
     saved(EXPORTED[name](), tmp_path / "model")
@@ -106,6 +111,7 @@ def swahili(tmp_path_factory):
     return folder / "model", rows, captions
 
 
+@pytest.mark.slow
 def test_a_query_in_swahili_finds_its_picture(swahili, tmp_path):
     model, rows, captions = swahili
     words = ["export", model, "--layout", "immich", "--output", tmp_path / "ViT-B-32__openai"]
@@ -117,6 +123,7 @@ def test_a_query_in_swahili_finds_its_picture(swahili, tmp_path):
     assert np.mean([one == other for one, (_, other) in zip(found, rows, strict=True)]) > 0.8
 
 
+@pytest.mark.slow
 def test_weights_of_eight_bits(swahili, tmp_path):
     made = export_immich(swahili[0], tmp_path / "small", precision="int8")
     assert min(made.cosines.values()) > 0.9

@@ -49,6 +49,7 @@ def test_every_public_name_has_one_entry():
     assert len(DIRECTIVES) == len(set(DIRECTIVES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
 def test_examples_run(section, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
