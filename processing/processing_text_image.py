@@ -103,6 +103,8 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             logger.warning("%s takes no %r: it is ignored", type(self).__name__, name)
         merged = []
         for name, known in (("text_kwargs", of_texts), ("images_kwargs", of_images)):
+            if twice := sorted(groups[name].keys() & other.keys()):
+                raise InputError(f"{twice[0]} was given twice: as {twice[0]}= and in {name}")
             given_here = groups["common_kwargs"] | groups[name] | other
             chosen = {key: value for key, value in given_here.items() if key in known and value is not None}
             merged.append({**getattr(self, name, {}), **chosen})
