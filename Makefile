@@ -10,7 +10,6 @@ CLIENTS_VENV ?= .venv-clients
 # What is fetched for tests, and the folders that they share.
 FETCHED ?= .fetched
 METHOD ?=
-STEPS ?=
 TESTS ?=
 WORKERS ?= auto
 
@@ -35,7 +34,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO_INSTALLED) ## Train a small English model, teach it three languages and search (METHOD=mural trains a method)
-	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
+	OMP_NUM_THREADS=1 $(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
 
 test: $(INSTALLED) ## Run the tests, without network
 	$(PYTEST) $(TESTS)
