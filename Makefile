@@ -63,7 +63,7 @@ test-versions: $(INSTALLED) ## Run the tests of models, processors, trainers and
 		echo "=== $$name: $$(ls $(FETCHED)/$$name | grep dist-info | tr '\n' ' ')"; \
 		PYTHONPATH=$(abspath $(FETCHED))/$$name HF_HUB_OFFLINE=1 $(BIN)/python -m tests.saved.with_transformers $(FETCHED)/folders || failed=1; \
 		PYTHONPATH=$(abspath $(FETCHED))/$$name $(PYTEST) \
-			$(or $(TESTS),tests/modeling tests/processing tests/trainers tests/inference tests/hub tests/saved) || failed=1; \
+			$(or $(TESTS),tests/modeling tests/processing tests/trainers tests/hub tests/saved) || failed=1; \
 	done; \
 	exit $$failed
 
