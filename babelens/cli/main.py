@@ -107,7 +107,7 @@ def main() -> None:
     log = logging.getLogger("babelens")
     handler = logging.StreamHandler()
     handler.setFormatter(_Redacting())
-    log.handlers = [handler]
+    log.handlers = [each for each in log.handlers if not isinstance(each.formatter, _Redacting)] + [handler]
     log.setLevel(logging.INFO)
     log.propagate = False
     try:
