@@ -28,7 +28,6 @@ from .model_cards.base_models import base_model_facts
 from .model_cards.card_text import paths_in_files, tokens_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
-from .model_cards.result_tables import EVAL_RESULTS
 from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
@@ -73,8 +72,6 @@ def files_to_publish(folder: str | Path) -> dict[str, int]:
 
 
 def _is_unpublished(path: Path) -> bool:
-    if path.parts[0] == EVAL_RESULTS:  # hidden, and read by the Hub
-        path = path.relative_to(EVAL_RESULTS)
     return any(fnmatch(part.lower(), pattern) for part in path.parts for pattern in _UNPUBLISHED)
 
 

@@ -93,26 +93,6 @@ def score_ranks(
     )
 
 
-def reranked_ranks(
-    image_embeddings: np.ndarray,
-    text_embeddings: np.ndarray,
-    text_to_images: Sequence[Sequence[int]],
-    score: Callable[[np.ndarray], np.ndarray],
-    top_k: int,
-    *,
-    protocol: str = "standard",
-) -> RetrievalRanks:
-    """Ranks by cosine, the best `top_k` of every query by scores.
-
-    Args:
-        image_embeddings, text_embeddings, text_to_images, protocol: as in `embedding_ranks`.
-        score, top_k: as in `reranked_scores`.
-    """
-    scores = reranked_scores(image_embeddings, text_embeddings, score, top_k)
-    sizes = len(text_embeddings), len(image_embeddings)
-    return ranks_by(*scores, text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE)
-
-
 def retrieval_ranks(
     queries: RetrievalSet,
     image_embeddings: np.ndarray,

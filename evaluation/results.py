@@ -106,7 +106,7 @@ def emoji_dataset(question: str, group: str) -> str:
 
 # The parts of a report of `evaluate --consistency` and `--translate-test`, of classes, and of a benchmark.
 RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
-ZERO_SHOT, GROUPS, NEIGHBORS, PROBE = "zero_shot", "groups", "knn", "linear_probe"
+ZERO_SHOT, GROUPS, NEIGHBORS = "zero_shot", "groups", "knn"
 BENCHMARK = "benchmark"
 
 
@@ -125,12 +125,10 @@ def report_measurements(
         report = report["results"]
     report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
     report = report.get(RECALLS, report)
-    if not report.keys().isdisjoint((ZERO_SHOT, NEIGHBORS, PROBE)):
+    if not report.keys().isdisjoint((ZERO_SHOT, NEIGHBORS)):
         found = measurements(report.get(ZERO_SHOT, {}), dataset=dataset, split=split, command=command)
-        for part in (NEIGHBORS, PROBE):
-            of_images = {IMAGES: {k: v for k, v in report.get(part, {}).items() if k != "neighbors"}}
-            found += measurements(of_images, dataset=f"{dataset}, {part}", split=split, command=command)
-        return found
+        of_images = {IMAGES: {k: v for k, v in report.get(NEIGHBORS, {}).items() if k != "neighbors"}}
+        return found + measurements(of_images, dataset=f"{dataset}, {NEIGHBORS}", split=split, command=command)
     if all("groups" in part for part in report.values()):
         return emoji_measurements(report, command=command)
     if all(isinstance(each, int | float) for part in report.values() for each in part.values()):
@@ -146,7 +144,7 @@ def report_ranks(
     if answers:
         return emoji_ranks(answers, ranks)
     names = {CAPTIONS: test_set(dataset, split), ZERO_SHOT: test_set(dataset, split)}
-    names |= {part: test_set(f"{dataset}, {part}", split) for part in (NEIGHBORS, PROBE)}
+    names[NEIGHBORS] = test_set(f"{dataset}, {NEIGHBORS}", split)
     parts = ((*key.rpartition("/")[::2], each) for key, each in ranks.items())
     return {f"{names.get(name, name)}/{language}": each for name, language, each in parts}
 

@@ -4,7 +4,6 @@ Protocols, ties and the meaning of the numbers: `ranking.py`.
 """
 
 import operator
-from collections.abc import Sequence
 
 import datasets
 import numpy as np
@@ -15,7 +14,7 @@ from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
 from ..utils.languages import normalize_languages
 from .query_ranks import QueryRanks
-from .ranking import check_protocol, embedding_ranks, ranks_in_readings
+from .ranking import check_protocol, ranks_in_readings
 
 _ENGLISH = "en"
 # Of each language in a gallery: texts as queries, and what is shown of each query.
@@ -94,33 +93,3 @@ def evaluate_retrieval(
         if ranks is not None:
             ranks[queries.language] = QueryRanks.of(queries, found)
     return results
-
-
-def translation_retrieval(
-    embedder: Embedder,
-    texts: Sequence[str],
-    translations: Sequence[str],
-    *,
-    languages: tuple[str, str],
-    others: Sequence[str] = (),
-) -> dict[str, float]:
-    """Measures how often a text finds its translation among all translations: recall at 1 and 10 in percent.
-
-    A translation of several texts is among all translations once. Ties count against the text (`ranking`).
-
-    Args:
-        embedder: the model.
-        texts, translations: the texts, and for each the translation of the same index.
-        languages: BCP-47 tags of the texts and of their translations.
-        others: further texts in the language of the translations, among which these are to be found.
-
-    Returns:
-        `r1` and `r10`.
-    """
-    indices: dict[str, int] = {}
-    right = [[indices.setdefault(translation, len(indices))] for translation in translations]
-    for other in others:
-        indices.setdefault(other, len(indices))
-    queries = embedder.encode_text(list(texts), language=languages[0])
-    recalls = embedding_ranks(embedder.encode_text(list(indices), language=languages[1]), queries, right).recalls()
-    return {"r1": recalls["t2i_r1"], "r10": recalls["t2i_r10"]}

@@ -83,10 +83,6 @@ class SentenceEncoder(nn.Module):
         """The embeddings of texts, as `pooler_output`, [N, d]."""
         return self._embedded(list(texts), self.query_prompt)
 
-    def prepared_texts(self, texts: Sequence[str]) -> dict[str, Any]:
-        """What the model inside reads of texts, the prompt among it, such as `input_ids` and `attention_mask`."""
-        return dict(self._prepared(list(texts), self.query_prompt))
-
     def _prepared(self, inputs: list[Any], prompt: str) -> Mapping[str, Any]:
         prepared: Mapping[str, Any] = self.sentence_transformer.preprocess(inputs, prompt=prompt or None)
         return prepared

@@ -124,7 +124,6 @@ class ModelCardFacts:
     examples: Sequence[Example] = ()
     license: str | None = None
     license_name: str | None = None
-    validation_overlap: Sequence[str] = ()  # what of the validation data was trained on
 
     def __post_init__(self) -> None:
         for name in ("image_languages", "pair_languages", "unseen_languages"):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
+from huggingface_hub import EvalResult, ModelCard
 
 from ..utils.errors import ModelFolderError, ModelMismatchError
 from ..utils.files import atomic_file
@@ -21,7 +20,6 @@ from .facts import ModelCardFacts, Result
 _LANGUAGES = 10  # rows of single languages on a card, in all of its tables together
 _TABLES_WITH_LANGUAGES = 3  # where there are more, all have means alone
 RESULTS_FILE, FIGURE_FILE = "results.md", "recall.svg"
-EVAL_RESULTS = ".eval_results"
 CARD = "README.md"
 
 
@@ -153,11 +151,8 @@ def check_card(folder: str | Path) -> Path:
     return card
 
 
-def add_results(
-    folder: str | Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
-) -> None:
-    """Adds results to the `model-index` of a model's card, in place of those of the same data and metric, and writes
-    `.eval_results/<name>.yaml` for each name of `entries`.
+def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
+    """Adds results to the `model-index` of a model's card; they replace those of the same data and metric.
 
     Raises:
         ModelFolderError: when there is no card.
@@ -166,16 +161,13 @@ def add_results(
     path = check_card(folder)
     card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):
-        raise ModelMismatchError(f"{path} has results of another model than the one beside it: write it anew")
+        raise ModelMismatchError(f"{path} has results of another model than the one in its folder: write it anew")
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name
     card.data.eval_results = [*kept, *results]
     with atomic_file(path) as scratch:
         card.save(scratch)
-    for name, of_name in entries.items():
-        with atomic_file(Path(folder) / EVAL_RESULTS / f"{name}.yaml") as scratch:
-            scratch.write_text(yaml.safe_dump(eval_result_entries_to_yaml(list(of_name)), sort_keys=False), "utf-8")
 
 
 def _key(result: EvalResult) -> tuple[object, str, str | None]:

@@ -245,10 +245,6 @@ class RidgeProcessor(PerLanguageProcessor):
         except UnknownLanguageError:
             return tag
 
-    def language_of(self, text: str) -> str:
-        """The language whose glossary has most of a text's words, or the native one; `und` if no language has half."""
-        return self._language_and_glossary(text, UNDETERMINED)[0]
-
     def glossary_of(self, tag: str) -> Glossary | None:
         """The glossary by which texts in a language are translated; None without one, and for the native language."""
         found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])

@@ -1,15 +1,12 @@
 """Values that options of the command line show as their defaults, and that the code behind them shares.
 
-They stand in a module that imports nothing, so that `babelens COMMAND --help` need not import that code.
+This module imports nothing, so that `babelens COMMAND --help` need not import that code.
 """
 
 from typing import Literal
 
 # The precision that training computes in; `auto` chooses it by the hardware.
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-
-# The vocabulary of acquired languages: that of multilingual BERT.
-M_BERT = "google-bert/bert-base-multilingual-cased"
 
 # Pixels of the shorter side of a resized image, and of the sides of each of its ten crops.
 RESIZE, CROP = 512, 448

@@ -89,7 +89,6 @@ FILES = {
     ),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
-_FILE_OF["configuration.strict_config"] = "dual_encoder"  # the old place of configuration_two_tower
 # Modules that stay in the package.
 _STAYS = ("utils.", "modeling.tower_loading", "processing.tower_processors")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)

@@ -93,7 +93,7 @@ def mteb(
         output = Path(model) / "evaluation" / "mteb"
     scores = evaluate_mteb(judged, chosen, cache=output, show_progress=not as_json)
     if card:
-        add_results(model, model_index(scores), {})
+        add_results(model, model_index(scores))
     show_results(_by_task(scores), None, as_json, lambda: _print(scores, output))
 
 

@@ -236,7 +236,6 @@ class Reporting:
             "base_models": self.base_models,
             "license": self.recipe.license or (OTHER if is_unknown else None),
             "license_name": self.recipe.license_name,
-            "validation_overlap": [str(overlap) for overlap in self.data.overlaps],
             "run": training_run(trainer.args, trainer.state.log_history, command=self.command),
         }
 

@@ -26,7 +26,7 @@ from .side_by_side import SideBySide
 # Okabe & Ito (2008), without black; a marker beside each color, so that printing in gray loses nothing.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7570B3")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-INK, PALE, FAINT = "#222222", "#767676", "#d9d9d9"
+INK, PALE = "#222222", "#767676"
 RIGHT, WRONG = "#009E73", "#d9d9d9"
 
 _DOTS_PER_INCH = 200

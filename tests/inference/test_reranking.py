@@ -5,10 +5,10 @@ import pytest
 
 from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import ranking
-from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
+from babelens.evaluation.ranking import COSINE_TIE, RetrievalRanks, embedding_ranks, ranks_by, score_ranks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference import cross_encoder as reranking
-from babelens.inference.cross_encoder import CrossEncoder, Reranker
+from babelens.inference.cross_encoder import CrossEncoder, Reranker, reranked_scores
 from babelens.inference.embedder import Embedder
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
@@ -53,13 +53,18 @@ def brute_force_rank(cosines: np.ndarray, scores: np.ndarray, right: list[int], 
     return min(1 + sum(stands_before(other, item) for other in wrong) for item in right)
 
 
+def reranked_ranks(images, texts, right, score, top_k, *, protocol="standard") -> RetrievalRanks:
+    scores = reranked_scores(images, texts, score, top_k)
+    return ranks_by(*scores, right, len(texts), len(images), protocol=protocol, tie=COSINE_TIE)
+
+
 def assert_equal(found: RetrievalRanks, expected: RetrievalRanks) -> None:
     assert found.text_to_image.tolist() == expected.text_to_image.tolist()
     assert found.image_to_text.tolist() == expected.image_to_text.tolist()
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 4, 8, 11, 12, 40])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("top_k", [1, 4, 12, 40])
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("at_once", [1, 2**24])
 def test_ranks_equal_brute_force(seed, top_k, at_once, monkeypatch):
     for module in (ranking, reranking):

@@ -511,10 +511,10 @@ def result(subset, value, metric="ndcg_at_10"):
 
 def test_results_are_added_and_replaced_and_the_card_stays(tmp_path):
     with pytest.raises(ModelFolderError, match="has no model card"):
-        add_results(tmp_path, [], {})
+        add_results(tmp_path, [])
     (tmp_path / "README.md").write_text(CARD, "utf-8")
-    add_results(tmp_path, [result("uk", 30.0), result("uk", 9.0, "hit_rate_at_1")], {})
-    add_results(tmp_path, [result("uk", 31.5), result("sw", 12.0)], {})
+    add_results(tmp_path, [result("uk", 30.0), result("uk", 9.0, "hit_rate_at_1")])
+    add_results(tmp_path, [result("uk", 31.5), result("sw", 12.0)])
     card = ModelCard.load(tmp_path / "README.md")
     assert {(each.dataset_name, each.metric_name): each.metric_value for each in card.data.eval_results} == {
         ("Emoji (uk)", "mean recall"): 41.5,

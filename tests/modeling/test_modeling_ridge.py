@@ -85,9 +85,8 @@ class TestGlossaries(Contract):
 
     def test_a_text_without_a_language_is_of_the_one_that_has_its_words(self, model, processor):
         """Or of the native one."""
-        assert [processor.language_of(text) for text in ("ein rotes Haus", "a red cat", "le chat noir")] == [
-            *("de", "en", "und")
-        ]
+        texts = ("ein rotes Haus", "a red cat", "le chat noir")
+        assert [processor._language_and_glossary(text, "und")[0] for text in texts] == ["de", "en", "und"]
         embedder = Embedder(model, processor)
         found = embedder.encode_text(["ein rotes Auto"])
         np.testing.assert_array_equal(found, embedder.encode_text(["ein rotes Auto"], language="de"))
