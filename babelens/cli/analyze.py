@@ -245,7 +245,6 @@ def distances(
     languages: Languages = None,
     split: Split = None,
     source_options: SourceOptions = None,
-    limit: Limit = 200,
     regions: Annotated[
         str | None,
         typer.Option(help="The object detector, or with --grid the image encoder, for an RC3 that reads regions."),
@@ -288,7 +287,7 @@ def distances(
         raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
     corpus = _load_images(data, split, tags and [anchor, *tags], source_options)
     others = normalize_languages(tags or _default_languages(corpus, data))
-    texts = parallel_texts(corpus, [anchor, *others], limit=limit)
+    texts = parallel_texts(corpus, [anchor, *others], limit=_DISTANCE_ROWS)
     options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     own, base = (
         _joint(name, hint, corpus, texts, regions, grid, **options)
@@ -305,6 +304,7 @@ def distances(
 
 
 _RC3 = "rc3"
+_DISTANCE_ROWS = 200
 
 
 def _is_rc3(model: str) -> bool:

@@ -1,13 +1,12 @@
 """`babelens export`: a dual encoder as ONNX graphs, or as a stock model."""
 
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .common import AsJson, Model, TruncateDim, TrustRemoteCode, begin_work, plain_console, print_json, results_table
+from .common import Model, TruncateDim, TrustRemoteCode, begin_work, plain_console, results_table
 
 if TYPE_CHECKING:
     from ..inference.onnx.export import Exported
@@ -58,7 +57,6 @@ def export(
     ] = False,
     truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a dual encoder for other programs: as ONNX graphs or a stock model of transformers.
 
@@ -76,12 +74,12 @@ def export(
         if format_ != "onnx" or len(precision or []) > 1:
             raise typer.BadParameter("it takes one --precision, and no --format", param_hint="--layout")
         name = precision[0].value if precision else Precision.fp32.value
-        _export_immich(model, output, language, name, trust_remote_code, as_json)
+        _export_immich(model, output, language, name, trust_remote_code)
         return
     if format_ != "onnx":
         if precision:
             raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint="--precision")
-        _export_stock(model, output, trust_remote_code, as_json)
+        _export_stock(model, output, trust_remote_code)
         return
     begin_work()
 
@@ -95,23 +93,15 @@ def export(
         truncate_dim=truncate_dim,
         trust_remote_code=trust_remote_code,
     )
-    if as_json:
-        print_json({"folder": output, "bytes": exported.sizes} | asdict(exported.settings))
-    else:
-        _show(exported)
+    _show(exported)
 
 
-def _export_immich(
-    model: str, output: Path, language: str | None, precision: str, trust_remote_code: bool, as_json: bool
-) -> None:
+def _export_immich(model: str, output: Path, language: str | None, precision: str, trust_remote_code: bool) -> None:
     begin_work()
 
     from ..inference.onnx.immich import export_immich
 
     made = export_immich(model, output, language=language, precision=precision, trust_remote_code=trust_remote_code)
-    if as_json:
-        print_json(asdict(made))
-        return
     console = plain_console()
     cosines = " and ".join(f"{value:.5f} ({name})" for name, value in made.cosines.items())
     console.print(f"{made.folder}: {made.width} dimensions; lowest cosine with the model {cosines}", highlight=False)
@@ -120,16 +110,12 @@ def _export_immich(
     console.print(f"In Immich, it replaces {made.takes_the_place_of}.", highlight=False)
 
 
-def _export_stock(model: str, output: Path, trust_remote_code: bool, as_json: bool) -> None:
+def _export_stock(model: str, output: Path, trust_remote_code: bool) -> None:
     begin_work()
 
     from ..stock_folders import export_stock
 
-    made = export_stock(model, output, trust_remote_code=trust_remote_code)
-    if as_json:
-        print_json(asdict(made))
-    else:
-        show_stock(made)
+    show_stock(export_stock(model, output, trust_remote_code=trust_remote_code))
 
 
 def show_stock(made: "StockFolder") -> None:

@@ -1,11 +1,7 @@
 """`babelens train`: a recipe becomes a model folder."""
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +9,6 @@ from ..utils.errors import RecipeError
 from ..utils.identity import check_free
 from ..utils.redaction import typed_command
 from .common import (
-    AsJson,
     Settings,
     TrustRemoteCode,
     begin_work,
@@ -50,7 +45,6 @@ def train(
     ] = False,
     settings: Settings = None,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Train a model by a recipe, evaluate it, and write its card.
 
@@ -61,48 +55,21 @@ def train(
     if output is not None and not resume:
         check_free(output)
     begin_work()
+    from ..utils.files import locked
     from .tables import print_run
 
     run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
-    with _only_results(as_json):
-        trained = _trained(run, resume=resume)
-    if trained is None:
-        return
-    if as_json:
-        typer.echo(json.dumps(trained.report))
-    else:
-        console = plain_console()
-        print_run(run, trained.report, console)
-        languages = [*run.data.image_languages, *run.data.pair_languages]
-        searches = run.recipe.method != "rc3"  # which reads an image and a text together
-        show_next(console, run.output, next(iter(languages), None), searches=searches)
-
-
-@contextmanager
-def _only_results(as_json: bool) -> Iterator[None]:
-    """Keeps what transformers prints while it trains from the standard output, where the results go as JSON."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
-
-
-class _Trained(NamedTuple):
-    """The results of a trained run, which its first process prints."""
-
-    report: dict[str, Any] | None
-
-
-def _trained(run: "RecipeRun", *, resume: bool) -> _Trained | None:
-    """Trains and evaluates a run, and writes its card; None in all processes
-    but the first."""
-    from ..utils.files import locked
-
     with locked(run.output):
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
-            return None
-        results = run.report()
-        run.write_card(trainer, results)
-    return _Trained(results)
+            return
+        report = run.report()
+        run.write_card(trainer, report)
+    console = plain_console()
+    print_run(run, report, console)
+    languages = [*run.data.image_languages, *run.data.pair_languages]
+    searches = run.recipe.method != "rc3"  # which reads an image and a text together
+    show_next(console, run.output, next(iter(languages), None), searches=searches)
 
 
 def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_code: bool) -> "RecipeRun":

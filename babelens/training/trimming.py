@@ -7,28 +7,22 @@ pieces; of MLA's two vocabularies the multilingual one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 import transformers
-from datasets import Dataset
 from torch import nn
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..data.corpus.corpus import captions_of
-from ..data.corpus.loading import load_captions
 from ..data.corpus.text_files import read_lines
-from ..data.readers.bitext import read_translations
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
-from ..utils.errors import CorpusError, VocabularyError
+from ..utils.errors import VocabularyError
 from ..utils.files import locked
-from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config, load_model, load_processor
 from .base import recipe_data
 from .loading import load_recipe
@@ -123,51 +117,24 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
     return report
 
 
-def gather_texts(
-    *,
-    captions: Sequence[str | Dataset] = (),
-    translations: Sequence[str | Dataset] = (),
-    files: Sequence[Path] = (),
-    recipe: str | None = None,
-    languages: Sequence[str] | None = None,
-) -> list[str]:
-    """The texts of all these sources.
+def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[str]:
+    """The texts of files and of a recipe.
 
     Args:
-        captions, translations: what `load_captions` and `read_translations` take, or corpora.
-        files: text files in UTF-8, one text in a line.
-        recipe: a recipe, by its path or its name; a text of several rows of its data is taken once.
-        languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
+        files: text files in UTF-8, one text per line.
+        recipe: the path or the name of a recipe. A text that several rows of its data share is taken once.
 
     Raises:
-        CorpusError: for a source that cannot be used, and a language in which there is no text.
-        RecipeError: for a file that is not a recipe.
-        LanguageTagError: for an unknown language.
+        CorpusError: when a file or the data of the recipe cannot be read.
+        RecipeError: when the file is not a recipe.
     """
-    tags = normalize_languages(list(languages)) if languages else None
-    texts: dict[str, list[str]] = {}
-    for source in captions:
-        _collect(texts, load_captions(source, check_images=False) if isinstance(source, str) else source)
-    for source in translations:
-        _collect(texts, read_translations(source, on_incomplete="skip") if isinstance(source, str) else source)
+    texts: list[str] = []
     if recipe is not None:
         data = recipe_data(load_recipe(recipe))
-        for language in tags or [*data.image_languages, *data.pair_languages]:
-            texts.setdefault(language, []).extend(data.captions.get(language, ()))
-    if texts:
-        for tag in tags or ():
-            if not texts.get(tag):
-                raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(texts.get, texts))}")
+        for language in dict.fromkeys([*data.image_languages, *data.pair_languages]):
+            texts.extend(data.captions.get(language, ()))
     lines = (line.strip() for file in files for _, line in read_lines(file))
-    return [*chain(*(texts[tag] for tag in tags or texts if tag in texts)), *lines]
-
-
-def _collect(texts: dict[str, list[str]], corpus: Dataset) -> None:
-    """Adds the texts of a corpus to those of each language."""
-    captions = pc.list_flatten(captions_of(corpus))
-    languages, new = (pc.struct_field(captions, name).to_pylist() for name in ("language", "text"))
-    for language, text in zip(languages, new, strict=True):
-        texts.setdefault(language, []).append(text)
+    return [*texts, *lines]
 
 
 def _load_model(source: str, **code: Any) -> PreTrainedModel:

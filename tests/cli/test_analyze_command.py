@@ -105,7 +105,7 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
         folders.append(tmp_path / name)
         for part in (model, processor):
             part.save_pretrained(folders[-1])
-    found = result("distances", folders[0], "--baseline", folders[1], "--data", captioned, "--limit", "6")
+    found = result("distances", folders[0], "--baseline", folders[1], "--data", captioned)
     assert found["anchor"] == "en" and sorted(found["languages"]) == ["cs", "de", "fr", "sw"]
     np.testing.assert_allclose(found["ratios"], 0.8, atol=1e-4)  # states are scaled by the last layer norm
     same = result("distances", clip_folder, "--baseline", clip_folder, "--data", captioned, "--languages", "de,sw")

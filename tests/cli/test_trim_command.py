@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
 from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.cli.main import main
 from babelens.processing.processing_rc3 import Rc3Processor
-from babelens.training.trimming import gather_texts
+from babelens.training.trimming import gather_texts, trim
 from tests.contracts import drawn_images
 from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
@@ -50,25 +50,27 @@ def shapes(tmp_path):
     return write_shapes(tmp_path / "shapes")
 
 
-def test_mbart_trimmed_generates_the_same_without_the_package(run, shapes, run_without_babelens, tmp_path):
+@pytest.fixture
+def texts_file(tmp_path):
+    file = tmp_path / "kept.txt"
+    file.write_text("\n".join(KEPT_TEXTS), "utf-8")
+    return file
+
+
+def test_mbart_trimmed_generates_the_same_without_the_package(run_without_babelens, tmp_path):
     model, tokenizer = tiny_mbart()
     pieces = {number for row in tokenizer(KEPT_TEXTS)["input_ids"] for number in row}
     rare = sorted(set(range(4, tokenizer.lang_code_to_id["ar_AR"])) - pieces)
     model.final_logits_bias[:, rare] = -1e4  # it says nothing in other languages
-    source = saved((model, tokenizer), tmp_path / "mbart")
+    source = str(saved((model, tokenizer), tmp_path / "mbart"))
     output = tmp_path / "trimmed"
-    status, printed = run(
-        "trim", source, "--captions", shapes, "--languages", "de,en", "--coverage", 1, "--output", output, "--json"
-    )
-    assert status == 0
-    report = json.loads(printed)
-    assert report["coverage"] == 1 and report["changed"] == 0 and report["samples"] == []
-    assert report["texts"] == len(KEPT_TEXTS)
-    assert report["pieces"] == [len(tokenizer), len(AutoTokenizer.from_pretrained(output))]
-    assert report["pieces"][1] < report["pieces"][0]
-    width = model.config.d_model
-    dropped = report["pieces"][0] - report["pieces"][1]
-    assert report["parameters"][0] - report["parameters"][1] == width * dropped
+    report = trim(source, KEPT_TEXTS, output, coverage=1)
+    assert report.coverage == 1 and report.changed == 0 and report.samples == []
+    assert report.texts == len(KEPT_TEXTS)
+    assert report.pieces == (len(tokenizer), len(AutoTokenizer.from_pretrained(output)))
+    dropped = report.pieces[0] - report.pieces[1]
+    assert dropped > 0
+    assert report.parameters[0] - report.parameters[1] == model.config.d_model * dropped
     before, after = run_without_babelens(GENERATE, json.dumps(KEPT_TEXTS), source, output).splitlines()
     assert after == before
     assert not list(tmp_path.glob("*.partial"))
@@ -114,18 +116,17 @@ def test_changed_texts_are_counted_and_shown(run, tmp_path):
     assert status == 0
     assert "1 texts are cut otherwise than before, such as" in printed
     assert f"- {RUSSIAN[0]}: " in printed
-    _, printed = run(*arguments, "--output", tmp_path / "json", "--json")
-    report = json.loads(printed)
-    assert 0.99 <= report["coverage"] < 1 and report["changed"] == 1 and report["unknown"] == [0, 0]
-    (sample,) = report["samples"]
-    assert sample["text"] == RUSSIAN[0] and len(sample["after"]) > len(sample["before"])
+    report = trim(str(source), texts, tmp_path / "report", coverage=0.99)
+    assert 0.99 <= report.coverage < 1 and report.changed == 1 and report.unknown == (0, 0)
+    (sample,) = report.samples
+    assert sample.text == RUSSIAN[0] and len(sample.after) > len(sample.before)
 
 
-def test_models_of_babelens(run, make_mla, shapes, tmp_path):
+def test_models_of_babelens(run, make_mla, texts_file, tmp_path):
     model, processor = make_mla()
     source = saved((model, processor), tmp_path / "mla")
     language = model.config.languages[0]
-    status, _ = run("trim", source, "--translations", shapes / "pairs.tsv", "--output", tmp_path / "out")
+    status, _ = run("trim", source, "--texts", texts_file, "--output", tmp_path / "out")
     assert status == 0
     smaller = AutoModel.from_pretrained(tmp_path / "out")
     assert smaller.config.vocab_size < model.config.vocab_size
@@ -195,11 +196,13 @@ def test_texts_of_a_recipe(shapes, tmp_path):
         f"train:\n  image_text: {{source: {shapes}, languages: [en]}}\n"
         f"  text_text: {{source: {shapes / 'pairs.tsv'}, pairs: [[en, de]]}}\n"
     )
-    assert gather_texts(recipe=str(recipe)) == [*sorted(TEXTS["en"], key=TEXTS["en"].index), *TEXTS["de"]]
-    assert gather_texts(recipe=str(recipe), languages=["fr"]) == TEXTS["fr"]
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(TEXTS["fr"]), "utf-8")
+    english = sorted(TEXTS["en"], key=TEXTS["en"].index)
+    assert gather_texts([lines], str(recipe)) == [*english, *TEXTS["de"], *TEXTS["fr"]]
 
 
-def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr, shapes, tmp_path):
+def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr, texts_file, tmp_path):
     source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
     words = saved(make_smalr(), tmp_path / "smalr")
     output = tmp_path / "out"
@@ -207,12 +210,11 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
     (tmp_path / "latin.txt").write_bytes("grün".encode("latin-1"))
     for message, *arguments in (
         ("name the texts", "trim", source),
-        ("there is no text in 'ja', only in en, de, fr", "trim", source, "--captions", shapes, "--languages", "en,ja"),
         ("there is no text to count", "trim", source, "--texts", tmp_path / "empty.txt"),
         ("latin.txt line 1: not UTF-8", "trim", source, "--texts", tmp_path / "latin.txt"),
-        ("coverage=0.0 must be above 0", "trim", source, "--captions", shapes, "--coverage", 0),
-        ("SmalrProcessor has no tokenizer", "trim", words, "--captions", shapes),
-        ("nowhere", "trim", tmp_path / "nowhere", "--captions", shapes),
+        ("coverage=0.0 must be above 0", "trim", source, "--texts", texts_file, "--coverage", 0),
+        ("SmalrProcessor has no tokenizer", "trim", words, "--texts", texts_file),
+        ("nowhere", "trim", tmp_path / "nowhere", "--texts", texts_file),
     ):
         status, printed = run(*arguments, "--output", output)
         assert status != 0
@@ -220,17 +222,17 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
         assert not output.exists() and not list(tmp_path.glob("*.partial"))
 
 
-def test_no_model_is_overwritten(run, shapes, tmp_path):
+def test_no_model_is_overwritten(run, texts_file, tmp_path):
     source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
     before = {file.name: file.read_bytes() for file in source.iterdir()}
-    status, printed = run("trim", source, "--captions", shapes, "--output", source)
+    status, printed = run("trim", source, "--texts", texts_file, "--output", source)
     assert status == 1 and "holds a model already" in printed.replace("\n", " ")
     assert {file.name: file.read_bytes() for file in source.iterdir()} == before
 
 
-def test_a_tokenizer_beyond_its_model(run, shapes, tmp_path):
+def test_a_tokenizer_beyond_its_model(run, texts_file, tmp_path):
     _, tokenizer = CHECKPOINTS["gpt2"]()
     source = saved((CHECKPOINTS["mbert"]()[0], tokenizer), tmp_path / "mixed")
-    status, printed = run("trim", source, "--captions", shapes, "--output", tmp_path / "out")
+    status, printed = run("trim", source, "--texts", texts_file, "--output", tmp_path / "out")
     assert status == 1 and "pieces, and the model" in printed.replace("\n", " ")
     assert not (tmp_path / "out").exists()

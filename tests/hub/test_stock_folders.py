@@ -1,6 +1,5 @@
 """Stock folders: transformers and sentence-transformers alone compute the embeddings of the model."""
 
-import json
 
 import numpy as np
 import pytest
@@ -100,7 +99,6 @@ def test_the_command(make_mural, tmp_path):
     source = saved(make_mural(), tmp_path / "mural")
     run = CliRunner().invoke
     given = ["export", str(source), "--format", "transformers", "--output"]
-    facts = json.loads(run(app, [*given, str(tmp_path / "a"), "--json"]).stdout)
-    assert facts["class_name"] == "AlignModel" and facts["folder"] == str(tmp_path / "a")
-    assert "It lacks the head that compares texts" in " ".join(run(app, [*given, str(tmp_path / "b")]).stdout.split())
+    printed = " ".join(run(app, [*given, str(tmp_path / "b")]).stdout.split())
+    assert "AlignModel" in printed and "It lacks the head that compares texts" in printed
     assert run(app, [*given, str(tmp_path / "c"), "--precision", "int8"]).exit_code == 2
