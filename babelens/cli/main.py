@@ -16,7 +16,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -96,6 +97,24 @@ class _Redacting(logging.Formatter):
         return str(redact(super().format(record)))
 
 
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Writes the messages of babelens to the standard error while a command runs."""
+    log = logging.getLogger("babelens")
+    level, propagate = log.level, log.propagate
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Redacting())
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+
+
 def main() -> None:
     """Runs the command line, and ends the process with its exit status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -104,14 +123,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
-    log = logging.getLogger("babelens")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Redacting())
-    log.handlers = [each for each in log.handlers if not isinstance(each.formatter, _Redacting)] + [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
     try:
-        status = app(standalone_mode=False)
+        with _logging():
+            status = app(standalone_mode=False)
         sys.stdout.flush()  # a closed pipe is noticed here rather than when the interpreter ends
     except KeyboardInterrupt:
         status = 130

@@ -273,4 +273,4 @@ def test_a_card_of_other_weights_is_not_published(trained, change):
     change(trained)
     assert "README.md was written for other weights" in "\n".join(folder_problems(trained))
     with pytest.raises(ModelMismatchError, match="another model"):
-        add_results(trained, [], {})
+        add_results(trained, [])

@@ -1,6 +1,5 @@
 """Stock folders: transformers and sentence-transformers alone compute the embeddings of the model."""
 
-
 import numpy as np
 import pytest
 import torch
