@@ -14,13 +14,13 @@ from ..utils.languages import normalize_languages
 
 @strict
 class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
-    """Configuration of `CrossLingualConsistency`, which joins the scores of a query and of its translations.
+    """Configuration of `CrossLingualConsistency`, which combines the scores of a query and its translations.
 
     Args:
-        languages: BCP-47 tags of the languages in which a query is scored, in the order of the score matrices.
-        aggregation: How the scores are joined: by their `mean` (CLC-A, without parameters) or by an `mlp` (CLC-C).
+        languages: BCP-47 tags of the languages of a query and its translations, in the order of the score matrices.
+        aggregation: How the scores are combined: by their `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C).
         hidden_size: Number of hidden units of the `mlp`.
-        seed: Seed by which the initial weights of the `mlp` are drawn.
+        seed: Random seed for the initial weights of the `mlp`.
 
     Examples:
         >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")

@@ -20,17 +20,17 @@ BERT_BASE_LABSE = {"vocab_size": 501_153, "max_position_embeddings": 64}
 class EtclConfig(TwoTowerConfig):
     """Configuration of an `EtclModel`.
 
-    The arguments of `TwoTowerConfig` are accepted too.
+    It also accepts the arguments of `TwoTowerConfig`.
 
     Args:
-        temperature_init_value: Initial value of the learned image-text temperature, by which the cosines are divided
+        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
             (section 3.3). Cosines are never divided by less than 0.01.
         text_text_temperature: Fixed temperature for translation pairs, such as MURAL's 0.01; `None` uses the learned
             one, as in the equations (section 3.1: their loss is "similarly defined", with a learnable temperature).
         triplet_text_temperature: Fixed temperature for the two texts of a triplet; `None` uses the learned one, as in
             the equations (section 3.1).
-        text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.3).
-        label_smoothing: Probability that every softmax spreads evenly over all candidates (section 3.3).
+        text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.3).
+        label_smoothing: Probability that each softmax spreads evenly over all candidates (section 3.3).
 
     Examples:
         >>> config = EtclConfig(text_config={"vocab_size": 8000}, label_smoothing=0.05)

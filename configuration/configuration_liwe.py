@@ -1,7 +1,7 @@
 """Configuration of LIWE (Wehrmann et al. 2019).
 
-The defaults are the values in the authors' code. The large LIWE with which SMALR is compared has
-`character_size=120` (Burns et al. 2020, figure 1).
+The defaults come from the authors' code. The large LIWE in SMALR's comparison has `character_size=120` (Burns et al.
+2020, figure 1).
 """
 
 from typing import ClassVar
@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from .configuration_two_tower import DualEncoderConfig
 
-# The first ids of every vocabulary of characters; known characters follow from `SPECIAL_IDS` on.
+# The first ids of every character vocabulary; known characters start at `SPECIAL_IDS`.
 PADDING_ID, UNKNOWN_ID = 0, 1
 SPECIAL_IDS = 2
 
@@ -20,23 +20,23 @@ SPECIAL_IDS = 2
 class LiweConfig(DualEncoderConfig):
     """Configuration of a `LiweModel`.
 
-    The arguments of `DualEncoderConfig` are accepted too.
+    It also accepts the arguments of `DualEncoderConfig`.
 
     Args:
         vocab_size: Number of character ids for all languages, including padding and the unknown character.
         character_size: Width of a character embedding.
-        word_length: Number of characters that are read of a word.
+        word_length: Number of characters read from each word.
         word_hidden_sizes: Widths of the convolutions between the characters of a word and its embedding.
         word_size: Width of a word embedding.
         hidden_size: Width of each direction of the sentence encoder, and of the shared space.
-        vision_config: Configuration of a transformers vision backbone, for training on pixels. With `None`, images are
-            given as features.
-        image_feature_size: Width of the image features that are given; a backbone determines its own.
+        vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
+            reads image features.
+        image_feature_size: Width of the image features that the model reads; a backbone determines its own.
         temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
         margin: Margin of the hinge loss.
-        annealing_rate: Factor by which each step of training reduces the weight of the sum over all negatives in the
-            hinge loss between images and texts, in favor of the hardest negative.
-        translation_annealing_rate: The same factor in the loss between texts in two languages, which turns to the
+        annealing_rate: Factor by which each training step shifts the hinge loss between images and texts from the sum
+            over all negatives to the hardest negative.
+        translation_annealing_rate: The same factor for the loss between texts in two languages, which turns to the
             hardest negatives ten times faster.
         translation_weight: Weight of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal distribution that initializes the weights.

@@ -1,8 +1,8 @@
-"""Configurations of MLA (Zhang et al. 2022), of its baselines, and of what these share: a frozen dual encoder, called
-the native model, and the languages that learn to use its embeddings.
+"""Configurations of MLA (Zhang et al. 2022) and its baselines. Each trains new languages on a frozen dual encoder, the
+native model.
 
-The defaults are the paper's: CLIP ViT-B/32, five languages beside English, acquirers of width 256, and M-BERT's
-vocabulary (sections 3.2 and 4.1).
+The defaults are the paper's: CLIP ViT-B/32, five languages in addition to English, acquirers of width 256, and
+M-BERT's vocabulary (sections 3.2 and 4.1).
 """
 
 import os
@@ -23,14 +23,14 @@ from .configuration_two_tower import (
     feature_width,
 )
 
-RESNET_REDUCTION = 32  # of height and width: a position of a ResNet's last stage for each square of so many pixels
+RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNet's last stage
 
 
 @strict
 class ClipResNetConfig(PreTrainedConfig):
     """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4).
 
-    The ResNets of OpenAI's CLIP, which transformers does not have, are the image towers of the ResNet CLIPs that MLA's
+    transformers does not have the ResNets of OpenAI's CLIP. They are the image towers of the ResNet CLIPs that MLA's
     authors trained (table 2).
 
     Args:
@@ -76,13 +76,13 @@ class ClipResNetConfig(PreTrainedConfig):
 if ClipResNetConfig.model_type not in CONFIG_MAPPING:
     AutoConfig.register(ClipResNetConfig.model_type, ClipResNetConfig)
 
-# Native models that transformers does not have. Their modules are imported when they are needed: only the folder of a
-# model on such a native model holds their code.
+# Native models that transformers does not have. Their modules are imported on demand, because a saved folder holds
+# their code only if it needs it.
 OWN_NATIVES = ("mural", "etcl")
 
 
 def register_native(kind: object) -> None:
-    """Makes `AutoConfig` know a native model of babelens, also where the package is not installed."""
+    """Registers a native model of babelens with `AutoConfig`, also in saved folders without the package."""
     if kind in OWN_NATIVES and kind not in CONFIG_MAPPING:
         module = import_module(f".configuration_{kind}", __package__)
         own = (each for each in vars(module).values() if getattr(each, "model_type", None) == kind)
@@ -91,9 +91,9 @@ def register_native(kind: object) -> None:
 
 @strict
 class MlaBaseConfig(DualEncoderConfig):
-    """Configuration of a frozen dual encoder and of the languages that are learned.
+    """Configuration of a frozen dual encoder and the languages that it learns.
 
-    The arguments of `DualEncoderConfig` are accepted too.
+    It also accepts the arguments of `DualEncoderConfig`.
 
     Args:
         base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
@@ -102,12 +102,12 @@ class MlaBaseConfig(DualEncoderConfig):
         languages: BCP-47 tags of the other languages, which are learned.
         acquirer: Structure of the acquirers: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
         acquirer_size: Width of the hidden layer of `mlp` acquirers.
-        text_text_objective: Loss between a text and its native translation: `mse` between features that are not
-            normalized (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
+        text_text_objective: Loss between a text and its native translation: `mse` between unnormalized features
+            (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
         image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3), `mse` (table
-            3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's own temperature and bias.
+            3), or `sigmoid`, the loss of SigLIP (Zhai et al. 2023), with the native model's temperature and bias.
         logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
-        learned_dtype: Precision of the learned parts where it is not the native model's, such as `float32` beside a
+        learned_dtype: Precision of the learned parts if it differs from the native model's, such as `float32` on a
             model in bfloat16. Models write it when they are saved.
     """
 
@@ -144,7 +144,7 @@ class MlaBaseConfig(DualEncoderConfig):
         self.check_widths()
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Also writes the code of the native model's configuration, if transformers does not have it."""
+        """Exports the code, including that of a native model's configuration that transformers does not have."""
         from ..utils.hub_code import add_code
 
         super().export_code(folder)
@@ -152,8 +152,8 @@ class MlaBaseConfig(DualEncoderConfig):
             add_code(type(self.base_config), folder, "configuration_mla")
 
     def validate_token_ids(self) -> None:
-        """Does nothing: the special ids that transformers' `Trainer` writes here belong to the native tokenizer, and
-        `vocab_size` to that of the learned languages. transformers would warn."""
+        """Skips transformers' check. Its `Trainer` writes the special ids of the native tokenizer here, while
+        `vocab_size` belongs to the tokenizer of the learned languages, so transformers would warn."""
 
     @property
     def projection_dim(self) -> int:
@@ -162,7 +162,7 @@ class MlaBaseConfig(DualEncoderConfig):
 
     @property
     def known_languages(self) -> list[str]:
-        """Tags of the native language and of the learned ones, in the order of their ids."""
+        """Tags of the native language and the learned languages, in the order of their ids."""
         return [self.native_language, *self.languages]
 
     @property
@@ -176,15 +176,15 @@ class MlaConfig(MlaBaseConfig):
     """Configuration of an `MlaModel`.
 
     `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
-    the native language, k for the k-th acquired one. The arguments of `MlaBaseConfig` are accepted too.
+    the native language, k for the k-th acquired one. The arguments of `MlaBaseConfig` are also accepted.
 
     Args:
         vocab_size: Size of the vocabulary that the acquired languages share.
         embedding_size: Width of the embedding table of that vocabulary.
         sep_token_id: Id of the token that ends every text in that vocabulary: BERT's [SEP], XLM-R's </s>. A native
-            model that pools at its end-of-text token pools the state of this one.
-        train_embedding: Whether the embedding table and its projection are trained together with the acquirers, as in
-            the paper. If they stay frozen, earlier languages are not changed by later ones.
+            model that pools at its end-of-text token pools the state of this token instead.
+        train_embedding: Whether to train the embedding table and its projection with the acquirers, as in the paper.
+            If they are frozen, later languages do not change earlier ones.
 
     Examples:
         >>> config = MlaConfig(base_config=CLIPConfig(), languages=["de", "uk"])
@@ -210,27 +210,27 @@ class MlaConfig(MlaBaseConfig):
 
 @strict
 class MlaStudentConfig(MlaBaseConfig):
-    """Configuration of an `MlaStudentModel`, by default M-BERT beside CLIP ViT-B/32 (tables 4 and 7).
+    """Configuration of an `MlaStudentModel`, by default M-BERT with CLIP ViT-B/32 (tables 4 and 7).
 
-    The arguments of `MlaBaseConfig` are accepted too; `acquirer` and `acquirer_size` matter for `acquisition` only.
+    It also accepts the arguments of `MlaBaseConfig`; only `acquisition` uses `acquirer` and `acquirer_size`.
 
     Args:
-        text_config: Configuration of the student's text encoder, any of transformers: BERT, XLM-R, mT5's encoder. A
-            dictionary may name its `model_type`; the default is `bert`.
+        text_config: Configuration of the student's text encoder, any transformers text encoder: BERT, XLM-R, mT5's
+            encoder. A dictionary may name its `model_type`; the default is `bert`.
         strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
             trains cross-modal acquirers after each of its blocks (CMA, table 4). `projection` freezes its text encoder
-            and trains the projection alone.
-        text_pooling: How one vector is read from the states of a text: `cls`, the first token's; `mean`, the mean over
-            its tokens (E5); `eos`, the last token's; `pooler`, the encoder's own pooling layer.
-        text_prompt: What the processor puts before every text that the student reads, such as E5's `"query: "`.
+            and trains only the projection.
+        text_pooling: How the states of a text become one vector: `cls`, the first token's state; `mean`, the mean over
+            its tokens (E5); `eos`, the last token's state; `pooler`, the encoder's pooling layer.
+        text_prompt: Prefix that the processor adds to every text for the student, such as E5's `"query: "`.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
         text_hidden_size: Width of a hidden layer in the student's projection; by default, the projection is a linear
             layer, as in the paper. With a frozen text encoder, a hidden layer brings languages closer.
-        text_layer_norm: Whether the text features are normalized to mean 0 and variance 1 before the projection (a
+        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the projection (a
             layer normalization without weights).
-        text_dropout: Probability that a pooled feature of a text is zeroed in training, before the projection; in a
-            hidden layer, it applies once more.
+        text_dropout: Dropout probability of the pooled text features, before the projection; a hidden layer applies
+            it again.
 
     Examples:
         >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)
@@ -259,7 +259,7 @@ class MlaStudentConfig(MlaBaseConfig):
 
     @property
     def learned_languages(self) -> list[str]:
-        """The languages that the student reads: all, or all but the native one."""
+        """The languages that the student reads, with or without the native one."""
         return self.known_languages if self.native_texts == "student" else list(self.languages)
 
 

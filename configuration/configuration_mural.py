@@ -20,20 +20,21 @@ BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
 class MuralConfig(TwoTowerConfig):
     """Configuration of a `MuralModel`.
 
-    The defaults are those of MURAL-BASE. The arguments of `TwoTowerConfig` are accepted too. MURAL-LARGE uses a text
-    tower of the type `electra`, which is BERT with a factorized embedding (`embedding_size` < `hidden_size`).
+    The defaults are MURAL-BASE. The arguments of `TwoTowerConfig` are also accepted. MURAL-LARGE uses a text tower of
+    type `electra`, which is BERT with a factorized embedding (`embedding_size` < `hidden_size`).
 
     Args:
         tasks: Tasks for which the model has heads: `["image_text", "text_text"]` for MURAL, `["image_text"]` for
             ALIGN.
-        shared_text_head: Whether both tasks have one text head instead of one each. With a frozen text tower, nothing
-            else of the texts is trained: translations then help to find images only if the tasks share the head.
-        temperature_init_value: Initial value of the learned image-text temperature, by which the cosines are divided
+        shared_text_head: Whether both tasks share one text head instead of having one each. With a frozen text tower,
+            the heads are the only trained part of the texts, so translations help image retrieval only if the tasks
+            share the head.
+        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines
             (section 3.1). Cosines are never divided by less than 0.01.
         label_smoothing: Probability that the image-text loss spreads evenly over all candidates. MURAL's paper has
             none; ALIGN trains with 0.1 (Jia et al. 2021, section 5), and so does transformers' `AlignModel`.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
-        text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.1).
+        text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.1).
 
     Examples:
         >>> config = MuralConfig(text_config={"vocab_size": 8000, "num_hidden_layers": 4})

@@ -1,7 +1,7 @@
-"""Configuration of RC3 (Zhou et al. 2023): an mBART that reads images beside its texts.
+"""Configuration of RC3 (Zhou et al. 2023): an mBART that reads images along with its texts.
 
-The fields of the encoder-decoder have mBART's own names. The defaults are the paper's: mBART-50 (section 3.1), whose
-vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
+The fields of the encoder-decoder have mBART's names. The defaults are the paper's: mBART-50 (section 3.1), with [CLS]
+and [SEP'] added at the end of its vocabulary, 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
 languages of the parallel texts (section 2.1).
 """
 
@@ -18,8 +18,8 @@ REGIONS: Final = "regions"
 PATCHES: Final = "patches"
 BOTH: Final = "both"
 
-# The data sets of the pre-training: images with captions that translate each other, images with captions that need
-# not, and translations without images (section 2.1).
+# The pre-training data sets: images with captions that translate each other, images with captions that may not, and
+# translations without images (section 2.1).
 STRICT: Final = "strict"
 WEAK: Final = "weak"
 PARALLEL: Final = "parallel"
@@ -29,7 +29,7 @@ PARALLEL: Final = "parallel"
 class Rc3Config(HubCodeMixin, PreTrainedConfig):
     """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks.
 
-    The arguments of transformers' `MBartConfig` are accepted too.
+    It also accepts the arguments of transformers' `MBartConfig`.
 
     Args:
         visual: Visual inputs for which the model has layers: `regions` of an object detector, `patches` of pixels, or
@@ -43,8 +43,8 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         mask_token_id: Id of [MASK].
         cls_token_id: Id of [CLS], the first token of an input with an image. mBART's `<s>`, the `bos_token_id`, still
             begins the text.
-        image_separator_token_id: Id of [SEP'], which stands between two images. [SEP], which stands between the
-            regions and the patches of one image, is mBART's `</s>`, the `eos_token_id`.
+        image_separator_token_id: Id of [SEP'], which separates two images. [SEP], which separates the regions and the
+            patches of one image, is mBART's `</s>`, the `eos_token_id`.
         languages: BCP-47 tags of the languages that the model reads and writes.
         language_token_ids: Id of the token of each language, in the same order.
         mask_probability: Probability that a word is masked (section 2.3.1).
@@ -53,7 +53,7 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Weights of the four objectives (section 2.3).
         relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
 
-    If `id2label` is not given, it is empty, and a model for a task uses the labels of that task.
+    If `id2label` is not given, it is empty, and a model for a task uses that task's labels.
 
     Examples:
         >>> config = Rc3Config(visual="patches", image_size=384)
@@ -106,7 +106,7 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
     languages: list[str] | tuple[str, ...] = ("cs", "de", "en", "fr", "id", "ja", "zh")
     language_token_ids: list[int] | tuple[int, ...] = (250_002, 250_003, 250_004, 250_008, 250_032, 250_012, 250_025)
 
-    # transformers' default is two labels, which could not be distinguished from two labels that a user gave.
+    # transformers' default is two labels, which look the same as two labels that a user gave.
     id2label: dict[int, str] | dict[str, str] | None = field(default_factory=dict)
     label2id: dict[str, int] | dict[str, str] | None = field(default_factory=dict)
 

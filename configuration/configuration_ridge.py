@@ -1,5 +1,5 @@
-"""Configuration of a `RidgeModel`: ridge regression from the characters of a text, and from a frozen text encoder, to
-the text embeddings of a frozen dual encoder."""
+"""Configuration of a `RidgeModel`: ridge regression from the characters of a text and the features of a frozen text
+encoder to the text embeddings of a frozen dual encoder."""
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
@@ -15,7 +15,7 @@ class VectorSpaceConfig(PreTrainedConfig):
 
     Args:
         projection_dim: Width of the vectors.
-        source: Name of the table, or of the model that made them.
+        source: Name of the table, or of the model that computed the vectors.
     """
 
     model_type = "vector_space"
@@ -32,18 +32,18 @@ if VectorSpaceConfig.model_type not in CONFIG_MAPPING:
 class RidgeConfig(MlaBaseConfig):
     """Configuration of a `RidgeModel`.
 
-    `base_config`, `native_language` and `languages` are those of `MlaBaseConfig`; its other arguments have no effect.
+    `base_config`, `native_language` and `languages` are as in `MlaBaseConfig`; its other arguments have no effect.
 
     Args:
-        text_config: Configuration of the frozen text encoder that reads the languages too, any of transformers. None
-            for a model that reads their characters alone.
-        text_pooling: How one vector is read from the states of a text, as in `MlaStudentConfig`.
-        text_prompt: What the processor puts before every text that the encoder reads, such as E5's `"query: "`.
+        text_config: Configuration of the frozen text encoder that also reads the languages, any transformers text
+            encoder. `None` for a model that reads only characters.
+        text_pooling: How the states of a text become one vector, as in `MlaStudentConfig`.
+        text_prompt: Prefix that the processor adds to every text for the encoder, such as E5's `"query: "`.
         ngram_rows: Number of rows into which the character n-grams of each language are hashed.
-        shortest_ngram, longest_ngram: Numbers of characters of the n-grams.
-        rank: Number of directions of the embeddings that are predicted; at most their width.
-        gloss_weights: The weight of the native model's embedding of the text translated word by word, beside the
-            direction that the map predicts: of the shared map, and of the map of each language. Empty for a model
+        shortest_ngram, longest_ngram: Shortest and longest n-grams, in characters.
+        rank: Number of predicted directions of the embeddings; at most their width.
+        gloss_weights: Weights of the native model's embedding of the word-by-word translation, relative to the
+            direction that the map predicts: one for the shared map, then one for each language. Empty for a model
             without glossaries.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Configuration of SMALR (Burns et al. 2020), and of the methods with which the paper compares it:
+"""Configuration of SMALR (Burns et al. 2020), and of the methods in the paper's comparison:
 
     SMALR              the defaults
     HEM                mask_weight=0
@@ -6,7 +6,7 @@
     MULE               specific_words=None, latent_tokens=0, mask_weight=0, vector_weight=5e-7
     EmbN               MULE with adversarial_weight=0, trained on one language, without the warm-up
     PAR-EmbN           EmbN with language_branches=True, trained on several languages
-    dictionary mapping MULE with dictionary_words, the numbers of words without an embedding of their own
+    dictionary mapping MULE with dictionary_words, the numbers of words that share the embedding of another word
 
 The vocabularies apply frequency thresholds; `word_size` is the width of the word vectors after PCA.
 """
@@ -21,7 +21,7 @@ from .configuration_two_tower import DualEncoderConfig
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
-# The first ids in the vocabulary of every language; known words follow from `SPECIAL_IDS` on.
+# The first ids in the vocabulary of every language; known words start at `SPECIAL_IDS`.
 PADDING_ID, MASK_ID, UNKNOWN_ID = 0, 1, 2
 SPECIAL_IDS = 3
 
@@ -30,34 +30,33 @@ SPECIAL_IDS = 3
 class SmalrConfig(DualEncoderConfig):
     """Configuration of a `SmalrModel`.
 
-    The arguments of `DualEncoderConfig` are accepted too; `matryoshka_dims` apply to images and whole sentences, and
-    not to the embeddings of words, which no search compares.
+    It also accepts the arguments of `DualEncoderConfig`. `matryoshka_dims` apply to images and whole sentences, but
+    not to word embeddings, which no search compares.
 
     Args:
         languages: BCP-47 tags of the languages, in the order of their ids.
-        vocabulary_sizes: Number of words in the vocabulary of each language; words are ordered by falling frequency.
-            The default is 10 000 for each.
+        vocabulary_sizes: Number of words in the vocabulary of each language; words are in descending order of
+            frequency. The default is 10 000 for each.
         word_size: Width of the vectors of specific words: FastText's, after a principal component analysis (section
             3.1).
-        vector_size: Width of the word vectors by which the first stage assigns latent tokens: FastText's own 300 in
-            the paper. `None`: they are those of specific words, `word_size` wide.
-        specific_words: Number of most frequent words of each language that have an embedding of their own, a
-            projection of their word vector (K in section 3.1); `None` for all words.
+        vector_size: Width of the word vectors by which the first stage assigns latent tokens: FastText's 300 in the
+            paper. `None` uses the vectors of specific words, `word_size` wide.
+        specific_words: Number of most frequent words of each language with their own embedding, a projection of their
+            word vector (K in section 3.1); `None` for all words.
         dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
-            word, which a dictionary names (section 4). All other words must have an embedding of their own. The
-            default is 0.
-        latent_tokens: Number of tokens that all languages share, which embed the words without an embedding of their
-            own.
+            word, which a dictionary names (section 4). All other words must have their own embedding. The default is
+            0.
+        latent_tokens: Number of tokens, shared by all languages, that embed the words without their own embedding.
         exploration_tokens: M in section 3.1. While words are assigned to latent tokens, one of the M best tokens is
             sometimes drawn instead of the best.
-        exploration_probability: p in section 3.1, the probability of such a draw.
+        exploration_probability: p in section 3.1, the probability of drawing one.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
-        language_branches: Whether each language has a sentence encoder and an output layer of its own. Neighborhood
-            constraints are then on the final embeddings alone, as in PAR-EmbN: no encoder reads the word embeddings of
-            several languages, so that these need not share a space.
-        vision_config: Configuration of a transformers vision backbone, for training on pixels. With `None`, images are
-            given as features.
-        image_feature_size: Width of the image features that are given; a backbone determines its own.
+        language_branches: Whether each language has its own sentence encoder and output layer. Neighborhood
+            constraints then apply only to the final embeddings, as in PAR-EmbN: no encoder reads the word embeddings
+            of several languages, so these need not share a space.
+        vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
+            reads image features.
+        image_feature_size: Width of the image features that the model reads; a backbone determines its own.
         image_hidden_size: Width of the first layer of the image branch.
         image_dropout: Dropout probability after that layer.
         temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
@@ -66,9 +65,8 @@ class SmalrConfig(DualEncoderConfig):
         sentence_weight: lambda_1 in equation 3.
         mask_weight, adversarial_weight, neighborhood_weight: lambda_2 to lambda_4 in equation 4.
         mask_probability: Probability that a word of a sentence is masked (section 3.2).
-        vector_weight: Weight of half the squared distance of the word vectors from those with which training began,
-            the mean over the languages (5e-7 in MULE's code). With 0, as equation 4 has no such term, the initial
-            vectors are not kept.
+        vector_weight: Weight of half the squared distance of the word vectors from their initial values, averaged over
+            the languages (5e-7 in MULE's code). With 0, as in equation 4, the initial vectors are not kept.
         compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
         initializer_range: Standard deviation of the normal distribution that initializes embeddings.
 
@@ -80,7 +78,7 @@ class SmalrConfig(DualEncoderConfig):
     model_type = "smalr"
     auto_classes = ("AutoConfig",)
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
-    # Folders that version 0.1 saved have the second key.
+    # Folders saved by version 0.1 have the second key.
     attribute_map: ClassVar[dict[str, str]] = {
         "projection_dim": "hidden_size",
         "neighbourhood_weight": "neighborhood_weight",

@@ -1,8 +1,9 @@
-"""Configurations of dual encoders: what all share, and that of MURAL and ETCL, a text encoder and a vision backbone.
+"""Configurations of dual encoders: the base of all of them, and that of MURAL and ETCL, a text encoder and a vision
+backbone.
 
 In the papers, the backbone's pooled features are the shared space, and a linear layer projects texts to their width.
-Two pretrained towers need more choices: how texts and images are pooled, a projection of images too, and dropout
-against overfitting where only the projections are trained.
+Two pretrained towers need more choices: how to pool texts and images, whether to project images too, and dropout
+against overfitting when only the projections are trained.
 """
 
 import copy
@@ -22,17 +23,17 @@ IMAGE_TEXT = "image_text"
 TEXT_TEXT = "text_text"
 TRIPLET = "triplet"
 
-# How one vector is read from the states of a text encoder, and from those of a vision backbone; see `pool_text` and
+# How the states of a text encoder or a vision backbone become one vector; see `pool_text` and
 # `pool_image`.
 TextPooling = Literal["cls", "mean", "eos", "pooler"]
 ImagePooling = Literal["pooler", "cls", "mean"]
 POOLER: Literal["pooler"] = "pooler"
-# Name of a tower -> the model's attribute that holds it.
+# Name of a tower -> the attribute of the model that holds it.
 TOWERS = {"image": "vision_model", "text": "text_model"}
 
-# Keys that describe the files of a folder, and do not apply to a tower that was taken from it.
+# Keys that describe the files of a folder, and do not apply to a tower taken from it.
 _OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_weights")
-# Text encoders that count positions from the one after their padding token's id, as fairseq does.
+# Text encoders that count positions from the padding token's id plus one, as fairseq does.
 _POSITIONS_AFTER_PADDING = (
     *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
     "altclip_text_model",
@@ -44,9 +45,9 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
     """Configuration that all dual encoders share: the widths at which their embeddings are compared.
 
     Args:
-        matryoshka_dims: Numbers of dimensions, each less than the width of the shared space. Training then compares
-            embeddings, and their first numbers up to each of these, so that they can be cut to them (Kusupati et al.
-            2022, Matryoshka representation learning): the loss is the mean over all widths.
+        matryoshka_dims: Numbers of dimensions, each less than the width of the shared space. Training averages the
+            loss over the whole embeddings and their first dimensions, up to each of these numbers, so embeddings can
+            later be truncated (Kusupati et al. 2022, Matryoshka representation learning).
         truncate_dim: Number of dimensions that `Embedder`, sentence-transformers and exported graphs keep of every
             embedding; by default all. The model itself computes all of them.
     """
@@ -64,7 +65,7 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def check_widths(self) -> None:
-        """Checks the numbers of dimensions, and sorts those of training; called when `projection_dim` is known."""
+        """Checks and sorts the numbers of dimensions; call it once `projection_dim` is known."""
         self.matryoshka_dims = sorted({*self.matryoshka_dims}, reverse=True)
         whole, kept = self.projection_dim, self.truncate_dim
         if whole < 1:
@@ -77,33 +78,33 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
 
 @strict
 class TwoTowerConfig(DualEncoderConfig):
-    """Configuration of a dual encoder of two towers.
+    """Configuration of a dual encoder with two towers.
 
     Args:
         text_config: Configuration of the text tower, any transformers text encoder, as an object or as a dictionary. A
             dictionary may name its `model_type`; the default is `bert`.
-        vision_config: The same of the image tower, any vision backbone. The default is `align_vision_model`,
+        vision_config: Configuration of the image tower, any vision backbone. The default is `align_vision_model`,
             EfficientNet without its head convolution.
         text_pooling: How the states of the text tower become one vector: `cls`, the state of the first token, as in
-            the papers; `mean`, over all tokens; `eos`, the state of the last token; `pooler`, the tower's own pooling.
-        image_pooling: The same of images: `pooler`, the tower's own pooling, and the mean over all positions if it has
+            the papers; `mean`, over all tokens; `eos`, the state of the last token; `pooler`, the tower's pooling.
+        image_pooling: The same for images: `pooler`, the tower's pooling, or the mean over all positions if it has
             none; `cls`, the state of the first position; `mean`.
-        text_prompt: What the processor puts before every text, such as "query: " for E5.
+        text_prompt: Prefix that the processor adds to every text, such as "query: " for E5.
         image_head: Whether a linear layer projects images too. Without it, as in the papers, the width of the pooled
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`.
         head_bias: Whether the linear layers of the heads have a bias.
         text_hidden_size: Width of a hidden layer between the text features and the shared space; none by default, as
             in the papers. With a frozen text tower, a hidden layer brings languages closer.
-        text_layer_norm: Whether the text features are normalized to mean 0 and variance 1 before the text head (a
-            layer normalization without weights). Heads of frozen text towers whose features are small, as E5's are,
-            then learn more from translations. With captions in one language alone, other languages lose.
-        text_dropout, image_dropout: Probability that a pooled feature of a text or an image is zeroed in training,
-            before its head; in a hidden layer of texts, that of texts applies once more.
-        freeze: Towers, of `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks the
-            image tower (Zhai et al. 2022, LiT).
-        image_text_loss: Loss of images with their texts: `softmax` over the cosines of a batch, as in the papers, or
-            `sigmoid` (Zhai et al. 2023, SigLIP). Translations are compared by the softmax in any case.
+        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the text head (a layer
+            normalization without weights). Heads on frozen text towers with small features, such as E5's, then learn
+            more from translations. With captions in only one language, the other languages get worse.
+        text_dropout, image_dropout: Dropout probability of the pooled features of a text or an image, before its head;
+            a hidden layer of the text head applies it again.
+        freeze: Towers, from `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks
+            the image tower (Zhai et al. 2022, LiT).
+        image_text_loss: Loss between images and their texts: `softmax` over the cosines of a batch, as in the papers,
+            or `sigmoid` (Zhai et al. 2023, SigLIP). Translations always use the softmax.
         logit_bias_init_value: Initial value of the learned bias that `sigmoid` adds to the logits. SigLIP's initial
             temperature is `temperature_init_value=0.1`.
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
@@ -147,8 +148,8 @@ class TwoTowerConfig(DualEncoderConfig):
 
 
 def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
-    """Returns a copy of a tower's configuration without the keys about its own folder: a model that is built from the
-    configuration of a quantized tower is not quantized itself. Of a folder of this machine, its name alone is kept."""
+    """Returns a copy of a tower's configuration without the keys about its folder: a model built from the
+    configuration of a quantized tower is not itself quantized. For a local folder, only its name is kept."""
     tower = copy.deepcopy(tower)
     if tower.name_or_path and os.path.exists(tower.name_or_path):
         tower.name_or_path = os.path.basename(os.path.realpath(tower.name_or_path))
@@ -158,7 +159,7 @@ def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def check_text_head(config: Any) -> None:
-    """Checks `text_hidden_size` and `text_dropout` of a configuration."""
+    """Checks a configuration's `text_hidden_size` and `text_dropout`."""
     if config.text_hidden_size is not None and config.text_hidden_size < 1:
         raise ValueError(f"text_hidden_size={config.text_hidden_size} must be at least 1")
     _check_dropout(text_dropout=config.text_dropout)
@@ -171,7 +172,7 @@ def _check_dropout(**values: float) -> None:
 
 
 def check_temperatures(config: Any, *names: str) -> None:
-    """Checks the temperatures of a configuration, and its label smoothing."""
+    """Checks a configuration's temperatures and label smoothing."""
     for name in names:
         value = getattr(config, name)
         if value is not None and value <= 0:
@@ -180,28 +181,28 @@ def check_temperatures(config: Any, *names: str) -> None:
 
 
 def check_probabilities(**values: float) -> None:
-    """Checks that values, given by their names, are probabilities."""
+    """Checks that the given values are probabilities."""
     for name, value in values.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name}={value} must be a probability, between 0 and 1")
 
 
 def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = "") -> None:
-    """Checks a stated width of the shared space against the width that follows from the towers."""
+    """Checks a given width of the shared space against the width that follows from the towers."""
     if given not in (None, config.projection_dim):
         raise ValueError(f"projection_dim={given}, but the towers' shared space is {config.projection_dim} wide{hint}")
 
 
 def text_width(config: PreTrainedConfig, pooling: str = "cls") -> int:
-    """Returns the width of the pooled features of a text encoder; SigLIP's own pooling changes the width."""
+    """Returns the width of a text encoder's pooled features; SigLIP's pooling layer changes the width."""
     # AltCLIP's encoder projects its states to `project_dim`.
     return _width(config, "text", *(["projection_size"] if pooling == POOLER else []), "project_dim", "hidden_size")
 
 
 def image_width(config: PreTrainedConfig) -> int:
-    """Returns the width of the pooled features of a vision backbone."""
+    """Returns the width of a vision backbone's pooled features."""
     if config.model_type == "align_vision_model":
-        # That of the last stage, a multiple of `depth_divisor`: there is no head convolution.
+        # The width of the last stage, a multiple of `depth_divisor`: there is no head convolution.
         scaled, divisor = config.out_channels[-1] * config.width_coefficient, config.depth_divisor
         rounded = max(divisor, int(scaled + divisor / 2) // divisor * divisor)
         return int(rounded + divisor if rounded < 0.9 * scaled else rounded)
@@ -216,7 +217,7 @@ def _width(config: PreTrainedConfig, kind: str, *names: str) -> int:
 
 
 def feature_width(config: PreTrainedConfig) -> int:
-    """Returns the width of the features of a dual encoder; SigLIP's are as wide as those of its image tower."""
+    """Returns the width of a dual encoder's features; SigLIP's are as wide as those of its image tower."""
     width = getattr(config, "projection_dim", None)
     if width is None and not hasattr(config, "vision_config"):
         raise ValueError(f"cannot tell the feature width of dual encoder {config.model_type!r}: no projection_dim")
@@ -224,8 +225,7 @@ def feature_width(config: PreTrainedConfig) -> int:
 
 
 def text_positions(text_config: PreTrainedConfig) -> int | None:
-    """Returns the number of tokens for which a text encoder has positions, or `None` if its configuration does not
-    state it."""
+    """Returns the number of token positions of a text encoder, or `None` if its configuration does not state it."""
     positions = getattr(text_config, "max_position_embeddings", None)
     if positions is not None and text_config.model_type in _POSITIONS_AFTER_PADDING:
         return positions - text_config.pad_token_id - 1
@@ -233,7 +233,7 @@ def text_positions(text_config: PreTrainedConfig) -> int | None:
 
 
 def head_of_task(model: Any, task: str | None) -> dict[str, str]:
-    """Returns the argument of a model's `get_text_features` that chooses the head of a task; none without a task."""
+    """Returns the argument of a model's `get_text_features` that selects the head of a task; empty without a task."""
     if task is None:
         return {}
     name = type(model).__name__

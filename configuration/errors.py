@@ -1,3 +1,3 @@
-"""The former place of `babelens.utils.errors`, for programs that import them from here."""
+"""The former location of `babelens.utils.errors`, kept for programs that import from here."""
 
 from ..utils.errors import *  # noqa: F403

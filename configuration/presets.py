@@ -1,5 +1,5 @@
-"""Presets: published and tiny model sizes, as JSON files in `presets/`; methods of other packages bring folders of
-their own.
+"""Presets: published and tiny model sizes, as JSON files in `presets/`. Methods in other packages add their own
+folders.
 
 A preset file holds `method`, `config` (keyword arguments of the configuration), `paper` (parameter counts in
 millions, as printed) and `source` (where they are printed).
@@ -19,7 +19,7 @@ _FOLDERS = [Path(__file__).with_name("presets")]
 
 
 def add_preset_folder(folder: Path) -> None:
-    """Adds the presets in a folder to those that `load_preset` knows; harmless when repeated."""
+    """Adds a folder of presets to those that `load_preset` finds; repeating the call has no effect."""
     if folder not in _FOLDERS:
         _FOLDERS.append(folder)
 
@@ -46,7 +46,7 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace those of the preset. A tower is merged key by key, so that
+        overrides: configuration keys that replace the preset's. Towers are merged key by key, so
             `text_config={"vocab_size": 8000}` keeps the other settings of the text tower, unless it names another
             `model_type`.
 
@@ -61,7 +61,7 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
 def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str = "") -> None:
     for key, value in changes.items():
-        if key == "attn_implementation":  # how a model computes, and no key of a file
+        if key == "attn_implementation":  # a runtime setting, which configuration files do not hold
             continue
         if not hasattr(config, key):
             hint = did_you_mean(key, config.to_dict(), prefix=where)
@@ -72,10 +72,10 @@ def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with nested changes.
+    """Merges nested changes into nested settings.
 
-    Mappings are merged key by key, unless the change names another `model_type`: settings of one kind of model mean
-    nothing to another, and are replaced as a whole. So are lists.
+    Mappings are merged key by key, unless the change names another `model_type`: one kind of model cannot use the
+    settings of another, so the change replaces them as a whole. Lists are also replaced as a whole.
 
         >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
         {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}

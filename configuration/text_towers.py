@@ -1,6 +1,6 @@
-"""Where dual encoders have the embedding and the blocks of their text tower, and which state they pool.
+"""Where a dual encoder's text tower keeps its embedding and its blocks, and which state it pools.
 
-MLA wraps these parts (`modeling.acquirer`). Which they are follows from the configuration of the dual encoder.
+MLA wraps these parts (`modeling.acquirer`), which it finds from the configuration of the dual encoder.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class TextTower:
 
     Attributes:
         path: name of the tower in the model.
-        embeddings, blocks: names below the tower; `blocks` is a list of modules.
+        embeddings, blocks: names within the tower; `blocks` is a list of modules.
         pooling: which state the tower pools: `end`, at the end-of-text token (CLIP); `first`, at [CLS] (BERT);
             `last`, at the last position of a text that is padded to the full length (SigLIP); `mean`, the mean over
             the tokens.
@@ -32,7 +32,7 @@ class TextTower:
 
     @property
     def target_modules(self) -> str:
-        """Pattern that matches the names of the embedding and of the blocks in the model."""
+        """Pattern that matches the names of the model's embedding and blocks."""
         return rf"(.*\.)?{self.path}\.({self.embeddings}|{self.blocks}\.\d+)"
 
 
@@ -42,7 +42,7 @@ def _clip(pooling: TowerPooling) -> TextTower:
 
 _BERT = TextTower("text_model", "embeddings", "encoder.layer", "first")
 
-# Dual encoders that can acquire languages, by `model_type`; a line here adds another.
+# Dual encoders that can acquire languages, by `model_type`; add one by adding a line.
 TEXT_TOWERS = {
     "clip": _clip("end"),
     "siglip": _clip("last"),
@@ -55,7 +55,7 @@ TEXT_TOWERS = {
     "chinese_clip": _BERT,
     "vision-text-dual-encoder": _BERT,
 }
-# Text encoders by their own `model_type`, for dual encoders that have any of them.
+# Text encoders by their own `model_type`, for dual encoders that accept any of them.
 _ENCODERS = {
     **dict.fromkeys(["bert", "electra", "ernie", "megatron-bert", "mpnet"], _BERT),
     **dict.fromkeys(["roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"], _BERT),
@@ -65,7 +65,7 @@ _ENCODERS = {
     **dict.fromkeys(["siglip_text_model", "siglip2_text_model"], _clip("last")),
     "altclip_text_model": TEXT_TOWERS["altclip"],
 }
-# MURAL's and ETCL's names of the poolings.
+# MURAL's and ETCL's names for the poolings.
 _STATE_POOLED: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos": "end"}
 
 
@@ -73,7 +73,7 @@ def text_tower(config: PreTrainedConfig | None) -> TextTower:
     """Returns the text tower of a dual encoder with this configuration.
 
     Raises:
-        ModelKindError: if it is of a kind that is not among `TEXT_TOWERS`.
+        ModelKindError: if the kind of dual encoder is not in `TEXT_TOWERS`.
     """
     kind = getattr(config, "model_type", None)
     if config is None or kind not in TEXT_TOWERS:

@@ -1,1 +1,1 @@
-"""What all rooms share: errors, language tags, files, and the code of saved folders."""
+"""Shared by all other packages: errors, language tags, files, and the code of saved folders."""

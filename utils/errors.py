@@ -1,7 +1,7 @@
 """Every error of babelens, as types to catch.
 
-All have the root `BabelensError`, and the built-in type that fits them, such as `ValueError`. Their messages name what
-is wrong, where, and what would be right; the command line shows them as one sentence.
+All inherit from `BabelensError` and from a matching built-in type, such as `ValueError`. Their messages name the
+problem, its location, and the correct form; the command line shows them as one sentence.
 """
 
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ from pathlib import Path
 class BabelensError(Exception):
     """Base class of every error that the user can correct: wrong data, settings, files or environment.
 
-    Any other exception is a defect of babelens itself, and keeps its traceback on the command line.
+    Any other exception is a bug in babelens itself, and keeps its traceback on the command line.
     """
 
 
 class MissingExtraError(BabelensError, ImportError):
-    """A package of one of babelens' extras is needed and is not installed; the message names the extra to install."""
+    """A package from one of babelens' extras is not installed; the message names the extra to install."""
 
 
 # ---- Data ----
 
 
 class CorpusError(BabelensError, ValueError):
-    """Captions, translations or the data of a task cannot be used; the message names the file and the row."""
+    """Captions, translations or task data cannot be used; the message names the file and the row."""
 
 
 class BadImageError(CorpusError):
@@ -36,11 +36,11 @@ class BadTextError(CorpusError):
 
 
 class BenchmarkError(CorpusError):
-    """A benchmark is unknown, does not have a language, or a folder does not hold it as it was published."""
+    """A benchmark is unknown, lacks a language, or a folder does not match its published form."""
 
 
 class SourceUnavailableError(BabelensError, OSError):
-    """Data could not be fetched, or something other than what was pinned was sent."""
+    """Data could not be fetched, or does not match its pinned checksum."""
 
 
 # ---- Inputs and languages ----
@@ -51,7 +51,7 @@ class LanguageTagError(BabelensError, ValueError):
 
 
 class UnknownLanguageError(BabelensError, ValueError):
-    """A model, an adapter or a data set does not have the language that was asked for."""
+    """A model, an adapter or a data set does not have the requested language."""
 
 
 class MissingLanguageError(BabelensError, ValueError):
@@ -59,44 +59,44 @@ class MissingLanguageError(BabelensError, ValueError):
 
 
 class InputError(BabelensError, ValueError):
-    """A model, a processor or an evaluation was given inputs that it cannot use, or too few of them."""
+    """A model, a processor or an evaluation got inputs that it cannot use, or too few of them."""
 
 
 class ImageError(InputError):
-    """An image cannot be read, or has a size or values that cannot be used."""
+    """An image cannot be read, or has an unusable size or unusable values."""
 
 
 class RegionError(InputError):
-    """The region features of an image are missing, or not of the form that the model reads."""
+    """An image's region features are missing, or not in the form that the model reads."""
 
 
 class UnknownImageError(RegionError, KeyError):
-    """No file has region features of the image that was asked for; a `KeyError`, so that `get` returns its default."""
+    """No file has region features for the requested image; a `KeyError`, so `get` returns its default."""
 
     __str__ = Exception.__str__  # KeyError would put the message in quotation marks
 
 
 class ArgumentError(BabelensError, TypeError):
-    """A call has a keyword argument that the model or the processor does not know, or cannot use."""
+    """A call has a keyword argument that the model or the processor does not know or cannot use."""
 
 
 # ---- Models, adapters and vocabularies ----
 
 
 class ModelFolderError(BabelensError, OSError):
-    """A folder or a repository holds no model, processor or adapter that can be loaded, or a damaged one."""
+    """A folder or a repository contains no model, processor or adapter, or a damaged one."""
 
 
 class HubUnreachableError(ModelFolderError):
-    """The Hub could not be asked for a model, and no copy of it is at hand."""
+    """The Hub could not be reached for a model, and there is no local copy of it."""
 
 
 class UntrustedCodeError(ModelFolderError):
-    """A model comes with code of its own, and the user has not allowed that it is run."""
+    """A model comes with its own code, and the user has not allowed it to run."""
 
 
 class ModelKindError(BabelensError, TypeError):
-    """A model is of another kind than what was asked for, such as a language model instead of a dual encoder."""
+    """A model is of the wrong kind, such as a language model instead of a dual encoder."""
 
 
 class ModelMismatchError(BabelensError, ValueError):
@@ -111,65 +111,65 @@ class VocabularyError(BabelensError, ValueError):
 
 
 class RecipeError(BabelensError, ValueError):
-    """A recipe cannot be run; the message names the file, the key, what was given and what would be right."""
+    """A recipe cannot be run; the message names the file, the key, the given value and a correct one."""
 
 
 class TrainingSetupError(BabelensError, ValueError):
-    """Settings, data, a model and a machine do not fit each other."""
+    """Settings, data, a model and a machine are incompatible."""
 
 
 class ChangedRunError(TrainingSetupError):
-    """The data or settings of a run to resume are not those that it began with."""
+    """The data or settings of a resumed run differ from those at its start."""
 
 
 class NonFiniteError(BabelensError, FloatingPointError, ValueError):
-    """A loss, a gradient, weights, embeddings or scores hold NaN or infinity."""
+    """A loss, a gradient, weights, embeddings or scores contain NaN or infinity."""
 
 
 class SaveError(BabelensError, OSError):
-    """Nothing can be saved to a folder: it is not writable, the disk is full, or another process writes to it."""
+    """A folder cannot be written: it is read-only, the disk is full, or another process writes to it."""
 
 
 class ComparisonError(BabelensError, ValueError):
-    """Results cannot be compared: there are none, or they are of different queries."""
+    """Results cannot be compared: there are none, or they come from different queries."""
 
 
 class SearchIndexError(BabelensError, ValueError):
-    """A folder or an address holds no search index, a damaged one, or one that cannot do what was asked for."""
+    """A folder or an address has no search index, a damaged one, or one that does not support the request."""
 
 
 class FilterError(SearchIndexError):
-    """A filter by metadata cannot be read, or does not fit the columns of the index."""
+    """A metadata filter cannot be parsed, or does not fit the columns of the index."""
 
 
 class PublishError(BabelensError, ValueError):
-    """A folder cannot be published: a file is missing, its license is unknown, or its code cannot travel with it."""
+    """A folder cannot be published: a file is missing, its license is unknown, or its code cannot be exported."""
 
 
 class ServingError(BabelensError, OSError):
-    """A server cannot be started: its port is taken, its host is not one of this machine, or it needs a token."""
+    """A server cannot start: its port is taken, its host is not an address of this machine, or it needs a token."""
 
 
 # ---- Parts of messages ----
 
-_NAMED = 5  # largest number of names in a message
+_NAMED = 5  # maximum number of names in a message
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
-    """Returns what to add to an error about an unknown name, such as `; did you mean 'mural'?` for `murral`; an empty
-    string if no known name is similar. `prefix` comes before the suggested name, such as `text_config.`."""
+    """Returns the ending for an error about an unknown name, such as `; did you mean 'mural'?` for `murral`, or an
+    empty string if no known name is similar. `prefix` comes before the suggested name, such as `text_config.`."""
     nearest = get_close_matches(str(given), list(known), n=1)
     return suggestion(prefix + nearest[0]) if nearest else ""
 
 
 def suggestion(name: str) -> str:
-    """Returns the end of an error message that suggests `name`."""
+    """Returns the ending for an error message that suggests `name`."""
     return f"; did you mean {name!r}?"
 
 
 def nearest_first(given: object, known: Iterable[str]) -> list[str]:
-    """Returns the known names, those first that are most like an unknown one: similar, or longer names with it in
-    them (`epochs`), or names that it abbreviates (`lr`)."""
+    """Returns the known names, with those most like the unknown one first: similar names, longer names that contain it
+    (`epochs`), or names that it abbreviates (`lr`)."""
     wanted = str(given).lower()
 
     def unlikeness(name: str) -> float:
@@ -181,32 +181,32 @@ def nearest_first(given: object, known: Iterable[str]) -> list[str]:
 
 
 def wrong_encoding(error: UnicodeDecodeError) -> str:
-    """Returns what is wrong with a text file that is not UTF-8, and what to do."""
+    """Explains that a text file is not UTF-8, and how to fix it."""
     kind = ", but UTF-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in error.object else ""
     byte = f"byte 0x{error.object[error.start]:02x}"
     return f"not UTF-8{kind} ({byte} at position {error.start}): save the file as UTF-8"
 
 
 def no_folder(source: str) -> str:
-    """Returns what to say of a model that is no folder here, and whose name the Hub cannot have."""
+    """Returns the message for a model name that is neither a local folder nor a valid name on the Hub."""
     parent = Path(source).parent
     hint = did_you_mean(Path(source).name, [each.name for each in parent.iterdir()] if parent.is_dir() else [])
     return f"No folder {source!r} here{hint}" + ("" if hint else "; names on the Hugging Face Hub are OWNER/NAME")
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, without the advice that libraries add in further lines."""
+    """Returns the first line of an error's message, without the advice that libraries add on other lines."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def is_of_a_file(error: BaseException) -> bool:
-    """Returns whether an error may come from what is in a file: any `Exception`, or a panic of tokenizers' code in
-    Rust."""
+    """Returns whether the content of a file may have caused an error: any `Exception`, or a panic in tokenizers' Rust
+    code."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def named(names: list[str]) -> str:
-    """Joins names for a message; of many names, it gives the first few and the number of the others."""
+    """Joins names for a message; for many names, gives the first few and the number of others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -1,6 +1,6 @@
-"""Atomic writes, by which a file or a folder appears with all of its content or not at all, and locks.
+"""Atomic writes, in which a file or a folder appears complete or not at all, and locks.
 
-The operating system holds a lock, and releases it when the process ends, even if it is killed.
+The operating system holds the locks and releases them when the process ends, even if it is killed.
 """
 
 import logging
@@ -20,7 +20,7 @@ from .errors import ArgumentError, BabelensError, SaveError
 _SCRATCH = ".unfinished-"
 LOCK = ".babelens.lock"
 _RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
-# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
+# Libraries written in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path to write to; when the block ends without an error, that file replaces `path`, or the
-    file that the link `path` points to. Missing parent folders are created.
+    """Yields a temporary path to write to. If the block ends without an error, the file replaces `path`, or the target
+    of the link `path`. Missing parent folders are created.
 
     Examples:
         >>> with atomic_file("results.json") as unfinished:
@@ -49,7 +49,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write files to; it becomes `folder` when the block ends without an error. If another
+    """Yields an empty folder to write to, which becomes `folder` if the block ends without an error. If another
     process has created `folder` in the meantime, that folder is kept."""
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
@@ -68,11 +68,11 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `path` when the block ends without an error. No other process
-    makes a folder of that name meanwhile."""
+    """Yields an empty folder to write to, which becomes `path` if the block ends without an error. No other process
+    creates a folder with that name in the meantime."""
     check_new(path)
     with locked_path(path):
-        check_new(path)  # once more: another process may have made it and let go
+        check_new(path)  # again: another process may have created it and released the lock
         target = Path(os.path.realpath(path))
         if target.is_dir():
             target.rmdir()
@@ -82,7 +82,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 
 def check_new(path: str | Path) -> None:
-    """Checks, before the work that fills a folder, that nothing but an empty folder has its name."""
+    """Checks, before the work that fills a folder, that its path is free or an empty folder."""
     path = Path(path)
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         raise ArgumentError(f"{path} exists: name a new folder")
@@ -90,7 +90,7 @@ def check_new(path: str | Path) -> None:
 
 @contextmanager
 def ensure_parents(folder: Path) -> Iterator[None]:
-    """Creates a folder and its missing parents; after the block, those of them that are empty are removed again."""
+    """Creates a folder and its missing parents; after the block, removes those that are still empty."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -104,8 +104,8 @@ def ensure_parents(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
-    """Removes what killed processes left of files and folders that they were writing in a folder, or of the one of
-    that name alone. No other process may be writing there, or that one (`locked`)."""
+    """Removes the unfinished files and folders that killed processes left in a folder, or only those for `name`. No
+    other process may be writing there (`locked`)."""
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
         if name is None or (scratch / name).exists():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -113,7 +113,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Turns an `OSError` of the block into a `SaveError` that names `path` and what is `left` of it."""
+    """Converts an `OSError` in the block to a `SaveError` that names `path` and says what is `left` of it."""
     try:
         yield
     except BabelensError:
@@ -125,8 +125,8 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
 
 
 def apply_umask(*paths: Path) -> None:
-    """Gives files the permissions of any new file; libraries write weights through temporary files, which nobody else
-    can read."""
+    """Gives files the permissions of any new file; libraries write weights through temporary files, which only their
+    owner can read."""
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
     if not files:
         return
@@ -139,14 +139,14 @@ def apply_umask(*paths: Path) -> None:
 
 
 def system_error_number(error: Exception) -> int | None:
-    """Returns the number of the system error that the message of a Rust library ends with, or None."""
+    """Returns the system error number at the end of a Rust library's message, or None."""
     found = _SYSTEM_ERROR.search(str(error))
     return int(found[1]) if found else None
 
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns the bare `Exception` that tokenizers raises when it cannot write into an `OSError`."""
+    """Converts the bare `Exception` that tokenizers raises on a failed write to an `OSError`."""
     try:
         yield
     except Exception as error:
@@ -161,7 +161,7 @@ def disk_errors() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Locks a folder during the block, or raises a SaveError; in a distributed job, the first process does so for
+    """Locks a folder during the block, or raises a SaveError; in a distributed job, the first process locks it for
     all."""
     from accelerate.utils.environment import get_int_from_env  # commands answer --help without it
 
@@ -175,8 +175,8 @@ def locked(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def locked_path(path: str | Path) -> Iterator[None]:
-    """Locks a file or a folder that does not exist yet during the block, by a hidden file in the same folder, or
-    raises a SaveError."""
+    """Locks a file or folder that does not exist yet during the block, with a hidden file next to it, or raises a
+    SaveError."""
     path = Path(path).resolve()
     with ExitStack() as stack:
         with errors_naming(path):
@@ -187,7 +187,7 @@ def locked_path(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Locks a file of a cache during the block, and waits while another process holds the lock."""
+    """Locks a cache file during the block, and waits while another process holds the lock."""
     with _held(_lock_of(path), path, waits=True):
         yield
 
@@ -207,13 +207,13 @@ def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
         logger.info("waiting: %s is in use by another process", path)
         lock.acquire()
     except NotImplementedError:
-        logger.warning("%s is on a file system without locks: nothing keeps a second process out of it", path)
+        logger.warning("%s is on a file system without locks: two processes could write to it at once", path)
         yield
         return
     try:
         yield
     finally:
-        # Deleted before the release, so that no other process locks a file that is about to be deleted.
+        # Deleted before the release, so no other process locks a file that is about to be deleted.
         file.unlink(missing_ok=True)
         lock.release()
 

@@ -1,15 +1,15 @@
-"""Exports the code of a model: every saved folder holds the modules that define its classes, beside its weights.
+"""Exports the code of a model: every saved folder contains the modules that define its classes, next to its weights.
 
-With `trust_remote_code=True`, transformers loads such a folder where this package is not installed, and saves it again
-by itself. Where the package is installed, its own classes are used, and no flag is needed.
+With `trust_remote_code=True`, transformers loads such a folder where this package is not installed, and can save it
+again. Where the package is installed, its classes are used, and no flag is needed.
 
-A folder holds the modules that a class needs, each as a copy in which relative imports name the files beside it. What
-all methods share is one file: `FILES` lists the modules that a file holds, one after another. Nothing of `utils`
-travels: `dual_encoder.py` begins with what takes its place (`in_folders`).
+A folder contains copies of the modules that a class needs, with relative imports rewritten to name the files next to
+them. The code that all methods share is in one file: `FILES` lists the modules that a file combines. Nothing from
+`utils` is exported: `dual_encoder.py` begins with a replacement (`in_folders`).
 
-Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so that a module can name what it
-cannot import itself: pipelines, and models for tasks, which import it. transformers finds such lines too when it
-collects a repository's files.
+Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a module can name modules that it
+cannot import itself because they import it: pipelines, and models for tasks. transformers also finds these lines when
+it collects a repository's files.
 """
 
 import importlib
@@ -27,7 +27,7 @@ from transformers.utils import PushToHubMixin, cached_file
 from .errors import PublishError, UntrustedCodeError
 from .sentence_files import write_sentence_files
 
-# File of a folder -> the modules whose sources it holds. Other modules are files of their own.
+# File of a folder -> the modules whose sources it contains. Each other module has its own file.
 FILES = {
     "dual_encoder": (
         "utils.in_folders",
@@ -89,23 +89,23 @@ FILES = {
     ),
 }
 _FILE_OF = {module: file for file, modules in FILES.items() for module in modules}
-# Modules that stay in the package.
+# Modules that are not exported.
 _STAYS = ("utils.", "modeling.tower_loading", "processing.tower_processors")
 _IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
-_GENERATED = "This model card has been automatically generated"  # of transformers, which knows nothing of the model
+_GENERATED = "This model card has been automatically generated"  # in transformers' cards, which do not know the model
 _PACKAGE = __name__.partition(".")[0]
 
 logger = logging.getLogger(__name__)
 
-# What writes the card of a part that is pushed by `push_to_hub`, called as `writer(part, repo_id, folder)`.
+# Writes the card of a part that `push_to_hub` uploads, called as `writer(part, repo_id, folder)`.
 card_writers: list[Callable[..., str | None]] = []
 
 
 class HubCodeMixin(PushToHubMixin):
     """Makes `save_pretrained` export the code of the class; `auto_classes` names the Auto classes that load it.
 
-    Put it before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor among the bases. A
-    class without its own `auto_classes` is saved, and loaded again, as its nearest base class that has them.
+    Put it before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor in the list of bases. A
+    class that does not define `auto_classes` is saved, and loaded again, as its nearest base class that does.
 
     Examples:
         >>> class ToyModel(HubCodeMixin, PreTrainedModel):
@@ -116,13 +116,13 @@ class HubCodeMixin(PushToHubMixin):
     auto_classes: ClassVar[tuple[str, ...]]
 
     def __post_init__(self, **kwargs: object) -> None:
-        """Of a configuration: leaves out the pipelines of its folder, since the package has registered its own, and
+        """For a configuration, drops the pipelines listed in its folder: the package has registered its own, and
         transformers would ask for `trust_remote_code`."""
         kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """Saves as transformers does, and exports the code; with `is_main_process=False` it exports none."""
+        """Saves as transformers does and exports the code, unless `is_main_process=False`."""
         before = vars(self).get("auto_map")
         holder: Any = getattr(self, "config", self)
         try:
@@ -131,15 +131,15 @@ class HubCodeMixin(PushToHubMixin):
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
             vars(holder).pop("custom_pipelines", None)
-            # transformers gives a loaded processor no `auto_map`, unlike configurations and image processors.
+            # transformers does not set `auto_map` on a loaded processor, unlike configurations and image processors.
             if isinstance(self, ProcessorMixin) and before is None:
                 vars(self).pop("auto_map", None)
 
     def export_code(self, folder: str | os.PathLike) -> None:
         """Writes the code of this object and of its parts, such as a processor's image processor, into `folder`.
 
-        It sets `auto_map`, and `custom_pipelines` where there are any, on the object whose JSON file will hold them: a
-        model's stand in its config. With a model come the files by which sentence-transformers loads it.
+        It sets `auto_map`, and `custom_pipelines` if there are any, on the object whose JSON file holds them: for a
+        model, its configuration. It also writes the files with which sentence-transformers loads a model.
         """
         for part in list(vars(self).values()):
             if hasattr(part, "auto_classes"):
@@ -157,7 +157,7 @@ class HubCodeMixin(PushToHubMixin):
             write_sentence_files(folder, self, f"{prefix}.{module}")
 
     def _upload_modified_files(self, working_dir: str | os.PathLike, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-        # transformers has put its own card there, if the repository had none; ours replaces it.
+        # transformers has written its own card there if the repository had none; ours replaces it.
         path = Path(working_dir, "README.md")
         if path.is_file() and _GENERATED in path.read_text(encoding="utf-8"):
             for write in card_writers:
@@ -166,18 +166,18 @@ class HubCodeMixin(PushToHubMixin):
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
-        # `save_pretrained(push_to_hub=True)` uploads the files that changed since these times. The code, and the JSON
-        # files that name it, were written a moment before they were taken, and must be uploaded too.
+        # `save_pretrained(push_to_hub=True)` uploads the files that changed after these times. The code, and the JSON
+        # files that name it, were written just before, and must be uploaded too.
         timestamps = super()._get_files_timestamps(working_dir)
         return {name: time for name, time in timestamps.items() if not name.endswith((".py", ".json"))}
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Writes the module of `cls`, and the modules of its package that it needs, into `folder`.
+    """Writes the module of `cls`, and the modules from its package that it needs, into `folder`.
 
     Returns:
-        The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, and of the models
-        on the same configuration in the modules that it needs. Empty, after a warning, for a class that is defined in
+        The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`, for `cls` and for the models with
+        the same configuration in the modules that it needs. Empty, after a warning, for a class that is defined in
         `__main__`.
     """
     if cls.__module__ == "__main__":
@@ -197,7 +197,7 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
 
 def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
     """Writes the code of another class into `folder`, such as that of a native model, and imports it at the end of a
-    file there: transformers loads no others than those that are imported."""
+    file there, because transformers loads only imported files."""
     export_code(cls, folder)
     path = Path(folder, f"{file}.py")
     line = f"\nfrom .{_file_of(cls.__module__)} import {cls.__name__}\n"
@@ -206,9 +206,9 @@ def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
         path.write_text(source + line, encoding="utf-8")
 
 
-@cache  # a training saves its model many times
+@cache  # a training run saves its model many times
 def exported(module: str) -> tuple[dict[str, str], list[str]]:
-    """Returns the files of a folder that a module needs, with their sources, and the names of the modules in them."""
+    """Returns the files that a module needs in a folder, with their sources, and the names of the modules in them."""
     files: dict[str, str] = {}
     needed = [module]
     for name in needed:  # the loop appends to it
@@ -221,7 +221,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _rewritten(name: str, file: str, needed: list[str]) -> str:
-    """Returns the source of a module, in which relative imports name files of a folder, and adds the modules that it
+    """Returns the source of a module, with relative imports that name files of a folder, and adds the modules that it
     imports to `needed`."""
     source = Path(importlib.import_module(name).__file__ or "").read_text(encoding="utf-8")
     package = name.partition(".")[0]
@@ -247,7 +247,7 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
 
 
 def _file_of(module: str) -> str:
-    """Returns the name, without its ending, of the file that a module is saved in."""
+    """Returns the name, without its extension, of the file that a module is saved in."""
     package, _, own = module.partition(".")
     return _FILE_OF.get(own, own.rpartition(".")[2]) if package == _PACKAGE else module.rpartition(".")[2]
 
@@ -267,13 +267,13 @@ def _same_configuration(other: type, cls: type) -> bool:
 
 
 def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
-    """Returns what `custom_pipelines` holds for a model: of the pipelines that its modules ship with, those for an
-    Auto class that loads it. A pipeline names both in `hub_task`."""
+    """Returns the `custom_pipelines` entry for a model: the pipelines that its modules ship with, limited to those for
+    an Auto class that loads it. A pipeline names both in `hub_task`."""
     if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):
         return {}
     offered: dict[str, dict[str, Any]] = {}
     modules = exported(cls.__module__)[1]
-    if not hasattr(cls, "get_image_features"):  # the pipelines of dual encoders, which every folder holds
+    if not hasattr(cls, "get_image_features"):  # then omit the pipelines of dual encoders, which every folder has
         modules = [name for name in modules if _file_of(name) != "pipelines"]
     for pipeline in _classes(modules):
         task, auto_class = vars(pipeline).get("hub_task", ("", ""))
@@ -283,25 +283,25 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     return offered
 
 
-# The arguments of loaders that say where the files of a repository are.
+# Loader arguments that say where the files of a repository are.
 _OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
 
 
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
-    """Returns the path of a file of a folder or a repository, or `None` if it has none; `loading` may hold other
-    arguments of `from_pretrained` too, and `raising` some of `cached_file`.
+    """Returns the path of a file in a folder or a repository, or `None` if it has none. `loading` may contain other
+    arguments of `from_pretrained` too; `raising` contains arguments of `cached_file`.
     """
     where = {key: value for key, value in loading.items() if key in _OF_FILES}
     found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
     return None if found is None else Path(found)
 
 
-# Settings of a model that name the kernels of its attention.
+# Model settings that name the kernels of its attention.
 KERNELS = ("attn_implementation", "experts_implementation")
 
 
 def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Refuses settings that would download an attention kernel from a repository and run it."""
+    """Rejects settings that would download an attention kernel from a repository and run it."""
     for key, value in settings.items():
         if isinstance(value, dict):
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)

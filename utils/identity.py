@@ -1,9 +1,9 @@
-"""What identifies models and files in caches, indexes and embeddings: digests of their content.
+"""Digests that identify models and files in caches, indexes and embeddings.
 
-A model is identified by its weights, its configuration and its processor, in memory (`model_identity`) or in a folder
-(`folder_identity`); a local file by its size and time of modification (`file_states`), a file elsewhere by what its
-store tells of it (`remote_state`), and inputs that are read anyway by their content (`contents_digest`). torch is
-imported only where there are weights.
+A model is identified by its weights, configuration and processor, in memory (`model_identity`) or in a folder
+(`folder_identity`); a local file by its size and modification time (`file_states`); a remote file by its store's
+metadata (`remote_state`); and inputs that are read anyway by their content (`contents_digest`). torch is imported only
+for weights.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ import xxhash
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_PIECE = 1 << 20  # bytes that are read at a time
-# Keys of configurations, processors and tokenizers without influence on what a model computes: where it came from,
-# what loads it, by which loss it was trained, and how many dimensions of its embeddings are kept, which whoever keeps
-# them records. The type of the weights is told with the weights.
+_PIECE = 1 << 20  # bytes read at a time
+# Keys of configurations, processors and tokenizers that do not affect the computation of a model: where it came from,
+# what loads it, which loss trained it, and how many dimensions of its embeddings are kept, which each user of the
+# digest records separately. The type of the weights is recorded with the weights.
 _WITHOUT_INFLUENCE = frozenset(
     """
     _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures auto_map
@@ -32,7 +32,7 @@ _WITHOUT_INFLUENCE = frozenset(
     transformers_version truncate_dim
     """.split()  # noqa: SIM905
 )
-# Change with the calls of a tokenizer, and with the language of a tokenizer for translation.
+# These change with the calls of a tokenizer, and with the language of a translation tokenizer.
 _CHANGING = ("padding", "truncation", "post_processor", "src_lang", "tgt_lang")
 _OF_IMAGES = ("vision_model.", "visual_projection.", "image_projection.")
 _WITH_IMAGE_TOWER = ("align", "altclip", "chinese_clip", "clip", "etcl", "metaclip_2", "mural", "siglip", "siglip2")
@@ -43,20 +43,20 @@ _PROCESSOR = (
     *("vocab.txt", "vocabularies.json", "glossary.tsv", "merges.txt", "special_tokens_map.json"),
     *("added_tokens.json", "*.model"),
 )
-# Folders in a model's folder that hold other things, such as the assembled model of an adapter.
+# Subfolders of a model's folder with other content, such as the assembled model of an adapter.
 _NO_PARTS = ("checkpoint*", "evaluation", "examples", "model", "onnx", "seed-*", ".*")
 
 
 class Digest(Protocol):
-    """A digest of `hashlib`, such as `hashlib.sha256()`."""
+    """A `hashlib` digest, such as `hashlib.sha256()`."""
 
     def update(self, data: bytes, /) -> None: ...
 
 
 def model_identity(model: "nn.Module", processor: Any = None, *settings: str) -> str:
-    """Returns a digest of what the answers of a model in memory depend on, in 32 hexadecimal digits: its weights, its
-    configuration and adapters, its processor, and further `settings`. A model that keeps weights in files of its own
-    names them in `weight_files`; what its answers further depend on is its `identity_settings`."""
+    """Returns a digest of everything that determines the outputs of a model in memory, as 32 hexadecimal digits: its
+    weights, configuration, adapters and processor, and other `settings`. A model with weights in separate files lists
+    them in `weight_files`; anything else that affects its outputs goes in `identity_settings`."""
     config, adapters = getattr(model, "config", None), getattr(model, "peft_config", None) or {}
     described = {
         "config": "" if config is None else settings_of(config),
@@ -72,9 +72,9 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
 
 
 def image_identity(model: "nn.Module", processor: Any) -> str:
-    """Returns a digest of what the embeddings of images depend on: the weights and the configuration of the image
-    tower, and the image processor. A language that is added leaves it as it is. Of a model whose image tower is not
-    known, it is the identity of the whole model."""
+    """Returns a digest of everything that determines the embeddings of images: the weights and configuration of the
+    image tower, and the image processor. Adding a language does not change it. If the image tower of a model is
+    unknown, this is the identity of the whole model."""
     native: Any = getattr(model, "native_model", model)
     weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
     kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
@@ -86,18 +86,18 @@ def image_identity(model: "nn.Module", processor: Any) -> str:
     return contents_digest(weights, json.dumps(described))[:32]
 
 
-# What an index of images states.
+# The identity that an image index records.
 index_identity = image_identity
 
 
 def is_same_model(stored: str, found: str, called: str) -> bool:
-    """Returns whether an identity that `called` states is that of a model."""
+    """Returns whether a stored identity, recorded as `called`, matches a model's."""
     return stored == found
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:
-    """Returns a digest of the weights and the configuration in the folder of a model or an adapter, and of its
-    processor; None for a folder without weights. The files are read, and no model is loaded."""
+    """Returns a digest of the weights, configuration and processor in the folder of a model or an adapter; None for a
+    folder without weights. It reads the files without loading a model."""
     if not holds_weights(folder):
         return None
     patterns = (*_WEIGHTS, *_CONFIGURATION, *(_PROCESSOR if with_processor else ()))
@@ -105,31 +105,31 @@ def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str |
 
 
 def holds_weights(folder: str | Path) -> bool:
-    """Returns whether there are weights in a folder."""
+    """Returns whether a folder contains weights."""
     return any(any(Path(folder).glob(pattern)) for pattern in _WEIGHTS)
 
 
 def check_free(output: str | Path) -> None:
-    """Raises a FileExistsError for a folder with a model, which would be overwritten."""
+    """Raises a FileExistsError for a folder with a model, to avoid overwriting it."""
     if holds_weights(output):
         raise FileExistsError(f"{output} holds a model already: choose another folder")
 
 
 def settings_of(config: Any) -> str:
-    """Returns a configuration of transformers or PEFT as JSON, without what has no influence on what a model
+    """Returns a transformers or PEFT configuration as JSON, without the keys that do not affect what a model
     computes."""
     content = json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict()
     return _canonical(content)
 
 
 def code_of(*parts: Any) -> str:
-    """Returns the versions of the packages that have the classes of some parts."""
+    """Returns the versions of the packages that define the classes of some parts."""
     packages = {type(part).__module__.partition(".")[0] for part in parts}
     return " ".join(f"{name} {getattr(sys.modules[name], '__version__', '')}" for name in sorted(packages))
 
 
 def _saved_settings(processor: Any) -> dict[str, str]:
-    """Returns the digest of each file that a processor or tokenizer saves, by its name."""
+    """Returns the digest of each file that a processor or tokenizer saves, by name."""
     if not hasattr(processor, "save_pretrained"):
         return {}
     without_code = {"is_main_process": False} if hasattr(processor, "export_code") else {}  # `HubCodeMixin`
@@ -139,12 +139,12 @@ def _saved_settings(processor: Any) -> dict[str, str]:
 
 
 def _digests(folder: Path, patterns: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of files in a folder and in the folders in it, by name."""
+    """Returns the digests of files in a folder and its subfolders, by name."""
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
     parts = [folder, *(path for path in subfolders if not any(path.match(pattern) for pattern in _NO_PARTS))]
     found = {}
     for file in sorted({file for part in parts for pattern in patterns for file in part.glob(pattern)}):
-        # The same image processor once more, which an export to ONNX writes.
+        # A copy of the image processor, which an ONNX export writes.
         is_copy = file.name == "preprocessor_config.json" and file.with_name("processor_config.json").is_file()
         if file.is_file() and not is_copy:
             found[file.relative_to(folder).as_posix()] = _digest_of(file)
@@ -182,8 +182,8 @@ def _short(text: str, size: int = 8) -> str:
 def add_weights(
     digest: Digest, weights: "Mapping[str, Tensor]", describe: "Callable[[str, Tensor], str] | None" = None
 ) -> None:
-    """Updates a digest with the bytes of weights, one after another in the order of the mapping, each after the text
-    that `describe` makes of its name and value. Adapters name such a digest of their embedding."""
+    """Updates a digest with the bytes of weights in the order of the mapping, each preceded by the text that
+    `describe` makes from its name and value. Adapters store such a digest of their embedding."""
     import torch
 
     for name, value in weights.items():
@@ -193,7 +193,7 @@ def add_weights(
 
 
 def contents_digest(weights: "Mapping[str, Tensor]", settings: str = "", items: Iterable[bytes] = ()) -> str:
-    """A digest of weights, by name, of settings, and of inputs; the order of the weights does not matter."""
+    """Returns a digest of weights, settings, and inputs; the order of the weights does not matter."""
     digest = hashlib.sha256(settings.encode())
     in_order = dict(sorted(weights.items()))
     add_weights(digest, in_order, lambda name, value: f"{name} {value.dtype} {tuple(value.shape)}")
@@ -204,7 +204,7 @@ def contents_digest(weights: "Mapping[str, Tensor]", settings: str = "", items: 
 
 
 def file_digest(file: str | Path) -> str:
-    """The XXH3 digest of a file's content, in 32 hexadecimal digits: it finds changes, and does not resist attacks."""
+    """Returns the XXH3 digest of a file's content, in 32 hexadecimal digits: it detects changes, but not tampering."""
     digest = xxhash.xxh3_128()
     with open(file, "rb") as content:
         while piece := content.read(_PIECE):
@@ -213,25 +213,25 @@ def file_digest(file: str | Path) -> str:
 
 
 def state_of(facts: os.stat_result) -> tuple[int, int]:
-    """By which a file is recognized that is not read: its size in bytes, and its time of modification in
+    """Returns what identifies a file without reading it: its size in bytes, and its modification time in
     nanoseconds."""
     return facts.st_size, facts.st_mtime_ns
 
 
 def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """The path of each file with its state (`state_of`)."""
+    """Returns the path of each file with its state (`state_of`)."""
     return [(str(file.absolute()), *state_of(file.stat())) for file in files]
 
 
 def remote_state(address: str) -> str:
-    """By which a file is recognized at an address of fsspec: its size, and its ETag, checksum or time of modification,
-    as far as the store tells them; empty where it tells nothing, such as of a file that is not there."""
+    """Returns what identifies a file at an fsspec address: its size, and its ETag, checksum or modification time, as
+    far as the store provides them; empty if it provides none, for example if there is no such file."""
     from fsspec.core import url_to_fs
 
     try:
         system, path = url_to_fs(address)
         facts = system.info(path)
-    except Exception:  # of any store's client; whoever reads the file says what is wrong
+    except Exception:  # from any store's client; the code that reads the file reports the problem
         return ""
     told = {str(name).lower().replace("_", "").replace("-", ""): value for name, value in facts.items()}
     marks = ("etag", "md5hash", "contentmd5", "generation", "mtime", "lastmodified", "updated", "created")

@@ -1,8 +1,8 @@
-"""What saved folders have instead of the modules of `utils`: plain ValueErrors, language tags compared by their form,
-and classes that transformers saves again by itself.
+"""The replacement for the modules of `utils` in saved folders: plain ValueErrors, language tags compared by form, and
+classes that transformers can save again.
 
-The exporter (`hub_code`) puts this module at the beginning of a folder's `dual_encoder.py`. Modules that a folder
-holds import nothing else from `utils`, except inside functions that only the package calls.
+The exporter (`hub_code`) puts this module at the beginning of a folder's `dual_encoder.py`. Modules in a folder import
+nothing else from `utils`, except inside functions that only the package calls.
 """
 
 import re
@@ -22,14 +22,14 @@ class HubCodeMixin:
 
 
 class MadeOfTowers:
-    """Makes models of two pretrained towers in the package; here, they are loaded."""
+    """Builds models from two pretrained towers in the package; saved folders only load them."""
 
 
 ProcessorOfTowers = MadeOfTowers
 
 
 def did_you_mean(given: object, known: Any, prefix: str = "") -> str:
-    """Returns what exists, as the end of an error message."""
+    """Returns the known names, as the ending of an error message."""
     return f"; there are: {', '.join(map(str, known))}"
 
 
@@ -84,8 +84,8 @@ def language_and_script(tag: str) -> tuple[str, str]:
 
 
 def learned_language(language: str, known: Sequence[str]) -> str:
-    """Returns the language among those that a model has learned which a tag means: the same, or the same first subtag
-    in no other script, where a language is written in several."""
+    """Returns the learned language that a tag means: the same, or one with the same first subtag, and the same script
+    if the language is written in several."""
     language = normalize_language(language)
     primary, script = language_and_script(language)
     alike = [tag for tag in known if tag.partition("-")[0] == primary != "und"]
@@ -98,12 +98,12 @@ def learned_language(language: str, known: Sequence[str]) -> str:
 
 
 def language_id(language: str, known: Sequence[str]) -> int:
-    """Returns the index of a language among those that a model has learned."""
+    """Returns the index of a language among the languages of a model."""
     return list(known).index(learned_language(language, known))
 
 
 def is_same_language(one: str, other: str) -> bool:
-    """Returns whether a tag means another one, such as `en-GB` and `en`."""
+    """Returns whether two tags mean the same language, such as `en-GB` and `en`."""
     try:
         return learned_language(one, [other]) == other
     except ValueError:

@@ -1,9 +1,9 @@
-"""Language tags: BCP 47 (RFC 5646), the one spelling in which babelens names a language.
+"""Language tags: BCP 47 (RFC 5646), the only spelling of languages in babelens.
 
-Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused
-with an error; a language is never guessed. A model that learned `mi-Latn`, `ar` or `pt` also answers to `mi`,
-`arb-Arab` and `pt-BR` (`learned_language`). `langcodes` knows the registered subtags and the distances of languages.
-Saved folders compare tags by their form (`in_folders`).
+Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or rejected
+with an error; a language is never guessed. A model that learned `mi-Latn`, `ar` or `pt` also accepts `mi`, `arb-Arab`
+and `pt-BR` (`learned_language`). `langcodes` provides the registered subtags and the distances between languages.
+Saved folders compare tags by form (`in_folders`).
 """
 
 import logging
@@ -18,10 +18,10 @@ from .errors import InputError, LanguageTagError, UnknownLanguageError, suggesti
 _TAG = re.compile(
     r"[a-z]{2,3}(-[a-z]{3})?(-[a-z]{4})?(-([a-z]{2}|[0-9]{3}))?(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*", re.IGNORECASE
 )
-# CLDR's distance of 'pt-BR' to 'pt-PT' is 5, of 'nb' to 'no' 1, of 'arz' to 'ar' 10, of 'da' to 'no' 12, and of 'uk'
-# to 'ru', a useless suggestion, 24.
+# CLDR's distances: 5 from 'pt-BR' to 'pt-PT', 1 from 'nb' to 'no', 10 from 'arz' to 'ar', 12 from 'da' to 'no', and 24
+# from 'uk' to 'ru', a useless suggestion.
 _NEAR, _SUGGESTED = 10, 14
-SAME = 5  # of a language by another name or in another country
+SAME = 5  # the same language under another name or in another country
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +60,15 @@ def _malformed(tag: object) -> LanguageTagError:
 
 
 def _code_of_name(name: str) -> str:
-    """Returns the tag of a language that is given by its English name, such as `pl` for `Polish`, or ""."""
+    """Returns the tag of a language from its English name, such as `pl` for `Polish`, or ""."""
     from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
     code = TO_LANGUAGE_CODE.get(name.strip().lower(), "")
-    return {"jw": "jv"}.get(code, code)  # as Whisper calls Javanese
+    return {"jw": "jv"}.get(code, code)  # Whisper's code for Javanese
 
 
 def _spoken_in(code: str) -> str:
-    """Returns what to add to an error if the tag is the code of a country: the language of most people there."""
+    """Returns a hint for a tag that is a country code: the language of most people there."""
     import langcodes
 
     country = f"und-{code.upper()}"
@@ -96,21 +96,21 @@ def language_for_each(language: Any, count: int) -> list[str]:
 
 
 def language_and_script(tag: str) -> tuple[str, str]:
-    """Returns the language and the script of a tag: the macrolanguage, which tags without a region mean (`arb` is
-    `ar`), and the likely script (`zh-TW` is written in `Hant`)."""
+    """Returns the language and the script of a tag: the macrolanguage (`arb` becomes `ar`), and the likely script
+    (`zh-TW` is written in `Hant`)."""
     import langcodes
 
     standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
-    if standard.language in (None, "und"):  # which the data would make English
+    if standard.language in (None, "und"):  # which the data would turn into English
         return "und", standard.script or ""
     language = standard.maximize()
-    # NLLB names Korean's script by its letters alone.
+    # NLLB names only the letters of Korean's script.
     return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
 
 
 def did_you_mean_language(language: str, known: Iterable[str]) -> str:
-    """Returns what to add to an error about an unknown language, such as `; did you mean 'zh-Hant'?` for `zh-TW`; an
-    empty string if readers of no known language can be expected to read it."""
+    """Returns the ending for an error about an unknown language, such as `; did you mean 'zh-Hant'?` for `zh-TW`, or
+    an empty string if readers of the known languages are unlikely to read it."""
     import langcodes
 
     matches = (
@@ -122,9 +122,9 @@ def did_you_mean_language(language: str, known: Iterable[str]) -> str:
 
 
 def counts_as(tag: str, asked: Sequence[str]) -> str | None:
-    """Returns which of the languages that were asked for a tag is: itself, one that lacks its region or its usual
-    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`, or the same by another name, such
-    as `ar` for `arb-Arab`. None for another language."""
+    """Returns the requested language that a tag matches, or None: the tag itself, the tag without its region or usual
+    script, such as `en` for `en-US` and `zh` for `zh-Hans-CN`, but not for `zh-TW`, or the same language under another
+    name, such as `ar` for `arb-Arab`."""
     if tag in asked:
         return tag
     found = next((each for each in asked if tag.startswith(f"{each}-") and _same_script(tag, each)), None)
@@ -137,9 +137,8 @@ def _same_script(tag: str, other: str) -> bool:
 
 
 def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR) -> str:
-    """Returns the language among those that a model has learned which a tag means: the language itself, or the nearest
-    one of the same script by CLDR's distances, up to `farthest`. A tag without a script or a region may mean any
-    script.
+    """Returns the learned language that a tag means: the language itself, or the nearest one with the same script by
+    CLDR's distances, up to `farthest`. A tag without a script or a region matches any script.
 
     Examples:
         >>> learned_language("arb-Arab", ["en", "ar", "pt"]), learned_language("pt-BR", ["en", "ar", "pt"])
@@ -156,7 +155,7 @@ def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR)
 
 
 def is_same_language(one: str, other: str) -> bool:
-    """Returns whether a tag means another one, such as `en-GB` and `en`."""
+    """Returns whether two tags mean the same language, such as `en-GB` and `en`."""
     return one == other or bool(_nearest(one, (other,), SAME))
 
 
@@ -179,5 +178,5 @@ def _nearest(language: str, known: tuple[str, ...], farthest: int) -> str:
 
 
 def language_id(language: str, known: list[str]) -> int:
-    """Returns the index of a language among the languages that a model has learned (`learned_language`)."""
+    """Returns the index of a language among the languages of a model (`learned_language`)."""
     return known.index(learned_language(language, known))

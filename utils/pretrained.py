@@ -1,8 +1,8 @@
 """Loads models, processors and configurations that others have saved, from a folder or from the Hub.
 
-This is transformers' `from_pretrained`, with guarantees that it does not give: weights are safetensors, complete and
-finite; code that comes with a model runs only if the caller allowed it, and there is no question on the terminal; and
-whatever is wrong is one `ModelFolderError`, which names the source and, where it is damaged, the file.
+This is transformers' `from_pretrained` with more guarantees: weights are safetensors, complete and finite; code that
+comes with a model runs only if the caller allowed it, without a prompt on the terminal; and every problem is one
+`ModelFolderError`, which names the source and the damaged file, if there is one.
 """
 
 import json
@@ -36,7 +36,7 @@ from .errors import (
 from .hub_code import KERNELS, optional_file, refuse_kernels
 from .tokenizer_files import as_stated
 
-# Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
+# Arguments that `from_pretrained` of configurations and processors has too; the others are only for models.
 _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
 _WHERE |= {"subfolder", "token", "trust_remote_code"}
 # Every repository of a model, an adapter or a processor has at least one of these.
@@ -52,7 +52,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
-    """Loads the configuration of a model; arguments of `from_pretrained` that concern weights only are ignored."""
+    """Loads the configuration of a model; ignores arguments of `from_pretrained` that concern only weights."""
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         if not loading["trust_remote_code"]:
@@ -69,16 +69,16 @@ def load_model(
     as_stored: bool = False,
     **loading: Any,
 ) -> PreTrainedModel:
-    """Loads a model, and checks that every weight was in its files and is finite.
+    """Loads a model, and checks that its files contain every weight and that all are finite.
 
     Args:
         auto_class: `AutoModel`, another Auto class, or a model class.
-        source: a folder, or a repository of the Hub.
+        source: a folder, or a repository on the Hub.
         part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
-            weights that are missing are initialized, such as those of a head before fine-tuning.
-        untrained: receives the names of the weights that the files lack, outside of `part`.
-        as_stored: keeps the weights that the files hold in another precision than the model's as its
-            `stored_weights`: a model that carries this one writes them as they are.
+            missing weights are initialized, such as those of a head before fine-tuning.
+        untrained: receives the names of the weights outside of `part` that are not in the files.
+        as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`; a
+            model with this attribute saves them unchanged.
         loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
@@ -104,8 +104,8 @@ def load_model(
 
 
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
-    """Loads a processor, tokenizer or image processor, whichever the Auto class loads; a tokenizer reads texts as its
-    files state (`as_stated`), and has a vocabulary."""
+    """Loads a processor, tokenizer or image processor, whichever the Auto class loads. A tokenizer must have a
+    vocabulary, and reads texts as its files state (`as_stated`)."""
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         loaded = auto_class.from_pretrained(source, **_where(loading))
@@ -114,8 +114,8 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
             isinstance(tokenizer, PreTrainedTokenizerBase)
             and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1
         ):
-            # From a folder without the files of a tokenizer, transformers makes one of special tokens alone, to which
-            # some kinds add the mark of a space.
+            # From a folder without tokenizer files, transformers builds a tokenizer that has only special tokens, and
+            # for some kinds the symbol for a space.
             raise ModelFolderError(f"{source} has no vocabulary: the files of its tokenizer are missing")
         stated = as_stated(tokenizer, source, {k: v for k, v in _where(loading).items() if k != "backend"})
     if tokenizer is loaded:
@@ -126,7 +126,7 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:
-    """Returns the arguments to load a source with, after checking that it is a folder or can be a repository of the
+    """Returns the arguments to load a source with, after checking that it is a folder or could be a repository on the
     Hub. Code is not trusted unless `loading` says so."""
     loading = {"trust_remote_code": False} | {name: value for name, value in loading.items() if value is not None}
     source = str(source)
@@ -139,15 +139,15 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
     except HFValidationError:
         raise ModelFolderError(no_folder(source)) from None
     if _cached(source, loading) is None:
-        if "/" not in source:  # of the Hub's names, only a few old ones
+        if "/" not in source:  # only a few old names on the Hub
             raise ModelFolderError(no_folder(source))
         _check_that_hub_answers(source, loading)
     return loading
 
 
 def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None:
-    """Asks the Hub once for a repository. A download would try each of several files six times, for over a minute,
-    where a folder's name is misspelled and there is no network."""
+    """Asks the Hub once for a repository. For a misspelled folder and without a network, a download would try each of
+    several files six times, for over a minute."""
     if constants.HF_HUB_OFFLINE:
         return
     url = hf_hub_url(repository, _SETTINGS[0], revision=loading.get("revision"))
@@ -161,8 +161,8 @@ def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None
 
 @contextmanager
 def explained(source: str, loading: Mapping[str, Any], **_: Any) -> Iterator[None]:
-    """Turns any error while a source is read into one `ModelFolderError` that names the damaged file, if there is one.
-    A damaged file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers."""
+    """Converts any error while reading a source to one `ModelFolderError` that names the damaged file, if there is
+    one. A damaged file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers."""
     try:
         yield
     except (BabelensError, MemoryError, torch.OutOfMemoryError):
@@ -204,7 +204,7 @@ def _where(loading: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cached(repository: str, loading: Mapping[str, Any]) -> Path | None:
-    """Returns the folder to which files of a repository were downloaded before, or `None`."""
+    """Returns the folder of files that were already downloaded from a repository, or `None`."""
     where = {name: loading.get(name) for name in ("cache_dir", "revision")}
     found = (try_to_load_from_cache(repository, name, **where) for name in _SETTINGS)
     return next((Path(path).parent for path in found if isinstance(path, str)), None)
@@ -216,7 +216,7 @@ _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", t
 
 
 def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns the weights that the files of a model hold in another precision than it was loaded in."""
+    """Returns the weights whose precision in the files differs from the precision in which the model was loaded."""
     names = {SAFE_WEIGHTS_NAME}
     if index := optional_file(source, SAFE_WEIGHTS_INDEX_NAME, loading):
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
@@ -231,11 +231,11 @@ def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[st
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor holds neither NaN nor infinity; integers and booleans never do."""
+    """Returns whether a tensor is free of NaN and infinity; integers and booleans always are."""
     if not tensor.is_floating_point():
         return True
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
-    # If the sum is finite, all numbers are, and it is fast to compute; a sum that is not finite may have overflowed.
+    # A sum is fast to compute, and if it is finite, all numbers are; if it is not, it may have overflowed.
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
 
 
@@ -243,15 +243,17 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
-    inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # of results
+    """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file."""
+    inner = [
+        path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"
+    ]  # which has results
     files = sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")])
     problems = [f"{path} {problem}" for path in files if (problem := _damage(path))]
     return problems + misplaced_shards(folder)
 
 
 def _damage(path: Path) -> str | None:
-    """Returns what is wrong with a file, or `None`."""
+    """Returns the problem of a file, or `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:
@@ -279,7 +281,7 @@ def _damage(path: Path) -> str | None:
 
 
 def misplaced_shards(folder: Path) -> list[str]:
-    """Returns one sentence for each file outside of the folder that an index of weights names."""
+    """Returns one sentence for each file outside of the folder that a weights index names."""
     problems = []
     for index in sorted(folder.glob("*.safetensors.index.json")):
         try:
@@ -293,7 +295,7 @@ def misplaced_shards(folder: Path) -> list[str]:
 
 
 def non_finite_weights(folder: Path) -> list[str]:
-    """Returns one sentence for each file of weights that holds NaN or infinite values."""
+    """Returns one sentence for each weights file that contains NaN or infinite values."""
     problems = []
     for path in sorted(folder.glob("*.safetensors")):
         with explained(str(folder), {}), safe_open(path, framework="pt") as file:

@@ -1,4 +1,4 @@
-"""Secrets out of what is recorded: commands, settings, logs and messages name a token, and do not say it."""
+"""Removes secrets from recorded commands, settings, logs and messages: these name a token without showing it."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from typing import Any
 
 HIDDEN = "***"
 
-# ---- By form: tokens that say of whom they are ----
+# ---- By form: tokens with a recognizable prefix ----
 _FORMS = re.compile(
     r"""(?<![A-Za-z0-9])(?:
     hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,} | hf_[a-z]{20,} | api_org_[A-Za-z0-9]{8,}
@@ -30,12 +30,12 @@ _ANYWHERE = {"secret", "secrets", "password", "passwords", "passwd", "passphrase
 _ANYWHERE |= {"apikey", "accesskey", "authtoken", "authorization", "secretkey", "accesstoken"}
 _LAST = {"token", "key", "auth", "cookie", "signature", "sig", "pat"}
 _PAIRS = re.compile(r"(?:api|access|auth|private|hub|hf|github|gh|wandb|aws|bearer|session|refresh) (?:key|token)s?\b")
-# Tokens that a model reads, and numbers of them.
+# Tokens of a model's vocabulary, and their numbers.
 _OF_TEXTS = re.compile(
     r"(?:pad|eos|bos|unk|mask|sep|cls|image|video|audio|text|class|start|end|prefix|suffix|special|additional|added"
     r"|decoder|boi|eoi|language|lang|max|min|num|n|new|per|sort|primary|foreign) (?:token|key)$"
 )
-_WEAK = {"key", "auth", "sig", "signature", "pat", "cookie"}  # alone, they may be anything
+_WEAK = {"key", "auth", "sig", "signature", "pat", "cookie"}  # ambiguous without another word
 
 _WORD = r"token|secret|passw|passphrase|pwd|credential|key|auth|cookie|sig|pat\b"
 _NAME = rf"(?<![\w.-])[\w.-]*(?:{_WORD})[\w.-]*"
@@ -50,14 +50,14 @@ _GIVEN = re.compile(
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """Returns a text, or a list or mapping of such, with `***` instead of tokens, keys and passwords.
+    """Replaces tokens, keys and passwords with `***` in a text, or in a list or mapping of texts.
 
-    They are told by their names (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by their form (`hf_…`, `ghp_…`)
-    and by their place in an address (`https://user:password@host`).
+    It recognizes them by name (`hub_token`, `--api-key`, `AWS_SECRET_ACCESS_KEY=…`), by form (`hf_…`, `ghp_…`) and by
+    position in an address (`https://user:password@host`).
 
     Args:
-        value: what is recorded; a list may be the words of a command. Other types are returned as they are.
-        name: of the value.
+        value: the value to record; a list may contain the words of a command. Other types are returned unchanged.
+        name: name of the value.
     """
     if isinstance(value, Mapping):
         return {key: redact(each, str(key)) for key, each in value.items()}
@@ -74,12 +74,12 @@ def typed_command(program: str | None = None) -> str:
 
 
 def names_token(text: str) -> bool:
-    """Returns whether a text holds a token that is known by its form."""
+    """Returns whether a text contains a token of a known form."""
     return _FORMS.search(text) is not None
 
 
 def is_secret(name: str) -> bool:
-    """Returns whether a value of this name is one that nobody else may read."""
+    """Returns whether a value with this name is secret."""
     words = _words(name)
     text = " ".join(words)
     if not _ANYWHERE.isdisjoint(words):
@@ -92,9 +92,9 @@ def _words(name: str) -> list[str]:
 
 
 def _without_option_values(words: Any) -> list[Any]:
-    """The words of a command, with `***` for those that follow an option for a secret, or are assigned to one."""
+    """Replaces the words of a command that follow an option for a secret, or are assigned to one, with `***`."""
     found: list[Any] = []
-    secret = False  # the word before takes one
+    secret = False  # whether the previous word is such an option
     for word in words:
         if not isinstance(word, str):
             found.append(word)
@@ -131,7 +131,7 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _is_given(name: str, between: str, value: str) -> bool:
-    """Whether this is an option or a setting with its value, and not words of a sentence."""
+    """Returns whether this is an option or a setting with its value, rather than words of a sentence."""
     if not between.strip():
         return name.startswith("-") and not value.startswith("--")
     is_weak = name.lower() in _WEAK

@@ -1,9 +1,9 @@
-"""The files by which sentence-transformers loads a model's folder.
+"""The files with which sentence-transformers loads a model's folder.
 
-`modules.json` names a class of `sentence_modules`, in the folder's `pipelines.py`. In
-`config_sentence_transformers.json` each prompt is named by a language, and its text is the language's tag:
-`encode(texts, prompt_name="sw")` gives the tag to the module, which takes it as the language of the texts and puts
-nothing before them.
+`modules.json` names a class of `sentence_modules`, in the folder's `pipelines.py`. Each prompt in
+`config_sentence_transformers.json` has a language as its name and the language's tag as its text:
+`encode(texts, prompt_name="sw")` passes the tag to the module, which takes it as the language of the texts and adds
+no prefix to them.
 """
 
 import json
@@ -14,11 +14,11 @@ from typing import Any
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
-# What each modality is embedded by, which other programs read to tell what a model takes.
+# The method that embeds each modality, from which other programs learn which inputs a model accepts.
 MODALITIES_FILE = "sentence_bert_config.json"
 _METHODS = {"text": "get_text_features", "image": "get_image_features"}
 
-# The languages that ISO 639-1 has: a model with one vocabulary for all languages does not list those that it reads.
+# The languages of ISO 639-1: a model with one vocabulary for all languages does not list its languages.
 _TWO_LETTERS = (
     "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
     "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja "
@@ -29,17 +29,17 @@ _TWO_LETTERS = (
 
 
 _DUAL_ENCODER: dict[str, Any] = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Without an activation of its own, a CrossEncoder would squeeze scores into 0 to 1.
+# Without an explicit activation, a CrossEncoder would squeeze scores into 0 to 1.
 _CROSS_ENCODER: dict[str, Any] = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.Identity"}
 
 
 def listed_languages(config: Any) -> list[str]:
-    """Returns the languages that a model's configuration lists; none of a model with one vocabulary for all."""
+    """Returns the languages that a model's configuration lists; empty for a model with one vocabulary for all."""
     return list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
 
 
 def write_modalities(folder: str | os.PathLike, modalities: Iterable[str], **more: Any) -> None:
-    """Writes the file by which programs tell that a dual encoder reads texts, or images too; `more` are further
+    """Writes the file that tells other programs which of texts and images a dual encoder reads; `more` are other
     settings of sentence-transformers' `Transformer`."""
     methods = {name: {"method": _METHODS[name], "method_output_name": "pooler_output"} for name in modalities}
     settings = {"transformer_task": "feature-extraction", "modality_config": methods}
@@ -47,7 +47,7 @@ def write_modalities(folder: str | os.PathLike, modalities: Iterable[str], **mor
 
 
 def prompt_languages(config: Any) -> list[str]:
-    """Returns the languages that name prompts: those that a configuration lists, or else all of ISO 639-1."""
+    """Returns the languages with a prompt: those in the configuration, or else all of ISO 639-1."""
     return listed_languages(config) or _TWO_LETTERS.split()
 
 
@@ -64,12 +64,12 @@ def write_sentence_files(folder: str | os.PathLike, model: Any, module: str) -> 
         settings["truncate_dim"] = model.config.truncate_dim
     _write(Path(folder, SETTINGS_FILE), settings)
     if is_dual_encoder:
-        # Models that read features instead of images have no tower for images.
+        # Models that read features instead of images have no image tower.
         write_modalities(folder, ["text"] if getattr(model.config, "vision_config", {}) is None else _METHODS)
 
 
 def add_prompts(folder: str | os.PathLike, languages: Iterable[str]) -> None:
-    """Adds prompts of languages to a folder that has prompts; those of ISO 639-1 lack tags such as `zh-Hant`."""
+    """Adds prompts for languages to a folder that has prompts; ISO 639-1 lacks tags such as `zh-Hant`."""
     path = Path(folder, SETTINGS_FILE)
     if path.is_file():
         settings = json.loads(path.read_text(encoding="utf-8"))

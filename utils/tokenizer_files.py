@@ -1,5 +1,5 @@
-"""What the files of a tokenizer state of case, accents and special tokens, compared with what transformers makes of
-them."""
+"""Compares how a tokenizer's files treat case, accents and special tokens with how the tokenizer that transformers
+builds from them does."""
 
 import json
 import logging
@@ -16,9 +16,9 @@ from .hub_code import optional_file
 logger = logging.getLogger(__name__)
 
 _PROBES = ("A Red Heart", "ÖL, Café naïve", "ЁЛКА Й", "中文 字")
-# The settings of a BERT's normalizer in tokenizer.json, by the keys of tokenizer_config.json.
+# The settings of a BERT normalizer in tokenizer.json, by their keys in tokenizer_config.json.
 _OF_BERT = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-# Keys of tokenizer_config.json that say what a text begins and ends with.
+# Keys of tokenizer_config.json for what a text begins and ends with.
 _ENDS = {"add_bos_token", "add_eos_token"}
 _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab"}
 
@@ -26,15 +26,15 @@ _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tok
 def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
     """Returns a tokenizer that reads texts as its files state.
 
-    Mended is what is certain: SigLIP 2 was trained on lower case, also where its tokenizer is loaded as Gemma's; a
-    BERT's tokenizer.json that keeps case or accents holds where tokenizer_config.json says nothing of it; and an
-    embedder of sentence-transformers may state that its texts are lower-cased. Of any other difference, a warning
-    names the texts and the setting that ends it.
+    It fixes unambiguous cases. SigLIP 2 was trained on lower case, even if its tokenizer is loaded as Gemma's. If a
+    BERT's tokenizer.json keeps case or accents and tokenizer_config.json does not mention them, tokenizer.json wins.
+    And a sentence-transformers embedder may state that its texts are lower-cased. For any other difference, a warning
+    names the texts and the setting that resolves it.
 
     Args:
-        tokenizer: as transformers has loaded it.
+        tokenizer: the tokenizer that transformers loaded.
         source: the folder or repository.
-        loading: the arguments that it was loaded with.
+        loading: the arguments with which it was loaded.
     """
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or loading.get("subfolder"):
         return tokenizer
@@ -64,8 +64,7 @@ def _settings(source: str, name: str, loading: Mapping[str, Any]) -> dict[str, A
 def _unsaid(
     tokenizer: PreTrainedTokenizerFast, settings: Mapping[str, Any], stated: Tokenizer | None
 ) -> dict[str, Any]:
-    """Returns the settings that tokenizer.json has and tokenizer_config.json leaves out, where the loaded tokenizer
-    has others."""
+    """Returns the settings in tokenizer.json that tokenizer_config.json omits and the loaded tokenizer contradicts."""
     if stated is None or not isinstance(stated.normalizer, normalizers.BertNormalizer):
         return {}
     if not isinstance(tokenizer.backend_tokenizer.normalizer, normalizers.BertNormalizer):
@@ -84,7 +83,7 @@ def _read_form(backend: Tokenizer, text: str) -> str:
 
 
 def _lower_cased(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerBase:
-    """Returns a tokenizer that reads lower case, also after it was saved: its class is what tokenizer.json states."""
+    """Returns a tokenizer that reads lower case, even after it is saved: its class follows tokenizer.json."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     others = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
@@ -115,13 +114,13 @@ def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Ma
 
 
 def _tokens(backend: Tokenizer, text: str, add_special_tokens: bool = True) -> list[str]:
-    """The tokens of a text, without the padding that tokenizer.json may state, such as all-MiniLM's to 128."""
+    """Returns the tokens of a text, without the padding that tokenizer.json may set, such as all-MiniLM's to 128."""
     read = backend.encode(text, add_special_tokens=add_special_tokens)
     return [token for token, is_real in zip(read.tokens, read.attention_mask, strict=True) if is_real]
 
 
 def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
-    """Warns of a vocabulary with capital letters, which a tokenizer never finds that lower-cases texts."""
+    """Warns about a vocabulary with capital letters in a tokenizer that lower-cases texts, which never uses them."""
     special = set(tokenizer.all_special_tokens)
     pieces = [piece for piece in tokenizer.get_vocab() if piece not in special and not piece.startswith("[unused")]
     unread = [piece for piece in pieces if _read_form(tokenizer.backend_tokenizer, piece) != piece]

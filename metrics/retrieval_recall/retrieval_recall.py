@@ -1,6 +1,6 @@
 """Recall of text-image retrieval, in both directions: `evaluate.load("./metrics/retrieval_recall")`.
 
-A folder of its own, which needs evaluate, datasets and numpy alone. babelens computes its recalls by it.
+This folder is self-contained: it needs only evaluate, datasets and numpy. babelens computes its recalls with it.
 """
 
 import datasets
@@ -11,15 +11,16 @@ RECALL_AT = (1, 5, 10)
 PROTOCOLS = ("standard", "mla")
 
 _DESCRIPTION = """
-The share of queries, in percent, whose best-ranked right item is among the first 1, 5 and 10, from text to image and
-from image to text, and the mean of the six. An item with the same score as the right one is ranked before it.
+The percentage of queries whose best-ranked correct item is in the top 1, 5 and 10, from text to image and from image
+to text, and the mean of the six. Ties count against the query: an item with the same score as the correct one ranks
+first.
 """
 _INPUTS = """
 Args:
-    predictions: for each text its scores for all images; higher means more alike.
-    references: for each text the indices of its right images, at least one.
+    predictions: the scores of each text for all images; higher means more similar.
+    references: the indices of each text's correct images, at least one.
     protocol: "standard" ranks single items (Karpathy & Fei-Fei 2015). "mla" ranks images by the best of their texts,
-        so that several texts of one wrong image count as one (Zhang et al. 2022, released code).
+        so several texts of one wrong image count as one (Zhang et al. 2022, released code).
 Returns:
     t2i_r1, t2i_r5, t2i_r10, i2t_r1, i2t_r5, i2t_r10, mean_recall, n_images, n_texts
 Examples:
@@ -30,10 +31,10 @@ Examples:
 
 
 class RetrievalRecall(evaluate.Metric):
-    """Retrieval recall as an `evaluate.Metric`, from rows of scores to the numbers of `evaluate_retrieval`.
+    """Retrieval recall as an `evaluate.Metric`: it turns rows of scores into the numbers of `evaluate_retrieval`.
 
-    `predictions` has one row for each text, with its scores for all images; `references` lists the right images of
-    each text. Rows may be added batch by batch (`add_batch`).
+    `predictions` has one row for each text, with its scores for all images; `references` lists the correct images of
+    each text. Add rows in batches with `add_batch`.
 
         >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
         100.0
@@ -58,7 +59,7 @@ class RetrievalRecall(evaluate.Metric):
 def ranks_of_scores(
     scores: np.ndarray, references: list[list[int]], protocol: str = "standard"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ranks of texts as queries and of images as queries, counted from 1; 0 for an image without a text."""
+    """Returns the ranks with texts and with images as queries, counted from 1; 0 for an image without a text."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol={protocol!r} is none of {', '.join(PROTOCOLS)}")
     if scores.ndim != 2 or len(scores) != len(references) or not np.isfinite(scores).all():
@@ -70,14 +71,14 @@ def ranks_of_scores(
         right[text, images] = True
     best = np.where(right, scores, -np.inf)
     text_ranks = 1 + (~right & (scores >= best.max(1, keepdims=True))).sum(1)
-    is_before = ~right & (scores >= best.max(0))  # texts that an image finds before its own
+    is_before = ~right & (scores >= best.max(0))  # texts that rank above an image's own
     images_before = [right[texts].any(0).sum() for texts in is_before.T] if protocol == "mla" else None
     before = is_before.sum(0) if images_before is None else np.array(images_before)
     return text_ranks, np.where(right.any(0), 1 + before, 0)
 
 
 def recalls_of_ranks(text_to_image: np.ndarray, image_to_text: np.ndarray) -> dict[str, float]:
-    """The recalls in percent, from the ranks of the best right items; images of rank 0 are no queries."""
+    """Returns the recalls in percent from the ranks of the best correct items; images of rank 0 are not queries."""
     found = {"t2i": text_to_image, "i2t": image_to_text[image_to_text > 0]}
     recalls = {
         f"{direction}_r{k}": 100.0 * float((ranks <= k).mean()) if len(ranks) else float("nan")
