@@ -1,13 +1,13 @@
 """MLA's language acquirers, and how a frozen text tower uses them (Zhang et al. 2022, section 3.2).
 
-The text tower itself does not change. Its embedding and each of its blocks are wrapped:
+The text tower does not change. Its embedding and each of its blocks are wrapped:
 
     AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
     AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
-While the tower runs, its thread knows which row of the batch is in which language (`languages_of_rows`), so that
-threads and nested calls do not see each other's. The same layers serve the assembled model (`modeling_mla`) and the
-PEFT method (`peft_mla`), so that weights are converted by renaming them.
+While the tower runs, each thread stores the language of each row in its batch (`languages_of_rows`), so threads and
+nested calls do not interfere. The assembled model (`modeling_mla`) and the PEFT method (`peft_mla`) use the same
+layers, so their weights are converted by renaming.
 """
 
 import math
@@ -31,7 +31,7 @@ from .modeling_common import initialized_by_itself, is_exporting
 
 
 class RowsByLanguage:
-    """Which rows of a batch are in which language; `None` stands for the native one.
+    """The language of each row in a batch; `None` means the native language.
 
     Args:
         languages: the language of each row.
@@ -46,20 +46,20 @@ class RowsByLanguage:
 
     @classmethod
     def all_in(cls, language: str | None, count: int) -> "RowsByLanguage":
-        """Returns the assignment of `count` rows to a single language."""
+        """Returns an assignment of `count` rows to a single language."""
         rows = cls([language])
         rows.count = count  # may be symbolic, in a graph for batches of any size
         return rows
 
     def positions(self, device: torch.device) -> tuple[list[Tensor], Tensor]:
-        """Returns the indices of each group's rows, and the permutation that puts the concatenated groups in order."""
+        """Returns each group's row indices, and the permutation that restores the order of the concatenated groups."""
         if device not in self._positions:
             groups = [torch.tensor(rows, device=device) for rows in self.groups.values()]
             self._positions[device] = groups, torch.argsort(torch.cat(groups))
         return self._positions[device]
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """Applies a function to each language and its rows, and puts the results back in order. [N, …] -> [N, …]"""
+        """Applies a function to each language and its rows, and restores the order of the results. [N, …] -> [N, …]"""
         if rows.shape[0] != self.count:
             raise ValueError(f"there are languages for {self.count} rows, but the batch has {rows.shape[0]}")
         if len(self.groups) == 1:
@@ -69,7 +69,7 @@ class RowsByLanguage:
         return torch.cat(parts)[order]
 
     def by_vocabulary(self) -> "RowsByLanguage":
-        """Returns an assignment that distinguishes as many languages as there are vocabularies."""
+        """Returns an assignment with one language for each vocabulary."""
         return self
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
@@ -78,9 +78,9 @@ class RowsByLanguage:
 
 
 class MasksByLanguage:
-    """Does what `RowsByLanguage` does in an exported graph, which takes the languages as an input.
+    """Replaces `RowsByLanguage` in an exported graph, which takes the languages as an input.
 
-    The function of every language is applied to all rows, and each row keeps the result for its own language.
+    It applies every language's function to all rows, and each row keeps the result for its own language.
 
     Args:
         languages: languages, in the order of their ids.
@@ -101,7 +101,7 @@ class MasksByLanguage:
         return MasksByLanguage(self.languages[:2], self.ids.clamp(max=1))
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
-        """Returns the token ids of a language's rows; in other rows 0, which every vocabulary has."""
+        """Returns the token ids of a language's rows, with 0 in all other rows, which every vocabulary has."""
         return torch.where(self._is_in(language)[:, None], input_ids, 0)
 
     def _is_in(self, language: str | None) -> Tensor:
@@ -111,19 +111,19 @@ class MasksByLanguage:
 BatchLanguages = RowsByLanguage | MasksByLanguage
 
 
-class _Call(threading.local):  # a context variable would do as well, but torch.compile does not trace it
-    """What this thread computes, by the ids of wrapped layers; the dictionaries are never changed."""
+class _Call(threading.local):  # a context variable would work too, but torch.compile does not trace it
+    """What this thread computes, by the ids of wrapped layers; the dictionaries are never modified."""
 
     rows: Mapping[int, BatchLanguages | None] = MappingProxyType({})
-    ids: Mapping[int, Tensor | None] = MappingProxyType({})  # of an embedding, before they were marked
+    ids: Mapping[int, Tensor | None] = MappingProxyType({})  # of an embedding, before marking
 
 
 _CALL = _Call()
 
 
 def not_compiled_in_training(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Leaves a method out of the graphs of `torch.compile` while gradients are computed: several graphs would not see
-    what this thread stored between them."""
+    """Excludes a method from `torch.compile` graphs while gradients are computed: separate graphs would not see values
+    that this thread stored between them."""
     eager = torch.compiler.disable(method)
 
     @wraps(method)
@@ -137,7 +137,7 @@ def not_compiled_in_training(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def initialize_linears(module: nn.Module) -> None:
-    """Initializes linear layers as PyTorch and the authors' code do, and not as the text tower does."""
+    """Initializes linear layers as PyTorch and the authors' code do, unlike the text tower."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             bound = 1 / math.sqrt(part.in_features)
@@ -146,7 +146,7 @@ def initialize_linears(module: nn.Module) -> None:
 
 
 class Acquirer(nn.Module):
-    """What a language adds to a block: y = x + W2 ReLU(W1 x + b1) + b2, or y = x + W x + b (equation 3, table 1).
+    """A language's layer after a block: y = x + W2 ReLU(W1 x + b1) + b2, or y = x + W x + b (equation 3, table 1).
 
     Args:
         width: d, the width of the states.
@@ -177,7 +177,7 @@ class Acquirer(nn.Module):
 
 
 class NonNativeEmbedding(nn.Module):
-    """Embedding of the vocabulary that all acquired languages share: a table, projected to the width of the tower.
+    """Embedding of the vocabulary shared by all acquired languages: a table, projected to the width of the tower.
 
     Args:
         vocab_size, embedding_size: size of the table (M-BERT's is 119 547 x 768).
@@ -206,21 +206,21 @@ class NonNativeEmbedding(nn.Module):
 
 
 class WrappedLayer(nn.Module):
-    """Base class of a frozen layer with something new around it."""
+    """Base class of a frozen layer with new layers around it."""
 
     base_layer: nn.Module
 
     def __getattr__(self, name: str) -> Any:
-        """Looks attributes up on the wrapped layer too, such as the table of an embedding."""
+        """Also looks attributes up on the wrapped layer, such as the table of an embedding."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base_layer":  # a copy that is being made does not have it yet
+            if name == "base_layer":  # not set yet on a copy in progress
                 raise
             return getattr(self.base_layer, name)
 
     def rows_of(self, count: int) -> BatchLanguages | None:
-        """Returns the languages of a batch of `count` rows, or `None` if all are native."""
+        """Returns the languages of a batch of `count` rows, or `None` if all rows are native."""
         return languages_in_use(self)
 
 
@@ -228,7 +228,7 @@ class AcquiredBlock(WrappedLayer):
     """A frozen block, followed by the acquirer of each row's language.
 
     Args:
-        base_layer: the block. It returns states, or a tuple that begins with them.
+        base_layer: the block, which returns states or a tuple that begins with them.
     """
 
     def __init__(self, base_layer: nn.Module) -> None:
@@ -257,9 +257,9 @@ class AcquiredBlock(WrappedLayer):
 class AcquiredEmbedding(WrappedLayer):
     """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
 
-    These rows use the tower's own position embedding. A tower that pools the state at its end-of-text token looks for
-    that token in the ids. The hook that `watch` registers therefore changes the ids of these rows: the token stands
-    where the row has its first closing token ([SEP]), whose state must be pooled.
+    These rows use the tower's position embedding. A tower that pools the state at its end-of-text token searches the
+    ids for that token. The hook that `watch` registers therefore changes the ids of these rows: it puts that token at
+    the row's first closing token ([SEP]), whose state must be pooled.
 
     Args:
         base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers.
@@ -293,7 +293,7 @@ class AcquiredEmbedding(WrappedLayer):
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
-        """Returns native ids of texts that end where the given ones have their first closing token."""
+        """Returns ids of native texts that end at the first closing token of the given ids."""
         is_closing = input_ids == self.sep_token_id  # [N, T]
         if not is_exporting() and not is_closing.any(-1).all():
             raise ValueError(
@@ -301,13 +301,13 @@ class AcquiredEmbedding(WrappedLayer):
                 "text with it"
             )
         end = is_closing.int().argmax(-1, keepdim=True)
-        # Other tokens get a small id, because CLIP with `eos_token_id=2` pools at the greatest one.
+        # Other tokens get a small id, because CLIP with `eos_token_id=2` pools at the largest one.
         marked = torch.full_like(input_ids, 1 if self.end_token_id == 0 else 0)
         return marked.scatter(1, end, self.end_token_id)
 
     @not_compiled_in_training
     def forward(self, input_ids: Tensor | None = None, **kwargs: Any) -> Tensor:
-        """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
+        """Embeds a batch whose rows may be in different languages. [N, T] -> [N, T, width]"""
         unmarked = _CALL.ids.get(id(self))
         _CALL.ids = {layer: found for layer, found in _CALL.ids.items() if layer != id(self)}
         ids = input_ids if unmarked is None else unmarked
@@ -345,9 +345,9 @@ def languages_in_use(layer: nn.Module) -> BatchLanguages | None:
 
 @contextmanager
 def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator[None]:
-    """Inside of the block, every wrapped layer of `model` uses this assignment of rows to languages.
+    """Inside the block, every wrapped layer of `model` uses this assignment of rows to languages.
 
-    It holds for this thread and the calls inside of the block, also of other models.
+    It applies to this thread and to calls inside the block, including calls of other models.
     """
     layers = [id(module) for module in model.modules() if isinstance(module, WrappedLayer)]
     before, ids = _CALL.rows, _CALL.ids
@@ -359,9 +359,9 @@ def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator
 
 
 def eval_frozen(module: nn.Module, training: bool) -> None:
-    """Sets evaluation mode, without dropout and new batch statistics; acquirers have neither.
+    """Sets evaluation mode, with no dropout and no new batch statistics; acquirers have neither.
 
-    A wrapped layer recomputes its activations for the gradient only in training mode, and keeps that mode.
+    A wrapped layer recomputes its activations for the gradient only in training mode, so it keeps that mode.
     """
     module.eval()
     for block in module.modules():
@@ -374,10 +374,10 @@ def eval_frozen(module: nn.Module, training: bool) -> None:
 
 @dataclass(frozen=True)
 class TowerParts:
-    """The text tower of a dual encoder, and its parts that MLA wraps.
+    """The text tower of a dual encoder, and the parts of it that MLA wraps.
 
     Attributes:
-        tower: the module that is given the token ids.
+        tower: the module that takes the token ids.
         embeddings: its embedding.
         blocks: its blocks, a list.
         embedding_width: width of the rows of its table.
@@ -394,7 +394,7 @@ class TowerParts:
 
 
 def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) -> TowerParts:
-    """Returns the text tower of a dual encoder, whose layers may be wrapped already."""
+    """Returns the text tower of a dual encoder, whose layers may already be wrapped."""
     tower = model.get_submodule(where.path)
     embeddings, blocks = tower.get_submodule(where.embeddings), tower.get_submodule(where.blocks)
     table = next(part for part in embeddings.modules() if isinstance(part, nn.Embedding))
@@ -409,12 +409,12 @@ def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) ->
 
 
 def plain_name(name: str) -> str:
-    """Returns the name of a wrapped layer without the wrapping."""
+    """Returns the name of a wrapped layer without the wrapper."""
     return re.sub(r"\.base_layer\b", "", name)
 
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the weights of a model with wrapped layers under the names that they have without the wrapping."""
+    """Returns the weights of a model with wrapped layers under their names without the wrappers."""
     return {plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
 
 
@@ -430,7 +430,7 @@ def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def take_precision(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Converts the weights of a model to the precision of those that are about to be loaded."""
+    """Converts the weights of a model to the precision of the given weights, before loading them."""
     for name, own in model.state_dict(keep_vars=True).items():
         if own.is_floating_point() and name in weights:
             own.data = own.data.to(weights[name].dtype)

@@ -1,8 +1,8 @@
 """The ResNets of OpenAI's CLIP as a vision backbone of transformers (Radford et al. 2021, section 2.4).
 
-They differ from an ordinary ResNet in three ways: the stem has three convolutions, an average pooling goes before each
-convolution with a stride, and attention pools the last stage, by a query from its mean. Modules have the names of
-OpenAI's checkpoints, so that their weights are loaded as they are (`convert_mla`).
+They differ from an ordinary ResNet in three ways: the stem has three convolutions; an average pooling precedes each
+convolution with a stride; and attention pools the last stage, with its mean as the query. Modules have the names in
+OpenAI's checkpoints, so weights load without renaming (`convert_mla`).
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import RESNET_REDUCTION, ClipResNetConfig
 
-_EXPANSION = 4  # outputs of a block by its inner channels
+_EXPANSION = 4  # outputs of a block per inner channel
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> nn.Conv2d:
@@ -24,7 +24,7 @@ def _conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> nn.Con
 
 
 class ClipResNetBlock(nn.Module):
-    """Three convolutions beside a shortcut. [N, inputs, H, W] -> [N, 4 * channels, H / stride, W / stride]"""
+    """Three convolutions with a shortcut. [N, inputs, H, W] -> [N, 4 * channels, H / stride, W / stride]"""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class ClipResNetModel(PreTrainedModel):
         Args:
             pixel_values ([N, 3, H, W]): images of the configuration's size.
             output_hidden_states: whether to return the feature maps of the stem and of each stage.
-            kwargs: have no effect; a ResNet has no attentions.
+            kwargs: ignored; a ResNet has no attentions.
 
         Returns:
             `last_hidden_state` [N, C, H / 32, W / 32], the feature map of the last stage, and `pooler_output` [N, d],
@@ -136,7 +136,7 @@ class ClipResNetModel(PreTrainedModel):
         )
 
 
-# So that a `VisionTextDualEncoderModel` with such an image tower can be loaded by itself.
+# Lets transformers load a `VisionTextDualEncoderModel` with such an image tower.
 AutoModel.register(ClipResNetConfig, ClipResNetModel, exist_ok=True)
 
 __all__ = ["ClipResNetModel"]

@@ -1,11 +1,11 @@
-"""Converts checkpoints of OpenAI's CLIP, and those of the MLA authors' code, which use the same names.
+"""Converts checkpoints of OpenAI's CLIP and of the MLA authors' code, which use the same names.
 
 model = mla_from_openai(torch.load("mla.pt", weights_only=True))
 model.save_pretrained("mla-converted")
 
-The image tower is a vision transformer, or a ResNet (RN50, RN101, RN50x4, RN50x16, RN50x64). transformers' `CLIPModel`
-has no ResNet: a CLIP with one becomes a `VisionTextDualEncoderModel` of a `ClipResNetModel` and a `CLIPTextModel`. Its
-projection of images is the identity, because the attention that pools them projects already.
+The image tower is a vision transformer or a ResNet (RN50, RN101, RN50x4, RN50x16, RN50x64). transformers' `CLIPModel`
+has no ResNet, so a CLIP with a ResNet becomes a `VisionTextDualEncoderModel` of a `ClipResNetModel` and a
+`CLIPTextModel`. Its image projection is the identity, because the attention that pools the images already projects.
 """
 
 import re
@@ -64,7 +64,7 @@ _RESBLOCK = re.compile(
 )
 _ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
 _OF_RESNETS = "visual.attnpool.c_proj.weight"
-_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # numbers among the weights of OpenAI's archives
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # numbers stored with OpenAI's weights
 _UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that is never called
 
 
@@ -79,14 +79,14 @@ def mla_from_openai(
     """Converts a checkpoint of MLA with the names of OpenAI's CLIP to an `MlaModel`.
 
     Args:
-        weights: the state dict; sizes and languages follow from it.
-        text_heads, vision_heads: numbers of attention heads; by default one for every 64 of the width, as in CLIP.
-            Those of a ResNet belong to the attention that pools its last stage.
+        weights: the state dict, which determines the sizes and the languages.
+        text_heads, vision_heads: numbers of attention heads; by default one for every 64 of the width, as in CLIP. In
+            a ResNet, the attention that pools its last stage has these heads.
         sep_token_id: id of [SEP] in the multilingual vocabulary.
         end_token_id: id of the end-of-text token in the native vocabulary; by default the last one, as in CLIP.
 
     Raises:
-        ValueError: if a name does not belong to such a checkpoint, or one is missing.
+        ValueError: if a name is unknown or missing.
 
     Examples:
         >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
@@ -107,8 +107,8 @@ def clip_from_openai(
 ) -> PreTrainedModel:
     """Converts a checkpoint of OpenAI's CLIP to a dual encoder of transformers, on which MLA is trained.
 
-    Arguments and errors are those of `mla_from_openai`. The result is a `CLIPModel`, or with a ResNet as the image
-    tower, a `VisionTextDualEncoderModel`.
+    Arguments and errors are as in `mla_from_openai`. The result is a `CLIPModel`, or a `VisionTextDualEncoderModel` if
+    the image tower is a ResNet.
 
     Examples:
         >>> clip = clip_from_openai(torch.jit.load("RN50.pt", map_location="cpu").state_dict())
@@ -127,7 +127,7 @@ def _load(model: PreTrainedModel, named: dict[str, Tensor], what: str) -> None:
 
 
 def _all_renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All weights under the names of the native model, whose parts acquirers wrap."""
+    """Renames all weights to those of the native model that acquirers wrap."""
     named: dict[str, Tensor] = {}
     if is_resnet := _OF_RESNETS in weights:
         named["visual_projection.weight"] = torch.eye(len(weights[_OF_RESNETS]))
@@ -226,7 +226,7 @@ def _config(weights: dict[str, Tensor], native: PreTrainedConfig, sep_token_id: 
 
 
 def _layer_count(weights: dict[str, Tensor], pattern: str) -> int:
-    """Returns the number of layers, whose indices the pattern finds at the beginning of names."""
+    """Returns the number of layers; the pattern matches their indices at the beginning of names."""
     return 1 + max(int(match[1]) for name in weights if (match := re.match(pattern, name)))
 
 
@@ -237,18 +237,18 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     """Returns the state dict of a checkpoint, in float32.
 
     Args:
-        file: a safetensors file; what `torch.save` wrote, of which weights alone are unpickled, also one level below
-            (`state_dict`); or one of OpenAI's TorchScript archives, which hold code.
+        file: a safetensors file; a file written by `torch.save`, read with weights-only unpickling, also with the
+            state dict one level down (`state_dict`); or one of OpenAI's TorchScript archives, which contain code.
 
     Raises:
-        ModelFolderError: for a file that holds no weights.
+        ModelFolderError: if the file has no weights.
     """
     try:
         if file.suffix == ".safetensors":
             held: Any = load_file(file)
         elif _is_archive(file):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of the format, which OpenAI's files have
+                warnings.simplefilter("ignore", DeprecationWarning)  # about the format of OpenAI's files
                 held = torch.jit.load(str(file), map_location="cpu").state_dict()
         else:
             held = torch.load(file, map_location="cpu", weights_only=True)

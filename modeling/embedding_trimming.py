@@ -1,11 +1,11 @@
 """Trims the vocabulary of a model: rows of embeddings and heads, and the token ids in its settings.
 
-To find the tensors that belong to the vocabulary, the model's own class is built without memory for the smaller
-vocabulary: they are those whose shape changes. These are input embeddings, tied and untied heads, their biases, and
-`final_logits_bias`. The trimmed model computes from kept tokens exactly what it computed before; its logits are the
-old ones at the kept ids.
+To find the tensors that depend on the vocabulary, it builds the model's class for the smaller vocabulary, without
+allocating memory: they are the tensors whose shape changes. These are input embeddings, tied and untied heads, their
+biases, and `final_logits_bias`. For kept tokens, the trimmed model computes exactly the same as before; its logits are
+the old ones at the kept ids.
 
-`processing.vocabulary_trimming` trims the tokenizer, and chooses what to keep.
+`processing.vocabulary_trimming` trims the tokenizer and selects the tokens to keep.
 """
 
 import re
@@ -19,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..utils.errors import ModelMismatchError
 
-# Settings that hold token ids: single ones, lists, lists of lists, or a mapping, as `lang_code_to_id` is.
+# Settings that contain token ids: single ids, lists, lists of lists, or a mapping, as in `lang_code_to_id`.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
 
 Settings = dict[str, Any]
@@ -32,8 +32,7 @@ def vocabulary_size(config: PreTrainedConfig) -> int:
 
 
 def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfig | None = None) -> set[int]:
-    """Returns the ids of tokens that a model's settings name, such as [BOS], [PAD], a forced language or suppressed
-    tokens.
+    """Returns the token ids in a model's settings, such as [BOS], [PAD], a forced language or suppressed tokens.
 
     Args:
         config: configuration of the model.
@@ -47,11 +46,11 @@ def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfi
 
 
 def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
-    """Returns a new model in which token `kept[i]` of the old one is token i; the old model is not changed.
+    """Returns a new model in which token i is token `kept[i]` of the old model, which does not change.
 
     Args:
         model: a model of transformers or babelens with a vocabulary.
-        kept: ascending ids; all those that `named_token_ids` returns must be among them.
+        kept: ascending ids, which include all those that `named_token_ids` returns.
     """
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
@@ -74,7 +73,7 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
 
 
 def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
-    """Returns the configuration that states the vocabulary, and its name in `config` if it is a part of that."""
+    """Returns the configuration with the vocabulary size, and its name in `config` if it is a part of it."""
     part = config if hasattr(config, "vocab_size") else config.get_text_config()
     if not hasattr(part, "vocab_size"):
         raise ModelMismatchError(f"a model of type {config.model_type} has no vocabulary of tokens")
@@ -82,7 +81,7 @@ def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
 
 
 def _own(config: PreTrainedConfig) -> Settings:
-    """Returns the settings of a configuration without those of its parts."""
+    """Returns a configuration's settings without those of its parts."""
     return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
 
 
@@ -155,6 +154,5 @@ def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
 
 
 def _bias_pairs(biases: Any) -> list[Any]:
-    """Returns `sequence_bias` as pairs of ids and their bias, the form in which it is saved; in memory it may be a
-    dict."""
+    """Returns `sequence_bias` as pairs of ids and biases, its form in files; in memory it may be a dict."""
     return list(biases.items()) if isinstance(biases, dict) else list(biases or ())

@@ -1,4 +1,4 @@
-"""How encoders are run where they are not trained: in evaluation mode, in a precision, with a progress bar."""
+"""Runs encoders outside of training: in evaluation mode, in a given precision, with a progress bar."""
 
 import threading
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import nn
 
-# A progress bar that nobody asked for appears only when encoding takes longer than this.
+# By default, a progress bar appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
-# The models that are being evaluated: how many blocks each is in, and its modules that were in training mode before.
+# The models in evaluation: how many blocks each is in, and its modules that were in training mode before.
 _EVALUATED: dict[nn.Module, tuple[int, dict[nn.Module, bool]]] = {}
 _LOCK = threading.Lock()
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into eval mode, without gradients, inside the block.
+    """Puts a model into evaluation mode, without gradients, inside the block.
 
-    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest. Of several
-    threads with one model, the first saves the modes, and the last one restores them.
+    Afterwards, each module returns to its previous mode; frozen parts may have had another mode than the rest. If
+    several threads use one model, the first one saves the modes, and the last one restores them.
     """
     with _LOCK:
         entered, modes = _EVALUATED.get(model, (0, {}))
@@ -30,7 +30,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                 model.eval()
         _EVALUATED[model] = entered + 1, modes
     try:
-        # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
+        # Not inference_mode: tensors that a model caches here (position tables, masks) must remain usable in training.
         with torch.no_grad():
             yield
     finally:
@@ -44,10 +44,9 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def autocasting(device: torch.device, precision: str) -> torch.autocast:
-    """A context, and a decorator, in which matrix products and convolutions are computed in a precision.
+    """Returns a context manager and decorator that computes matrix products and convolutions in a given precision.
 
-    Weights, normalizations and results stay in float32, so that the embeddings of one model are comparable whatever
-    they were computed in.
+    Weights, normalizations and results stay in float32, so embeddings of one model are comparable across precisions.
 
     Args:
         device: the device of the model.
@@ -57,7 +56,8 @@ def autocasting(device: torch.device, precision: str) -> torch.autocast:
 
 
 def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
-    """A progress bar: always or never by `show`; by default on a terminal, for jobs of more than two seconds."""
+    """Returns a progress bar: `show` turns it on or off; by default it appears on a terminal, for jobs of more than
+    two seconds."""
     if show is None:
         return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
     return tqdm(total=total, desc=description, leave=False, disable=not show)

@@ -1,4 +1,4 @@
-"""What models of several methods share beside `modeling_dual_encoder`: modules that initialize themselves, exported
+"""Shared by several methods, in addition to `modeling_dual_encoder`: modules that initialize themselves, exported
 graphs, and the number of the training step."""
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def initialized_by_itself(module: ModuleT) -> ModuleT:
-    """Marks `module` as one that its own `reset_parameters` initializes, and not the model around it; returns it.
+    """Marks `module` as initialized by its own `reset_parameters` and not by the model around it; returns it.
 
-    It has just initialized its weights, or is on the `meta` device because a model is being loaded.
+    Its weights have just been initialized, or it is on the `meta` device because a model is being loaded.
     """
     module.awaits_weights = next(module.parameters()).is_meta
     if not module.awaits_weights:
@@ -34,18 +34,18 @@ def _leave_as_it_is(module: nn.Module) -> None:
 
 
 def text_ends(attention_mask: Tensor) -> Tensor:
-    """Returns the number of columns up to the last token of each row [N], of a mask [N, T]: the length of a text that
-    is padded on the right, and T of one that is padded on the left."""
+    """Returns the number of columns up to the last token of each row [N] in a mask [N, T]: the length of a text padded
+    on the right, and T for a text padded on the left."""
     columns = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
     return (attention_mask.bool() * columns).amax(1)
 
 
 def is_exporting() -> bool:
-    """Returns whether a graph is being made that must not depend on the values in a tensor: by `torch.export`, by
+    """Returns whether a graph is being made that must not depend on tensor values: by `torch.export`, by
     `torch.jit.trace`, or by `torch.compile` without gradients (`fullgraph=True`).
 
-    In such a graph, rows of several kinds all go through the layers of every kind, with the same results. Training
-    that is compiled goes on to treat rows by their kind, which needs several graphs and costs less.
+    In such a graph, rows of several kinds all go through the layers of every kind, with the same results. Compiled
+    training still separates rows by kind, which needs several graphs and costs less.
     """
     compiler = torch.compiler
     if compiler.is_exporting() or torch.jit.is_tracing():
@@ -55,15 +55,15 @@ def is_exporting() -> bool:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """How far training has come, for losses that change with it: the number of optimizer steps that were taken before
-    this one, and of the whole run. The defaults stand for the first step of a run."""
+    """The progress of training, for losses that change with it: the number of previous optimizer steps, and the number
+    in the whole run. The defaults mean the first step of a run."""
 
     index: int = 0
     total: int = 0
 
     @property
     def progress(self) -> float:
-        """The share of the run that is done, from 0 to 1."""
+        """The completed fraction of the run, from 0 to 1."""
         return self.index / max(self.total, 1)
 
 

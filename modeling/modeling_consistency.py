@@ -1,18 +1,18 @@
-"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): joins the scores of a query and of its
+"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): combines the scores of a query and its
 translations.
 
-A query and its translations are scored with all candidates, by any dual encoder. CLC computes one score from them:
+Any dual encoder scores a query and its translations with all candidates. CLC combines the scores into one:
 
     CLC-A   the mean over the languages
     CLC-C   a perceptron L -> 32 -> 1 without biases, trained on the scores of a validation set, all at once
 
-"All parameters are initialized with uniform weight", writes the paper. If that meant equal weights, all hidden units
-would get the same gradient and stay one unit. Here the weights of a layer are therefore drawn from a uniform
-distribution, between 0 and twice the weight of a mean, by a seed of the configuration. The drawn weights are then
-scaled, those of each language by one factor, so that the untrained CLC-C computes exactly the scores of CLC-A.
+The paper says: "All parameters are initialized with uniform weight". If that meant equal weights, all hidden units
+would get the same gradient and remain identical. Here, the weights of a layer are therefore drawn from a uniform
+distribution, between 0 and twice the weight of a mean, with a seed from the configuration. Then the weights of each
+language are scaled by one factor, so the untrained CLC-C computes exactly the scores of CLC-A.
 
 The hidden units have a ReLU, which the paper does not specify. Scores should therefore be positive, such as 1 +
-cosine: negative ones can become ties. The final score is not rectified.
+cosine, because negative scores can become ties. The final score has no ReLU.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from ..utils.hub_code import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
 from .modeling_common import WeightsAsMade
 
-# Largest number of pairs of queries and candidates whose hidden units training keeps in memory.
+# Maximum number of pairs of queries and candidates whose hidden units training keeps in memory.
 _PAIRS_AT_ONCE = 2**18
 
 
 class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
-    """Computes one score of each candidate from the scores that a query and its translations give it.
+    """Computes one score for each candidate from its scores with a query and its translations.
 
     Args:
-        config: languages, and how their scores are joined.
+        config: the languages, and how to combine their scores.
 
     Examples:
         >>> consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"]))
@@ -55,7 +55,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             self.hidden = nn.Linear(n_languages, config.hidden_size, bias=False)
             self.output = nn.Linear(config.hidden_size, 1, bias=False)
         else:
-            # They are constants, but a model without any tensor could be neither saved nor moved.
+            # They are constants, but a model without tensors could not be saved or moved.
             self.language_weights = nn.Parameter(torch.empty(n_languages), requires_grad=False)
         self.post_init()
 
@@ -68,7 +68,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             init.constant_(module.language_weights, 1 / len(module.config.languages))
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Joins the scores of queries and candidates in each of `config.languages`; higher means more similar.
+        """Combines the scores of queries and candidates in each of `config.languages`; higher means more similar.
 
         Shape:
             scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
@@ -90,23 +90,23 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         iterations: int = 30,
         learning_rate: float = 1e-2,
     ) -> list[float]:
-        """Trains CLC-C on the scores of a validation set, starting from its present weights; each iteration uses all
+        """Trains CLC-C on the scores of a validation set, starting from its current weights; each iteration uses all
         scores.
 
         The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images.
 
-        In every evaluation of the loss and in the final weights, the joint scores are multiplied by the factor that
-        gives them the standard deviation of CLC-A's. The paper has no such factor. Without one, smaller weights would
-        reduce the loss without changing any ranking, because its margin is a constant; with it, the margin means the
-        same as in the training of the dual encoder.
+        In every evaluation of the loss, and in the final weights, the joint scores are multiplied by the factor that
+        gives them the standard deviation of CLC-A's scores. The paper has no such factor. Without one, smaller weights
+        would reduce the loss without changing any ranking, because its margin is a constant; with it, the margin means
+        the same as in the training of the dual encoder.
 
         Args:
-            query_to_candidates: for each query, the indices of its right candidates, at least one.
+            query_to_candidates: the indices of each query's correct candidates, at least one.
             iterations: number of iterations; the default is the paper's.
             learning_rate: learning rate of Adam; the paper states neither the rate nor the optimizer.
 
         Returns:
-            The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's.
+            The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's loss.
 
         Shape:
             scores: [L, n_queries, n_candidates].
@@ -138,16 +138,16 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @property
     def importances(self) -> dict[str, float]:
-        """How much each language counts in the joint score while no hidden unit is cut off by the ReLU: the product of
-        both layers' weights, as shares of their sum."""
+        """The weight of each language in the joint score, if the ReLU cuts off no hidden unit: the product of both
+        layers' weights, as fractions of their sum."""
         is_mean = self.config.aggregation == "mean"
         weights = self.language_weights if is_mean else (self.output.weight @ self.hidden.weight)[0]
         return dict(zip(self.config.languages, (weights / weights.sum()).tolist(), strict=True))
 
     def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss of the joint scores, rescaled to the spread of CLC-A's, and the factor of the rescaling."""
+        """Returns the loss of the joint scores, rescaled to the spread of CLC-A's, and the rescaling factor."""
         rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
-        # The hidden layer is computed for some queries at a time, and again in the backward pass.
+        # The hidden layer is computed for some queries at a time, and recomputed in the backward pass.
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:
@@ -179,7 +179,7 @@ def _drawn_weights(config: CrossLingualConsistencyConfig) -> tuple[Tensor, Tenso
 
 
 def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candidates: int) -> Tensor:
-    """Returns the mask of the right pairs, [n_queries, n_candidates] bool."""
+    """Returns the mask of the correct pairs, [n_queries, n_candidates] bool."""
     if len(query_to_candidates) != n_queries:
         raise InputError(
             f"there are scores of {n_queries} queries, but right candidates for {len(query_to_candidates)}"

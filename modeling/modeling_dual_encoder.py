@@ -1,9 +1,9 @@
-"""What all dual encoders share: their output, their base class and the learned temperature.
+"""The base of all dual encoders: their output, their base class and the learned temperature.
 
 A dual encoder embeds images x and texts y in one space and compares them by s(x, y) = cos(x, y) / t. Its inputs
-determine which pairs a batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts)
-give `image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training
-loss from them. Trainers call the same function on embeddings that were gathered from many chunks or processes.
+determine the pairs in a batch: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give
+`image_embeds`, `text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training loss
+from them. Trainers call the same function on embeddings gathered from many chunks or processes.
 """
 
 import re
@@ -38,10 +38,10 @@ class DualEncoderOutput(ModelOutput):
         vision_model_output: output of `get_image_features` for the images.
         paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
         temperature ([]): the learned temperature, at least 0.01, as a part of the graph.
-        logit_bias ([]): what is added to the logits, if the loss of images and texts reads it (`sigmoid_loss`).
+        logit_bias ([]): the bias added to the logits, if the image-text loss uses one (`sigmoid_loss`).
 
-    The towers' outputs hold the states at all positions. With `return_logits=False`, which saves memory in the
-    training of large batches, they are left out unless hidden states or attentions are asked for.
+    The towers' outputs contain the states at all positions. With `return_logits=False`, which saves memory when
+    training on large batches, they contain them only if hidden states or attentions are requested.
     """
 
     loss: Tensor | None = None
@@ -61,29 +61,29 @@ class DualEncoderOutput(ModelOutput):
 
 Call = Callable[..., Any]
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
-# The fields of outputs that hold vectors of the shared space.
+# The output fields with vectors in the shared space.
 _SIDES = ("text", "image", "paired_text", "masked_text")
 _EMBEDDINGS = [f"{side}_{kind}" for side in _SIDES for kind in ("embeds", "features")]
 
 
 class RenamedWeight(WeightRenaming):
-    """Reads a weight under the name that earlier versions saved; it is saved under today's name."""
+    """Reads a weight under its name in earlier versions; it is saved under its current name."""
 
     __slots__ = ()
 
     def reverse_transform(self) -> Self:
-        # By default, transformers would save the weight under the name under which it was loaded.
+        # By default, transformers would save the weight under its loaded name.
         return self
 
 
 class WeightsAsMade(PreTrainedModel):
     """Base class of all models; put it before `HubCodeMixin` and `PreTrainedModel` among the bases.
 
-    Where its folder does not say otherwise, a loaded model equals a new one: weights that are frozen in a new model
-    are frozen, and missing weights are initialized by `reset_parameters` where `initialized_by_itself` says so.
+    A loaded model equals a new one unless its folder says otherwise: weights that are frozen in a new model are
+    frozen, and modules marked by `initialized_by_itself` initialize missing weights with `reset_parameters`.
     """
 
-    # Names of weights in the folders of earlier versions -> their names today.
+    # Names of weights in the folders of earlier versions -> their current names.
     renamed_weights: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -98,7 +98,7 @@ class WeightsAsMade(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Loads as transformers does, and freezes what is frozen in a new model."""
+        """Loads as transformers does, and freezes the weights that are frozen in a new model."""
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
         for name, weight in model.named_parameters():
@@ -111,28 +111,28 @@ class WeightsAsMade(PreTrainedModel):
     def initialize_weights(self) -> None:
         for module in self.modules():
             if getattr(module, "awaits_weights", False):
-                module.reset_parameters()  # leaves the weights that were loaded as they are
+                module.reset_parameters()  # does not change loaded weights
                 module.awaits_weights = False
                 for part in module.modules():
                     part._is_hf_initialized = True
         for module in self.modules():
-            # Inside of a custom class, transformers initializes only modules that hold weights themselves. It would
-            # pass over CLIP's attention, which initializes the weights of its parts.
+            # Inside a custom class, transformers initializes only modules that directly have weights. It would skip
+            # CLIP's attention, which initializes the weights of its parts.
             if isinstance(module, PreTrainedModel) and not module.is_custom_code():
                 module.initialize_weights()
         super().initialize_weights()
 
 
-# Keywords that transformers passes to all layers of a model, without two: positions are an input of texts, and
-# `num_items_in_batch` is for losses that are sums over items, whereas those here are means.
+# Keywords that transformers passes to all layers of a model, except two: positions are an input of texts, and
+# `num_items_in_batch` is for losses that are sums over items, while the losses here are means.
 _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
 
 
 def tower_keywords(
     model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """Divides the further keyword arguments of a call between the towers: each gets transformers' own keywords, such
-    as `output_hidden_states`, and those that one of its functions (`towers`) has as a parameter."""
+    """Divides the extra keyword arguments of a call between the towers: each gets transformers' keywords, such as
+    `output_hidden_states`, and those that one of its functions (`towers`) has as a parameter."""
     chosen = []
     for calls in towers:
         names = {*_SHARED, *own, *(name for call in calls for name in signature(call).parameters)}
@@ -141,7 +141,7 @@ def tower_keywords(
 
 
 def asks_for_states(given: dict[str, Any]) -> bool:
-    """Returns whether keyword arguments ask for the hidden states or attentions of the layers."""
+    """Returns whether keyword arguments request the hidden states or attentions of the layers."""
     return bool(given.get("output_hidden_states") or given.get("output_attentions"))
 
 
@@ -158,7 +158,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
-    # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
+    # Otherwise Trainer would divide the loss by the number of items in a batch, but it is already a mean over pairs.
     accepts_loss_kwargs = False
     sentence_module = "DualEncoderModule"  # runs the model in sentence-transformers
 
@@ -171,12 +171,12 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
         """Computes the training loss [] from the embeddings of a batch, or those gathered from several chunks or
         processes. A method adds the optional keywords `tile_size` (as in `contrastive_loss`) and `step` (a
-        `TrainingStep`) if its loss reads them; its trainer's `objective_options` gives them."""
+        `TrainingStep`) if its loss uses them; its trainer's `objective_options` provides them."""
         raise NotImplementedError
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
-        """Computes a loss of embeddings, and of their first dimensions up to each of the configuration's
-        `matryoshka_dims`, and returns the mean; `loss` normalizes the embeddings that it compares."""
+        """Returns the mean of a loss over the whole embeddings and their first dimensions, up to each of the
+        configuration's `matryoshka_dims`; `loss` normalizes the embeddings that it compares."""
         widths = self.config.matryoshka_dims
         if not widths:
             return loss(output)
@@ -188,7 +188,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
 
     def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Divides further keyword arguments of a call between the text tower and the image tower."""
+        """Divides extra keyword arguments of a call between the text tower and the image tower."""
         return tower_keywords(self, given, self.text_calls(), self.image_calls())
 
     def text_calls(self) -> list[Call]:
@@ -201,14 +201,14 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """What is added to the logits: 0, except for SigLIP and models that are trained with its loss."""
+        """The bias added to the logits: 0, except in SigLIP and models trained with its loss."""
         return 0.0
 
     def with_logits_and_loss(
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
-        """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch; by default,
-        the loss only if `positives` are given."""
+        """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch. By default,
+        it computes the loss only if `positives` are given."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
         if return_loss is None:
@@ -235,18 +235,18 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
-    """Casts images, or image features, to the floating-point type of a tower; some towers do not do so themselves."""
+    """Casts images, or image features, to a tower's floating-point type, which some towers do not do themselves."""
     return images.to(tower.dtype) if images.is_floating_point() else images
 
 
 def as_output(features: BaseModelOutputWithPooling | Tensor) -> BaseModelOutputWithPooling:
     """Returns the output of a dual encoder's `get_text_features` or `get_image_features`; code that comes with a model
-    may return the features [N, d] alone."""
+    may return only the features [N, d]."""
     return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, Tensor) else features
 
 
 def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
-    """Returns the pooled features alone, so that the states at all positions need not be held."""
+    """Returns only the pooled features, to release the states at all positions."""
     return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
 
 
@@ -257,30 +257,30 @@ def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooli
 
 
 def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
-    """Returns a tower's output, or `None` if it has pooled features alone."""
+    """Returns a tower's output, or `None` if it has only pooled features."""
     return None if output is None or output.last_hidden_state is None else output
 
 
 def normalize(features: Tensor) -> Tensor:
-    """Scales rows to unit length, so that a dot product is a cosine; a row of zeros stays one. [N, d] -> [N, d]"""
+    """Scales rows to unit length, so a dot product is a cosine; a row of zeros stays zero. [N, d] -> [N, d]"""
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     return nn.functional.normalize(wide, dim=-1).to(features.dtype)
 
 
-# What every saved folder holds too, though nothing here imports it; these lines never run (`hub_code`).
+# Also in every saved folder, although nothing here imports it; these lines never run (`hub_code`).
 SHIPS_WITH = """
 from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
 from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 from ..processing.sentence_modules import DualEncoderModule
 """
 
-# Nothing in the loss keeps a temperature positive: the gradient lowers it at every step once nearly all pairs are told
-# apart. It is bounded like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied by at most 100).
+# Nothing in the loss keeps a temperature positive: once the model separates nearly all pairs, the gradient lowers it
+# at every step. It is bounded like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied by at most 100).
 MIN_TEMPERATURE = 0.01
 
 
 class _AtLeast(torch.autograd.Function):
-    """Computes the maximum of a value and its bound. Below the bound, a gradient that would raise the value passes;
+    """Computes the maximum of a value and its bound. Below the bound, it passes a gradient that would raise the value;
     with `clamp`, a value below the bound would never change again."""
 
     @staticmethod
@@ -304,7 +304,7 @@ def at_least(value: Tensor, bound: float) -> Tensor:
 
 
 class LearnedTemperature(nn.Module):
-    """A temperature that is trained, and with it, for `sigmoid_loss`, a bias of the logits."""
+    """A learned temperature, and for `sigmoid_loss` also a learned bias of the logits."""
 
     def __init__(self, initial: float, bias: float | None = None) -> None:
         super().__init__()
@@ -312,10 +312,10 @@ class LearnedTemperature(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self) -> Tensor:
-        """Returns the bounded temperature [], by which cosines are divided, as a new tensor in the graph."""
+        """Returns the bounded temperature [], which divides the cosines, as a new tensor in the graph."""
         return at_least(self.temperature, MIN_TEMPERATURE)
 
     @torch.no_grad()
     def bound(self) -> None:
-        """Raises the parameter itself to the bound; to be called after each step of the optimizer."""
+        """Raises the parameter to the bound; call it after each step of the optimizer."""
         self.temperature.clamp_(min=MIN_TEMPERATURE)

@@ -1,8 +1,8 @@
 """ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
 
-It starts from a MURAL with one linear layer on the text side for all tasks, which the authors trained again (section
-3.3), and continues its training on triplets: an image x, its caption a in one language, and a translation b of the
-caption (section 3.2). With the symmetric in-batch softmax
+It starts from a MURAL with one linear text layer for all tasks, which the authors retrained (section 3.3), and
+continues its training on triplets: an image x, its caption a in one language, and a translation b of the caption
+(section 3.2). With the symmetric in-batch softmax
 
     L(u, v) = -1/B sum_i [log softmax_j s(u_i, v_j) / t  +  log softmax_j s(v_i, u_j) / t]_(j = i)       (equation 2)
     L_ETCL  = 1/3 (L(x, a) + L(a, b) + L(b, x))                                                          (equation 4)
@@ -46,7 +46,7 @@ class EtclModel(TwoTowerModel):
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts [N, T] with a mask [N, T], or features [N, W] of the text tower that were computed before.
+        """Embeds texts [N, T] with a mask [N, T], or precomputed features [N, W] of the text tower.
 
         Returns:
             The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
@@ -60,7 +60,7 @@ class EtclModel(TwoTowerModel):
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
         """Computes L_ETCL on triplets, and L(x, a) on images with texts or L(a, b) on translations, which the trainer
-        weighs as in equation 3."""
+        weights as in equation 3."""
         return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
 
     def _objective(self, output: DualEncoderOutput, **options: Any) -> Tensor:

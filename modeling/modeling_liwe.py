@@ -1,15 +1,15 @@
 """LIWE: language-invariant word embeddings (Wehrmann et al. 2019, "Language-Agnostic Visual-Semantic Embeddings").
 
-The embedding of a word is computed from its characters, by the same weights in every language: no language has
-parameters of its own. As in the authors' code, the character embeddings of a word are concatenated and go through
+The embedding of a word is computed from its characters, with the same weights in every language: no language has its
+own parameters. As in the authors' code, the character embeddings of a word are concatenated and go through
 convolutions of width one over the words of a text; a bidirectional GRU reads the words.
 
-Two things of the paper are left out. The weight normalization of the convolutions has no effect, because the batch
-normalization behind them removes the scale. The attention over the regions of an image is not needed, because an image
-comes with one vector of features; a single linear layer projects it.
+Two parts of the paper are left out. The weight normalization of the convolutions has no effect, because the batch
+normalization after them removes the scale. The attention over the regions of an image is not needed, because an image
+has one feature vector; a single linear layer projects it.
 
-Two things are not specified by the code. Here, padded words take no part in the batch normalization, and the embedding
-of a text is the mean of the last states of both directions, each of which has read the whole text.
+The code leaves two details open. Here, the batch normalization ignores padded words, and the embedding of a text is
+the mean of the last states of both directions, each of which has read the whole text.
 """
 
 from functools import partial
@@ -76,9 +76,9 @@ class LiweTextEncoder(nn.Module):
 
 
 class LiweModel(WordDualEncoderModel):
-    """LIWE, a dual encoder without parameters of single languages.
+    """LIWE, a dual encoder without language-specific parameters.
 
-    The texts of a batch may be in any language; `language_ids` only tell the loss which texts share a language.
+    The texts of a batch may be in any language; the loss uses `language_ids` to find texts in the same language.
 
     Examples:
         >>> model = LiweModel(LiweConfig(vocab_size=processor.vocab_size))
@@ -111,7 +111,7 @@ class LiweModel(WordDualEncoderModel):
             input_ids ([N, W, C]): character ids of the words of the texts; 0 pads each word.
             attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
             output_hidden_states: whether to return word embeddings and states too.
-            language_ids: has no effect, because no language has parameters of its own.
+            language_ids: ignored, because no language has its own parameters.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
@@ -144,14 +144,14 @@ class LiweModel(WordDualEncoderModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes the hinge losses of the batch: of images with the texts of each language, the mean over the
-        languages, and of texts in two languages, the mean over their pairs.
+        """Computes the hinge losses of the batch: between images and the texts of each language, averaged over the
+        languages, and between texts in two languages, averaged over the pairs.
 
         Args:
             output: embeddings of texts and images with their labels.
-            positives: not used, as the labels in `output` name all positive pairs.
-            step: the training step, with which the loss turns from all negatives to the hardest ones, at a rate for
-                images and texts and a rate for texts in two languages.
+            positives: not used, because the labels in `output` name all positive pairs.
+            step: the training step. The loss gradually turns from all negatives to the hardest ones, at one rate for
+                images and texts and another for texts in two languages.
         """
         return self.mean_over_widths(partial(self._objective, step=step), output)
 
@@ -176,7 +176,7 @@ class LiweModel(WordDualEncoderModel):
         )
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total. Those of a backbone count as
+        """Returns the number of parameters of each part; they add up to the total. A backbone's parameters count as
         `backbone`."""
         parts = {
             "image": count_parameters(self.image_projection),

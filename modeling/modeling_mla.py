@@ -1,10 +1,10 @@
 """MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
 
 `native_model` is an ordinary dual encoder of transformers or babelens. It embeds the images, and the native texts
-whose features are the targets of other texts. Its text tower has the wrapped layers of `acquirer`: a native text
-(`language_ids` 0) is embedded as by the plain model, and for a text in an acquired language, the acquirers of that
-language follow every block. With features f, a text t, its native translation n and its image v are trained in two
-stages (section 3.3):
+whose features are the targets of other texts. Its text tower has the wrapped layers of `acquirer`: it embeds a native
+text (`language_ids` 0) as the plain model does, and for a text in an acquired language, that language's acquirers
+follow every block. With features f, a text t, its native translation n and its image v are trained in two stages
+(section 3.3):
 
     native language transfer    L = ‖f(t) − f(n)‖²                               (equation 4)
     language exposure           L = −log softmax(cos(f(t), f(v)) · 100), twice   (equation 5)
@@ -80,7 +80,7 @@ class MlaOutput(DualEncoderOutput):
     """Output of an `MlaModel`, an `MlaStudentModel` or a `RidgeModel`.
 
     Args:
-        text_features, image_features, paired_text_features ([N, d]): the embeddings before they are normalized.
+        text_features, image_features, paired_text_features ([N, d]): the embeddings before normalization.
     """
 
     text_features: Tensor | None = None
@@ -89,7 +89,7 @@ class MlaOutput(DualEncoderOutput):
 
 
 def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """Builds an untrained dual encoder of transformers or of babelens, also where this package is not installed."""
+    """Builds an untrained dual encoder of transformers or babelens, with or without this package installed."""
     if config.model_type in OWN_NATIVES:
         module = import_module(f".modeling_{config.model_type}", __package__)
         models = (each for each in vars(module).values() if hasattr(each, "config_class"))
@@ -103,16 +103,16 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
-    """Base class of models beside a frozen dual encoder, the native model.
+    """Base class of models that build on a frozen dual encoder, the native model.
 
     Subclasses define `get_text_features`, `frozen_parts`, `learned_parts` and `set_trainable`. The native model keeps
-    its precision, and its files keep the bits of the base's; the learned parts may have another precision, which the
-    configuration states (`learned_dtype`).
+    its precision, and saved files keep the exact bits of its weights; the learned parts may have another precision,
+    which the configuration states (`learned_dtype`).
     """
 
     _no_split_modules = ("AcquiredBlock", "AcquiredEmbedding")
     native_model: PreTrainedModel
-    stored_weights: Mapping[str, Tensor] = {}  # of a model that `load_model` has loaded `as_stored`
+    stored_weights: Mapping[str, Tensor] = {}  # set by `load_model` with `as_stored`
     trains_native = False
     trains_temperature = False
 
@@ -120,7 +120,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Loads as transformers does: each part in its own precision, or all in the `dtype` that is asked for."""
+        """Loads as transformers does: each part in its own precision, or all in the requested `dtype`."""
         loaded = super().from_pretrained(*args, **kwargs)
         if kwargs.get("dtype", kwargs.get("torch_dtype")) not in (None, "auto"):
             model = loaded[0] if isinstance(loaded, tuple) else loaded
@@ -135,7 +135,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         state_dict: dict[str, Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Saves as transformers does. Weights of the base are written in the precision of its files."""
+        """Saves as transformers does. The native model's weights are saved in the precision of its files."""
         own = self.learned_dtype
         self.config.learned_dtype = None if own == self.dtype else str(own).removeprefix("torch.")
         if self.stored_weights:
@@ -148,7 +148,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         super().save_pretrained(save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Also writes the code of the native model, if transformers does not have it."""
+        """Exports the code, including that of a native model that transformers does not have."""
         from ..utils.hub_code import add_code
 
         super().export_code(folder)
@@ -163,14 +163,14 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     @property
     def text_config(self) -> Any:
-        """The configuration of a text encoder beside the native model, with its precision."""
+        """The configuration of a text encoder separate from the native model, with its precision."""
         text = self.config.text_config
         if self.config.learned_dtype is not None:
             text.dtype = getattr(torch, self.config.learned_dtype)
         return text
 
     def _settle_precision(self) -> None:
-        """Gives new parts the precision that the configuration states."""
+        """Converts new parts to the precision in the configuration."""
         if self.config.learned_dtype is not None:
             for part in self.learned_parts():
                 part.to(getattr(torch, self.config.learned_dtype))
@@ -178,18 +178,18 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     @torch.no_grad()
     def initialize_weights(self) -> None:
         super().initialize_weights()
-        # CLIP's, which transformers sets when the model is made, and not when a folder lacks it.
+        # CLIP's scale, which transformers sets when it builds the model, but not when a folder lacks it.
         initial = getattr(self.native_model.config, "logit_scale_init_value", None)
         if initial is not None:
             init.constant_(self.native_model.logit_scale, initial)
 
     def take_native(self, native_model: PreTrainedModel) -> None:
-        """Loads the weights of a plain dual encoder, and keeps what its files hold in another precision."""
+        """Loads the weights of a plain dual encoder, and keeps those that its files hold in another precision."""
         load_plain_state_dict(self.native_model, native_model.state_dict())
         wrapped = {plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
         stored = getattr(native_model, "stored_weights", {})
         self.stored_weights = {f"native_model.{wrapped[name]}": value for name, value in stored.items()}
-        # Learned parts are trained, and would lose small steps in half precision.
+        # Training learned parts in half precision would lose small steps.
         for part in self.learned_parts():
             part.to(torch.promote_types(native_model.dtype, torch.float32))
 
@@ -200,7 +200,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         raise NotImplementedError
 
     def frozen_parts(self) -> list[nn.Module]:
-        """Returns the modules that are never trained, except for acquirers inside of them."""
+        """Returns the modules that are never trained, except for acquirers inside them."""
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Self:
@@ -222,13 +222,13 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
 
     @torch.no_grad()
     def embed_native_texts(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
+        """Embeds native texts exactly as the native model does, without padding them to longer texts in the batch."""
         inputs = {"input_ids": input_ids}
         # SigLIP was trained with every text padded to the full length, and without a mask.
         if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
             inputs["attention_mask"] = attention_mask
         if is_exporting():
-            # A student may read longer texts than the native model has positions for, or shorter ones only.
+            # A student may read longer texts than the native model has positions for, or only shorter ones.
             native = self.native_model.config
             if length := text_positions(getattr(native, "text_config", native)):
                 inputs = {name: nn.functional.pad(ids, (0, length))[:, :length] for name, ids in inputs.items()}
@@ -271,21 +271,21 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
-        """Embeds what is given, and compares texts with images, or with their native translations.
+        """Embeds the given inputs, and compares texts with images, or with their native translations.
 
         Args:
             input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
             pixel_values ([M, 3, H, W]): images; a loss needs M = N.
-            image_features ([M, d]): features of the images that were computed before, instead.
+            image_features ([M, d]): precomputed features, instead of the images.
             paired_input_ids, paired_attention_mask: native translations of the texts, as ids of the native tokenizer.
                 Their features are targets and receive no gradient.
-            paired_language_ids: zeros, or nothing.
-            paired_text_features ([N, d]): features of these translations that were computed before, instead.
+            paired_language_ids: zeros, or omitted.
+            paired_text_features ([N, d]): precomputed features, instead of these translations.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
-            positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
-            text_features ([N, W]): pooled features of a student's text encoder that were computed before
-                (`tower_features`), instead of texts.
+            positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
+            text_features ([N, W]): precomputed pooled features of a student's text encoder (`tower_features`), instead
+                of texts.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
@@ -334,11 +334,11 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return native.logit_scale if hasattr(native, "logit_scale") else native.temperature
 
     def _temperature(self) -> Tensor:
-        """Returns what divides the cosines in the native model."""
+        """Returns the native model's divisor of cosines."""
         native = self.native_model
         if hasattr(native, "logit_scale"):
             temperature = (-native.logit_scale).exp()
-            # A frozen temperature is not bounded: that of SigLIP is lower.
+            # A frozen temperature is not bounded: SigLIP's is lower.
             return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
         return at_least(native.temperature, MIN_TEMPERATURE)
 
@@ -353,10 +353,10 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             native.temperature.clamp_(min=MIN_TEMPERATURE)
 
     def check_objectives(self) -> None:
-        """Checks that the native model has what the objectives of the configuration read.
+        """Checks that the native model supports the objectives in the configuration.
 
         Raises:
-            ModelKindError: if its logits have no bias, and images and texts are compared by the sigmoid.
+            ModelKindError: if the image-text objective is `sigmoid` and the native model's logits have no bias.
         """
         if self.config.image_text_objective == "sigmoid" and not isinstance(self.logit_bias, Tensor):
             raise ModelKindError(
@@ -368,7 +368,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
         """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
-        their sum on texts with both. Arguments are those of `DualEncoderPreTrainedModel`."""
+        their sum on texts with both. Arguments are as in `DualEncoderPreTrainedModel`."""
         self.check_objectives()
         return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
 
@@ -426,19 +426,19 @@ class MlaModel(MlaPreTrainedModel):
 
     @classmethod
     def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
-        """Makes a model that is about to acquire languages.
+        """Makes a model that is ready to acquire languages.
 
-        Acquirers, and the projection of the embedding that the languages share, are always random at first.
+        The acquirers, and the projection of the shared embedding, always start with random weights.
 
         Args:
             native_model: a dual encoder.
-            table ([vocabulary, size]): the word pieces that the embedding begins with: those of the model whose
-                tokenizer reads the languages, as the authors begin with M-BERT's. Without it, the embedding is random
-                too, and training takes many more steps: after a few, retrieval is still at chance.
+            table ([vocabulary, size]): initial word pieces of the embedding, from the model whose tokenizer reads the
+                languages; the authors start with M-BERT's. Without it, the embedding is random too, and training takes
+                many more steps: after a few, retrieval is still at chance.
             options: keys of `MlaConfig`, such as `languages`.
 
         Raises:
-            ModelKindError: if the native model is not among `TEXT_TOWERS`.
+            ModelKindError: if the native model's kind is not in `TEXT_TOWERS`.
         """
         text_tower(getattr(native_model, "config", None))
         if table is not None:
@@ -466,7 +466,7 @@ class MlaModel(MlaPreTrainedModel):
 
     @property
     def text_parts(self) -> TowerParts:
-        """The text tower of the native model, and its parts that are wrapped."""
+        """The native model's text tower, and the parts of it that are wrapped."""
         config = self.config.base_config
         return tower_parts(self.native_model, config, text_tower(config))
 
@@ -493,7 +493,7 @@ class MlaModel(MlaPreTrainedModel):
         """Adds another language, with newly initialized acquirers.
 
         Raises:
-            ValueError: if the model already has the language, or it is the native one.
+            ValueError: if the model already has the language, or if it is the native language.
         """
         languages = [*self.config.languages, language]
         checked = MlaConfig(native_language=self.config.native_language, languages=languages).languages
@@ -520,24 +520,24 @@ class MlaModel(MlaPreTrainedModel):
         return model.to(self.device).train(self.training)
 
     def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
-        """Returns the parameters of the acquirers of some languages, by default of all."""
+        """Returns the parameters of some languages' acquirers, by default of all."""
         chosen = self.config.languages if languages is None else languages
         return [p for language in chosen for block in self.blocks for p in block.mla_acquirers[language].parameters()]
 
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = True
     ) -> None:
-        """Selects what is trained; everything else is frozen, including batch-norm statistics.
+        """Selects the parts to train; everything else is frozen, including batch-norm statistics.
 
         The selection is not saved: a loaded model trains the `acquirers` of all its languages, as a new one does.
         While the temperature of the native model is trained, it is at least 0.01, as in CLIP's own training.
 
         Args:
-            part: `acquirers`, those of `languages` and, unless the configuration freezes it, the non-native embedding;
-                `native`, the native model alone; or `all`.
+            part: `acquirers`, for those of `languages` and, unless the configuration freezes it, the non-native
+                embedding; `native`, for only the native model; or `all`.
             languages: languages whose acquirers are trained, by default all.
-            temperature: whether the native model is trained with its temperature. Otherwise that stays, and the
-                cosines of a loss are multiplied by the configuration's `logit_scale`, as in language exposure: the
+            temperature: whether to train the native model's temperature with it. Otherwise the temperature is fixed,
+                and a loss multiplies the cosines by the configuration's `logit_scale`, as in language exposure: the
                 authors fine-tune with a fixed 100.
         """
         self.requires_grad_(False)
@@ -591,8 +591,8 @@ class MlaModel(MlaPreTrainedModel):
         """Embeds texts, each in its language.
 
         Args:
-            input_ids ([N, T]): token ids: of the native tokenizer in native rows, of the multilingual one in other
-                rows.
+            input_ids ([N, T]): token ids from the native tokenizer in native rows, and from the multilingual tokenizer
+                in other rows.
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
                 texts are native. `MlaProcessor` makes them.

@@ -1,14 +1,14 @@
-"""MLA's baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
+"""MLA's baselines: a multilingual student of a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
 
-The student is a text encoder whose pooled state (the paper's: at [CLS]) is projected to the width of the native
-model's features. It reads every language with one multilingual vocabulary; texts in the native language too, unless
-the configuration leaves these to the native model. The native model embeds the images, and the native texts whose
-features the student learns to reproduce. There are three strategies:
+The student is a text encoder whose pooled state (at [CLS] in the paper) is projected to the width of the native
+model's features. It reads every language with one multilingual vocabulary, including the native language unless the
+configuration assigns that to the native model. The native model embeds the images, and the native texts whose features
+the student learns to reproduce. There are three strategies:
 
-    distillation   MKD: the encoder and the projection are trained (Reimers and Gurevych 2020)
-    acquisition    CMA: the encoder is frozen; the projection and cross-modal acquirers behind its blocks are trained.
-                   All languages share the acquirers
-    projection     the encoder is frozen, and the projection alone is trained, on features that are computed once
+    distillation   MKD: trains the encoder and the projection (Reimers and Gurevych 2020)
+    acquisition    CMA: freezes the encoder, and trains the projection and cross-modal acquirers after its blocks,
+                   which all languages share
+    projection     freezes the encoder, and trains only the projection, on features that are computed once
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ from .towers import (
     text_head_input,
 )
 
-_EVERY = "every"  # stands for all languages
+_EVERY = "every"  # all languages
 
 
 class CrossModalBlock(AcquiredBlock):
@@ -110,15 +110,15 @@ class MlaStudentModel(MlaPreTrainedModel):
         trust_remote_code: bool = False,
         **options: Any,
     ) -> Self:
-        """Makes a student that is about to learn, from a dual encoder and a text encoder.
+        """Makes an untrained student from a dual encoder and a text encoder.
 
         Args:
             native: the dual encoder whose features the student learns: a folder, a Hub id or a model.
             text: the student's text encoder, such as M-BERT: a folder, a Hub id or a model.
-            text_pooling: how its texts are pooled; by default as its folder states (`1_Pooling/config.json`, which
+            text_pooling: how to pool its texts; by default as its folder states (`1_Pooling/config.json`, which
                 sentence-transformers writes), else `cls`.
             trust_remote_code: whether to run code that comes with the models.
-            options: further keys of `MlaStudentConfig`, such as `languages` and `strategy`.
+            options: other keys of `MlaStudentConfig`, such as `languages` and `strategy`.
 
         Examples:
             >>> model = MlaStudentModel.from_towers(
@@ -135,7 +135,7 @@ class MlaStudentModel(MlaPreTrainedModel):
             native = load_model(AutoModel, native, **code)
         configs = {"base_config": native.config, "text_config": encoder.config}
         model = cls(MlaStudentConfig(**configs, text_pooling=pooling, **options))
-        # Without what is not read: the decoder of an encoder-decoder, and a pooling layer that was not asked for.
+        # Without unused parts: the decoder of an encoder-decoder, and a pooling layer that was not requested.
         unread: tuple[str, ...] = ("decoder.",) if encoder.config.is_encoder_decoder else ()
         unread += () if pooling == POOLER else ("pooler.",)
         weights = {name: value for name, value in encoder.state_dict().items() if not name.startswith(unread)}
@@ -146,10 +146,10 @@ class MlaStudentModel(MlaPreTrainedModel):
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = False
     ) -> None:
-        """Selects what the strategy trains, for all languages alike; `languages` and `temperature` have no effect.
+        """Selects the parts that the strategy trains, for all languages; `languages` and `temperature` have no effect.
 
         Raises:
-            ValueError: for another part than `acquirers`: the native model provides the targets.
+            ValueError: if `part` is not `acquirers`: the native model provides the targets.
         """
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
@@ -169,7 +169,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         return [self.text_model, self.projection]
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode, except in the frozen parts: also of a text encoder that is partly trained."""
+        """Sets training mode, except in the frozen parts, including those of a partly trained text encoder."""
         super().train(mode)
         if mode and self.text_model.training:
             keep_frozen_parts_still(self.text_model)
@@ -177,26 +177,26 @@ class MlaStudentModel(MlaPreTrainedModel):
 
     @property
     def towers(self) -> dict[str, nn.Module]:
-        """The text encoder by the name `text`; images have no tower that could be trained."""
+        """The text encoder, named `text`; there is no trainable image tower."""
         return {"text": self.text_model}
 
     @property
     def frozen_towers(self) -> tuple[str, ...]:
-        """`("text",)` if no weight of the text encoder is trained: its features can be computed once."""
+        """`("text",)` if no weight of the text encoder is trained, so its features can be computed once."""
         return () if any(weight.requires_grad for weight in self.text_model.parameters()) else ("text",)
 
     @property
     def tower_features(self) -> "StudentFeatures":
-        """The text encoder alone, as a dual encoder whose embeddings of texts are the features that are projected."""
+        """The text encoder as a dual encoder whose text embeddings are the features before the projection."""
         return StudentFeatures(self)
 
     @property
     def pooled_width(self) -> int:
-        """Width of the pooled features of the text encoder."""
+        """Width of the text encoder's pooled features."""
         return text_width(self.config.text_config, self.config.text_pooling)
 
     def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Returns the features [N, W] of texts, read from the output of the text encoder."""
+        """Returns the features [N, W] of texts from the text encoder's output."""
         end_id = self.config.text_config.eos_token_id
         return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
 
@@ -223,18 +223,18 @@ class MlaStudentModel(MlaPreTrainedModel):
         """Embeds texts in any language.
 
         Args:
-            input_ids ([N, T]): token ids of the multilingual tokenizer; of the native one in rows that the native
-                model reads.
+            input_ids ([N, T]): token ids from the multilingual tokenizer; from the native tokenizer in rows that the
+                native model reads.
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): with `native_texts="native"`, 0 in rows that the native model reads. The student itself
                 does not distinguish languages.
-            text_features ([N, W]): pooled features of the text encoder that were computed before (`tower_features`),
-                instead.
+            text_features ([N, W]): precomputed pooled features of the text encoder (`tower_features`), instead of
+                texts.
             kwargs: keyword arguments of the text encoder.
 
         Returns:
-            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. A batch
-            with rows that the native model reads has nothing else.
+            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. For a
+            batch with rows that the native model reads, it has nothing else.
         """
         if text_features is not None:
             if text_features.shape[-1] != self.pooled_width:
@@ -251,14 +251,14 @@ class MlaStudentModel(MlaPreTrainedModel):
         return with_embeddings(output, self._projected(self.pooled_texts(output, input_ids, attention_mask)))
 
     def _projected(self, features: Tensor) -> Tensor:
-        """Maps pooled features [N, W] to embeddings [N, d], in the precision of the native model's."""
+        """Maps pooled features [N, W] to embeddings [N, d], in the native model's precision."""
         found = self.projection(self.text_head_input(features))
         return found if self.learned_dtype == self.dtype else found.to(self.dtype)
 
     def _features_by_reader(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Embeds a batch in which the native model reads some rows, or all."""
+        """Embeds a batch in which the native model reads some or all rows."""
         readers: BatchLanguages = MasksByLanguage([None, _EVERY], language_ids)
         if not is_exporting():
             readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
@@ -275,8 +275,8 @@ class MlaStudentModel(MlaPreTrainedModel):
 
 
 class StudentFeatures(TowerFeatures):
-    """The text encoder of a student as a dual encoder: its embeddings of texts, in whichever language, are the pooled
-    features before the projection."""
+    """A student's text encoder as a dual encoder: its text embeddings, in any language, are the pooled features before
+    the projection."""
 
     def get_text_features(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, language_ids: Tensor | None = None
@@ -288,11 +288,11 @@ class StudentFeatures(TowerFeatures):
 
 
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
-    """Returns the list of a text encoder's blocks: the only one with as many modules as its configuration states, not
-    counting lists inside of such lists.
+    """Returns the list of a text encoder's blocks: the only list with as many modules as its configuration states, not
+    counting lists inside such lists.
 
     Raises:
-        ModelKindError: if there is none, or several.
+        ModelKindError: if there is no such list, or more than one.
     """
     count, found = text_model.config.num_hidden_layers, []
     waiting: list[nn.Module] = [text_model]

@@ -1,8 +1,8 @@
 """MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the
 text-text task.
 
-An image tower and a text tower; the text tower's state at [CLS] goes through one of two linear heads, one for matching
-images with texts and one for matching translations (section 3.1). With cosines s and B pairs in a batch:
+It has an image tower and a text tower. The text tower's state at [CLS] goes through one of two linear heads, one for
+matching images with texts and one for matching translations (section 3.1). With cosines s and B pairs in a batch:
 
     L_i2t = -1/B sum_i log exp(s(x_i, y_i) / t) / sum_j exp(s(x_i, y_j) / t)
     L     = w_it (L_i2t + L_t2i) + w_tt (L_l2r + L_r2l)
@@ -25,7 +25,7 @@ from .modeling_two_tower import TwoTowerModel
 
 
 class MuralModel(TwoTowerModel):
-    """MURAL, a dual encoder with a text head for each task; with the task `image_text` alone, it is ALIGN.
+    """MURAL, a dual encoder with a text head for each task; with only the task `image_text`, it is ALIGN.
 
     Examples:
         >>> model = AutoModel.from_pretrained("runs/mural")
@@ -51,8 +51,8 @@ class MuralModel(TwoTowerModel):
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts [N, T] with a mask [N, T], or features [N, W] of the text tower that were computed before, by
-        the head of a task; `"text_text"` gives the space in which translations are compared.
+        """Embeds texts [N, T] with a mask [N, T], or precomputed features [N, W] of the text tower, with the head of a
+        task; `"text_text"` gives the space in which translations are compared.
 
         Returns:
             The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.

@@ -1,8 +1,8 @@
-"""RC3: an mBART whose encoder reads images beside texts (Zhou et al. 2023, section 2.2).
+"""RC3: an mBART whose encoder reads images along with texts (Zhou et al. 2023, section 2.2).
 
 `modeling_rc3_encoder` assembles the encoder's input; the layers are transformers' `MBartEncoder` and `MBartDecoder`.
 The encoder's first state, at [CLS] or [BOS], is the visio-textual or the textual representation (VtR, TR). The heads
-for single tasks are in `modeling_rc3_tasks`, those for pre-training in `modeling_rc3_pretraining`.
+for single tasks are in `modeling_rc3_tasks`, the pre-training heads in `modeling_rc3_pretraining`.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ from ..utils.hub_code import HubCodeMixin
 from .modeling_common import WeightsAsMade, tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
 
-# How the installed transformers calls the keys and values of the decoder: 5.24 renamed them.
+# The installed transformers' name for the decoder's keys and values: 5.24 renamed them.
 CACHE = "cache" if "cache" in Seq2SeqModelOutput.__dataclass_fields__ else "past_key_values"
 
 
 def cached(cache: Cache | None) -> dict[str, Any]:
-    """The keys and values of a decoder under their name, for a call or an output of transformers."""
+    """Returns a decoder's keys and values under transformers' name, for a call or an output."""
     return {CACHE: cache}
 
 
@@ -42,15 +42,15 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
-    # Trainer would divide the loss by the number of items in a batch: the losses here are means already.
+    # Otherwise Trainer would divide the loss by the number of items in a batch, but the losses here are already means.
     accepts_loss_kwargs = False
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
-        """Makes a model with mBART's weights; the layers for images, and the head of a task, are newly initialized.
+        """Makes a model with mBART's weights; the image layers and the head of a task are newly initialized.
 
-        [CLS] and [SEP'] are added behind mBART's vocabulary, unless `overrides` names tokens that it has. They start
-        as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
+        [CLS] and [SEP'] are added at the end of mBART's vocabulary, unless `overrides` names existing tokens. They
+        start as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
 
         Args:
             mbart: a transformers mBART, or its folder or Hub id.
@@ -75,7 +75,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return model.train(source.training)
 
     def _adopt(self, source: PreTrainedModel) -> None:
-        """Takes over from mBART what is not in its base model."""
+        """Copies the parts of mBART that are outside its base model."""
 
     def parameter_parts(self) -> dict[str, int]:
         """Returns the number of parameters of each part; they add up to the total."""
@@ -104,7 +104,7 @@ def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
 
 
 def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
-    """Returns mBART's embeddings with rows for the tokens that it lacks."""
+    """Returns mBART's embeddings with rows for the new tokens."""
     grown = torch.cat([table, fresh[len(table) :]])
     for token, like in (
         (config.cls_token_id, config.bos_token_id),
@@ -116,7 +116,7 @@ def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
 
 
 class Rc3Model(Rc3PreTrainedModel):
-    """RC3's encoder and decoder, without a head; its weights have the names of `MBartModel`'s.
+    """RC3's encoder and decoder, without a head; its weights have `MBartModel`'s names.
 
     Examples:
         >>> model = Rc3Model.from_mbart("facebook/mbart-large-50", visual="patches")
@@ -174,7 +174,7 @@ class Rc3Model(Rc3PreTrainedModel):
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: result of `encode`, instead of the inputs.
             past_key_values, use_cache: as in transformers' mBART.
-            cache: `past_key_values`, as transformers has called it since 5.24.
+            cache: the name of `past_key_values` since transformers 5.24.
 
         Returns:
             The decoder's output, or the encoder's without `decoder_input_ids`.
@@ -208,9 +208,9 @@ class Rc3Model(Rc3PreTrainedModel):
         )
 
 
-# Modules that every folder of an RC3 model holds, so that a model that was pre-trained can be loaded for a task where
-# this package is not installed, and the pipelines of the tasks. The lines of this string tell the exporter of
-# `hub_code` and transformers which files belong together, and never run.
+# Modules in every folder of an RC3 model: they allow loading a pre-trained model for a task without this package, and
+# provide the pipelines of the tasks. The lines of this string tell the exporter of `hub_code` and transformers which
+# files belong together, and never run.
 SHIPS_WITH = """
 from ..inference.rc3_pipelines import ImageTextRetrievalPipeline
 from .modeling_rc3_pretraining import Rc3ForPreTraining

@@ -1,10 +1,10 @@
-"""RC3's encoder: mBART's, which reads images beside texts (Zhou et al. 2023, section 2.2 and appendix B).
+"""RC3's encoder: mBART's, which reads images along with texts (Zhou et al. 2023, section 2.2 and appendix B).
 
-The input of a text with images is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`. [SEP]
-stands between the regions and the patches of one image that has both, and [SEP'] between two images. The input of a
-text alone is `[BOS] text [LANG]`.
+The input for a text with images is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`. [SEP]
+separates the regions and the patches of an image that has both, and [SEP'] separates two images. The input for a text
+without images is `[BOS] text [LANG]`.
 
-Every row of a batch is packed to the left, so that its positions count from 0 and do not depend on the other rows.
+Every row of a batch is packed to the left, so its positions count from 0 and do not depend on the other rows.
 """
 
 from collections.abc import Mapping
@@ -24,24 +24,24 @@ from ..utils.errors import InputError, MissingLanguageError, RegionError
 from .modeling_common import is_exporting, tower_keywords
 
 # ---- Running probability ----
-# p_avg in RC3's interpolated contrastive losses: how well the model did in the last steps (Zhou et al. 2023,
-# section 2.3.3, equation 6).
+# p_avg in RC3's interpolated contrastive losses: the model's performance in the last steps (Zhou et al. 2023, section
+# 2.3.3, equation 6).
 
 
 class RunningProbability(nn.Module):
     """The mean probability of the last `history` steps; 0 before the first step.
 
-    Buffers hold the probabilities, so that checkpoints save them and a resumed run continues with them. The entry of a
-    step is the mean over all anchors of all its batches and processes. Processes therefore agree, and batches whose
-    gradients are accumulated count as one step, during which the average does not change.
+    Buffers hold the probabilities, so checkpoints save them and a resumed run continues with them. A step's entry is
+    the mean over all anchors of all its batches and processes. Processes therefore agree, and with gradient
+    accumulation, the batches count as one step, during which the average does not change.
 
     Args:
-        history: number of recent steps that are averaged; the paper's is 100.
+        history: number of recent steps to average; 100 in the paper.
     """
 
-    probabilities: Tensor  # [history], in turn; 0 where no step has been
-    steps: Tensor  # [], how many there have been
-    pending: Tensor  # [2]: of the step that has not ended, the sum over its anchors and their number
+    probabilities: Tensor  # [history], a ring buffer; 0 where there was no step yet
+    steps: Tensor  # [], number of steps so far
+    pending: Tensor  # [2], for the current step: the sum over its anchors, and their number
 
     def __init__(self, history: int = 100) -> None:
         super().__init__()
@@ -75,13 +75,13 @@ class RunningProbability(nn.Module):
         self.pending.zero_()
 
 
-# ---- The visual inputs of RC3's models, which travel from a forward to the encoder as one dictionary ----
+# ---- The visual inputs of RC3's models, passed from a forward to the encoder as one dictionary ----
 
 
 class VisualInputs(TypedDict, total=False):
-    """What a model is given of images, named like the keyword arguments of its forward.
+    """A model's visual inputs, named like the keyword arguments of its forward.
 
-    A model that reads two images with each text takes [N, 2, …] for [N, …].
+    A model that reads two images with each text takes [N, 2, …] instead of [N, …].
 
     Attributes:
         region_features ([N, R, F]): features of regions, from an object detector.
@@ -102,7 +102,7 @@ def visual_inputs(
     pixel_values: Tensor | None = None,
     pixel_mask: Tensor | None = None,
 ) -> VisualInputs:
-    """The visual arguments of a forward as one dictionary."""
+    """Returns the visual arguments of a forward as one dictionary."""
     return {
         "region_features": region_features,
         "region_mask": region_mask,
@@ -112,7 +112,7 @@ def visual_inputs(
 
 
 def visual_inputs_in(batch: Mapping[str, Any]) -> VisualInputs:
-    """The visual inputs among the entries of a batch."""
+    """Returns the visual inputs among the entries of a batch."""
     return visual_inputs(**{name: batch[name] for name in VisualInputs.__annotations__ if name in batch})
 
 
@@ -122,7 +122,7 @@ class Rc3EncoderOutput(BaseModelOutput):
 
     Args:
         last_hidden_state ([N, S, d]): states of the packed inputs.
-        pooler_output ([N, d]): the first state: VtR of a row with an image, TR of a row without.
+        pooler_output ([N, d]): the first state: VtR for a row with an image, TR for a row without.
         attention_mask ([N, S]): False at padding, which is on the right.
         text_start ([N]): position of the first token of the text.
     """
@@ -146,13 +146,12 @@ class ImageEmbeds(NamedTuple):
     patch_mask: Tensor
 
     def at(self, indices: Tensor) -> "ImageEmbeds":
-        """Returns the images at some indices [M], which may repeat."""
+        """Returns the images at the indices [M], which may repeat."""
         return ImageEmbeds(*(part.index_select(0, indices) for part in self))
 
 
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
-    """Returns the states at the tokens of the texts, [N, length, d]; those behind the end of a text have no
-    meaning."""
+    """Returns the states at the tokens of the texts, [N, length, d]; those after the end of a text are undefined."""
     states = output.last_hidden_state
     assert output.text_start is not None
     indices = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
@@ -163,7 +162,7 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
 def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
     """Returns keyword arguments without those of a decoder.
 
-    transformers' tools pass these to every encoder-decoder; models that read the encoder's output alone do not use
+    transformers' tools pass these to every encoder-decoder; models that read only the encoder's output do not use
     them.
     """
     of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
@@ -171,7 +170,7 @@ def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves what the mask keeps to the left, in its order, and drops the columns that become empty.
+    """Moves the positions that the mask keeps to the left, in order, and drops the empty columns.
 
     In an exported graph, no column is dropped, because sizes must not depend on the inputs.
 
@@ -185,7 +184,7 @@ def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Rc3Encoder(MBartEncoder):
-    """mBART's encoder, behind layers that project regions and patches to its width.
+    """mBART's encoder, with layers that project regions and patches to its width.
 
     Args:
         config: the model's configuration.
@@ -222,7 +221,7 @@ class Rc3Encoder(MBartEncoder):
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
             region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
-            image_embeds: the result of `embed_images` for visual inputs, instead of them.
+            image_embeds: the result of `embed_images`, instead of visual inputs.
 
         Returns:
             The states of the packed inputs.
@@ -253,7 +252,7 @@ class Rc3Encoder(MBartEncoder):
         )
 
     def _embed_tokens(self, input_ids: Tensor) -> tuple[dict[int, Tensor], Tensor]:
-        """Embeds the tokens that stand before a text, [N, 1, d] each, and the text itself, [N, T, d].
+        """Embeds the tokens before a text, [N, 1, d] each, and the text itself, [N, T, d].
 
         One lookup serves all of them, because the gradient of each lookup is as large as the vocabulary.
         """
@@ -265,7 +264,7 @@ class Rc3Encoder(MBartEncoder):
         return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
     def embed_images(self, visual: VisualInputs) -> ImageEmbeds | None:
-        """Projects visual inputs to the encoder's width, to be encoded beside several texts; `None` if there are none.
+        """Projects visual inputs to the encoder's width, to encode them with several texts; `None` if there are none.
 
         Errors are those of `forward`.
         """
@@ -278,7 +277,7 @@ class Rc3Encoder(MBartEncoder):
         return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, visual.get("pixel_mask")))
 
     def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
-        """Returns what stands before the text, as embeddings [N, L, d] with masks [N, L]."""
+        """Returns the segments before the text, as embeddings [N, L, d] with masks [N, L]."""
         regions, region_mask, patches, patch_mask = images
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
         has_image = has_regions | has_patches  # [N, K]

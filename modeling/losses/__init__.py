@@ -2,11 +2,11 @@
 
     contrastive     the softmax over the cosines of a batch: MURAL, ETCL, CLIP, ALIGN, MLA; and SigLIP's sigmoid
     interpolated    RC3's softmax over Euclidean distances, with negatives that are moved towards the anchor
-    triplet         SMALR's triplets with the most violated margins, LIWE's hinge loss, and the distances in both
-    smalr           what SMALR adds to align its languages
+    triplet         SMALR's triplets with the most violated margins, LIWE's hinge loss, and the distances for both
+    smalr           the losses that align SMALR's languages
 
-The names below are the public ones. Models import the modules, so that a published folder carries the losses of its
-own method alone.
+The names below are the public ones. Models import the modules, so a published folder contains only the losses of its
+method.
 """
 
 from .contrastive import contrastive_loss, sigmoid_loss, symmetric_contrastive_loss, triple_contrastive_loss

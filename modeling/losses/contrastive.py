@@ -2,8 +2,8 @@
 
 `contrastive_loss` is the in-batch softmax of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN;
 `triple_contrastive_loss` is ETCL's (equation 4); `sigmoid_loss` is SigLIP's (Zhai et al. 2023, section 3.2). The
-logits are computed one tile at a time, and are not kept for the backward pass. Values and gradients are exactly those
-of the whole matrix of logits, with O(N * tile) instead of O(N^2) memory.
+logits are computed one tile at a time and are not kept for the backward pass. Values and gradients equal those of the
+full matrix of logits, with O(N * tile) instead of O(N^2) memory.
 """
 
 from functools import reduce
@@ -34,10 +34,10 @@ def contrastive_loss(
 
     Args:
         x, y ([N, d]): embeddings, normalized or not; row i of `x` and row i of `y` belong together.
-        temperature ([]): divides the cosines; if it is a tensor that requires a gradient, it receives one.
+        temperature ([]): divides the cosines; a tensor that requires a gradient receives one.
         margin: additive margin, in units of the cosine (Yang et al. 2019).
         label_smoothing: a probability.
-        positives ([N, N] bool, [N] or [K, N] integer): pairs off the diagonal that are correct too, and therefore not
+        positives ([N, N] bool, [N] or [K, N] integer): pairs off the diagonal that are also correct and therefore not
             negatives, as a mask or as labels: two rows belong together if they have an equal label in any of the K
             groupings.
         tile_size: number of rows and columns of a tile of logits; the default is 1024.
@@ -51,20 +51,20 @@ def contrastive_loss(
     """
     tile_size = _checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # Under autocast, the matrix product would run in half precision, which is too coarse for cosines that are divided
-    # by a temperature of 0.01.
+    # Under autocast, the matrix product would run in half precision, which is too coarse for cosines divided by a
+    # temperature of 0.01.
     with torch.autocast(x.device.type, enabled=False):
         temperature = torch.as_tensor(temperature, dtype=dtype, device=x.device)
         x = F.normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
         y = F.normalize(y.to(dtype), dim=-1)
-        right = (x * y).sum(-1) - margin / temperature  # [N], the logits of the right pairs
+        right = (x * y).sum(-1) - margin / temperature  # [N], the logits of the correct pairs
         lse, mean = _TiledSoftmax.apply(x, y, right, positives, tile_size, label_smoothing > 0)
         losses = lse - (1 - label_smoothing) * right - label_smoothing * mean  # [2, N]
     return losses[0].mean(), losses[1].mean()
 
 
 def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
-    """Adds both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, or one pair loss of ETCL (equation 2)."""
+    """Adds both directions of `contrastive_loss`: L_i2t + L_t2i in MURAL, or one pair loss in ETCL (equation 2)."""
     forward, backward = contrastive_loss(x, y, temperature, **kwargs)
     return forward + backward
 
@@ -80,7 +80,7 @@ def triple_contrastive_loss(
     **options: Any,
 ) -> Tensor:
     """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of the pair losses
-    image-A, A-B and B-image. The margin, and `text_text_temperature` if it is given, are those of A-B.
+    image-A, A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B.
 
     Examples:
         >>> loss = triple_contrastive_loss(image_embeds, english, german, temperature=0.07, label_smoothing=0.1)
@@ -102,12 +102,12 @@ def sigmoid_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2): each of the N^2 pairs of a batch is judged by itself.
+    """Computes SigLIP's loss (Zhai et al. 2023, section 3.2), which classifies each of the N^2 pairs independently.
 
     With the logits `l_ij = cos(x_i, y_j) / temperature + bias`, the loss is
     `-1/N sum_i (log sigmoid(l_ii) + sum_{j != i} log sigmoid(-l_ij))`. The paper begins with the temperature 0.1 and
-    the bias -10, because nearly all pairs are negatives. Further `positives` count neither as positives nor as
-    negatives; the other arguments are those of `contrastive_loss`.
+    the bias -10, because nearly all pairs are negatives. Other `positives` count neither as positives nor as
+    negatives; the other arguments are as in `contrastive_loss`.
     """
     tile_size = _checked_tile_size(x, y, positives, tile_size)
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -134,10 +134,10 @@ def _checked_tile_size(x: Tensor, y: Tensor, positives: Tensor | None, tile_size
 
 
 class _TiledSoftmax(torch.autograd.Function):
-    """Computes what a softmax cross-entropy needs of the rows and columns of `x @ y.T`, one tile at a time.
+    """Computes the row and column statistics of `x @ y.T` for a softmax cross-entropy, one tile at a time.
 
-    The diagonal is replaced by `right`; further positives become -inf, which removes them from every softmax. Returns
-    the log-sum-exp of each row and column, [2, N], and, if asked for, the mean of their finite logits, [2, N].
+    `right` replaces the diagonal; other positives become -inf, which removes them from every softmax. Returns the
+    log-sum-exp of each row and column, [2, N], and, on request, the mean of their finite logits, [2, N].
     """
 
     @staticmethod
@@ -173,7 +173,8 @@ class _TiledSoftmax(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for rows, columns in ctx.tiles:
                 logits, excluded = _tile(x, y, right, positives, rows, columns)
-                # The derivative of a log-sum-exp is the softmax, and that of a mean is 1 / the number of its terms.
+                # The derivative of a log-sum-exp is the softmax, and the derivative of a mean is 1 / the number of its
+                # terms.
                 grad = (logits - lse[0, rows, None]).exp_().mul_(grad_lse[0, rows, None])
                 grad.addcmul_(logits.sub_(lse[1, columns]).exp_(), grad_lse[1, columns])
                 if ctx.with_mean:
@@ -191,7 +192,7 @@ class _TiledSoftmax(torch.autograd.Function):
 
 
 class _TiledSigmoid(torch.autograd.Function):
-    """Computes SigLIP's loss of `x @ y.T + bias`, [], one tile at a time, and its gradients in the same pass."""
+    """Computes SigLIP's loss for `x @ y.T + bias`, [], one tile at a time, and its gradients in the same pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, bias: Tensor, positives: Tensor | None, tile_size: int) -> Tensor:
@@ -241,7 +242,7 @@ def _tiles(count: int, size: int) -> list[tuple[slice, slice]]:
 def _tile(
     x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, rows: slice, columns: slice
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns a tile of logits, and the mask of its further positives, each [rows, columns]."""
+    """Returns a tile of logits, and the mask of its other positives, each [rows, columns]."""
     logits = x[rows] @ y[columns].T
     excluded = None if positives is None else _same(positives, rows, columns)
     if excluded is not None:

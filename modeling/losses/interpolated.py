@@ -1,18 +1,18 @@
 """The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as pure functions of distances.
 
-Representations are compared by their Euclidean distance; they are neither normalized nor divided by a temperature.
-Negatives are made harder by moving them towards the anchor (after Wei et al. 2021): a negative that is further away
-than the positive moves along the line between the two, the further, the better the model already is (equations 5 and
-6). Its new distance is lambda d-, so that no new representation has to be computed.
+Representations are compared by Euclidean distance, without normalization or a temperature. Negatives are made harder
+by moving them towards the anchor (after Wei et al. 2021): a negative that is farther away than the positive moves
+along the line between the two. The better the model already is, the farther it moves (equations 5 and 6). Its new
+distance is lambda d-, so no new representation has to be computed.
 
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
 
 Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify.
 
-p_avg is a mean over steps of exp(-L), and L is printed for one anchor. Here a step counts with the mean over its
-anchors of exp(-L), the average probability that the text speaks of. Exp of minus the mean L is smaller: 0.585 instead
-of 0.589 on four pairs of sentences in the tests, 0.116 instead of 0.133 on sixteen random pairs.
+p_avg averages exp(-L) over steps, and the paper defines L for one anchor. Here, each step contributes the mean of
+exp(-L) over its anchors, the average probability that the paper describes. Exp of minus the mean L is smaller: 0.585
+instead of 0.589 on four pairs of sentences in the tests, 0.116 instead of 0.133 on sixteen random pairs.
 """
 
 from typing import NamedTuple
@@ -26,9 +26,8 @@ class InterpolatedContrast(NamedTuple):
 
     Attributes:
         loss: the mean over the anchors, a scalar with a gradient.
-        probability: the probability of the positive among the negatives that were not moved (exp of minus equation
-            4), the mean over the anchors, a scalar without a gradient. Its average over the last steps is p_avg of
-            the next.
+        probability: the mean probability of the positives among the unmoved negatives (exp of minus equation 4), a
+            scalar without a gradient. Its average over the last steps is p_avg of the next.
     """
 
     loss: Tensor
@@ -51,7 +50,7 @@ def interpolated_contrastive_loss(
         negatives: the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
         average_probability: p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation) to 1.
         slack: zeta.
-        valid: mask of the negatives that count; by default all. The loss of an anchor without any is 0.
+        valid: mask of the negatives that count; by default all. Without any, the loss of an anchor is 0.
 
     Returns:
         Loss and probability, in float32 at least.
@@ -84,7 +83,7 @@ def interpolated_contrastive_loss(
 def interpolation_weights(
     positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
 ) -> Tensor:
-    """Computes lambda of equation 6, the factor of each negative's distance to its anchor, without a gradient.
+    """Computes lambda in equation 6, the factor of each negative's distance to its anchor, without a gradient.
 
     Shape:
         positive: [N]; negatives, result: [N, K]; average_probability: [].
@@ -97,13 +96,13 @@ def interpolation_weights(
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
     """Computes KL(P_vtr || P_tr), the mean over the anchors (equations 10 to 12).
 
-    It makes the distances between texts beside an image follow the distances between the texts alone. Both
-    distributions are the softmax of negated distances to x_i: those of a caption x_j of the same image, and of two
+    It makes the distances between texts with an image follow the distances between the texts without it. Both
+    distributions are the softmax of negated distances to x_i: for a caption x_j of the same image, and for two
     captions of another image. Only the visio-textual distances receive a gradient, which the paper does not specify.
 
     Args:
         visio_textual: distances of (v, x_j), (v, x^_i) and (v, x^_j) to (v, x_i).
-        textual: distances of x_j, x^_i and x^_j to x_i, which are the target.
+        textual: distances of x_j, x^_i and x^_j to x_i, the target.
 
     Returns:
         A scalar, in float32 at least.
@@ -147,7 +146,7 @@ def share_nothing(identities: Tensor | None, count: int, device: torch.device) -
     """Computes which rows are negatives of each other: those without an equal label.
 
     Shape:
-        identities: integer [K, N], K labels of each row; by default each row is like itself alone.
+        identities: integer [K, N], K labels of each row; by default each row matches only itself.
         result: boolean [N, N], N = `count`.
     """
     if identities is None:

@@ -2,9 +2,9 @@
 
     L = L_mm + 1e-4 L_mask + 1e-6 L_adv + 5e-2 L_nc                                                     (equation 4)
 
-L_mm is `multimodal_triplet_loss` in the module `triplet`. Sentences of several languages are arranged in a grid with
-one row for each language, in which every column holds sentences about one image (`sentence_grid`): a constraint on
-every language, or on every two languages, is then computed for all of them in few operations.
+L_mm is `multimodal_triplet_loss` in the module `triplet`. The sentences are arranged in a grid with one row for each
+language and with sentences about one image in each column (`sentence_grid`), so constraints on every language, or
+every pair of languages, take few operations.
 """
 
 import math
@@ -20,8 +20,8 @@ class SentenceGrid(NamedTuple):
     """Indices of sentences, arranged by language and image.
 
     All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
-    another share a column. If the corpus has translations in the same order in both, they translate each other
-    (`SentenceCollator` samples them together).
+    another share a column. If the corpus has translations in the same order in both, these are translations of each
+    other (`SentenceCollator` samples them together).
 
     Args:
         indices: index of the sentence in each cell; 0 in empty cells.
@@ -42,7 +42,7 @@ class SentenceGrid(NamedTuple):
 
 
 def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
-    """Arranges sentences in a grid, from the image and the language of each.
+    """Arranges sentences in a grid, by the image and the language of each.
 
     Shape:
         image_ids, language_ids: [S] integer.
@@ -58,7 +58,7 @@ def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
 
 
 def _occurrence(values: Tensor) -> Tensor:
-    """Returns how many equal values stand before each value, [S] -> [S]."""
+    """Returns how many equal values precede each value, [S] -> [S]."""
     order = values.argsort(stable=True)
     _, counts = values[order].unique_consecutive(return_counts=True)
     firsts = (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -79,10 +79,10 @@ def neighborhood_loss(
     """Computes L_nc, which makes sentences about one image neighbors, within a language and across languages (section
     3.3).
 
-    The loss is the mean over every ordered pair of languages, each language with itself included. Sentences of the
-    first language are anchors; the positive is the furthest sentence about the same image in the second. A pair of
-    languages without any such sentences is left out. Distances are cosine distances, computed for one language to all
-    at a time.
+    The loss is the mean over every ordered pair of languages, including each language with itself. Sentences of the
+    first language are anchors; the positive is the farthest sentence about the same image in the second. Pairs of
+    languages without such sentences are left out. Distances are cosine distances, computed from one language to all
+    others at a time.
 
     Args:
         sentences: mean universal embeddings of sentences, or their final embeddings.
@@ -125,8 +125,8 @@ def adversarial_language_loss(
 ) -> Tensor:
     """Computes L_adv: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
 
-    The cross-entropy is computed on the L2-normalized mean of a sentence's universal embeddings. The gradient that
-    reaches the embeddings is reversed (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
+    The classifier reads the L2-normalized mean of a sentence's universal embeddings. The gradient is reversed before
+    it reaches the embeddings (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
 
     Args:
         means: mean universal embedding of each sentence.
@@ -161,24 +161,22 @@ class _ReverseGradient(torch.autograd.Function):
 
 
 def reversal_schedule(progress: float) -> float:
-    """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient after a fraction p of the training: from 0
-    to 1.
-    """
+    """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient at fraction p of training: from 0 to 1."""
     if not 0 <= progress <= 1:
         raise ValueError(f"progress={progress} must be a fraction of the training, from 0 to 1")
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
 def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Tensor) -> Tensor:
-    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (L_mask, equation 2), the mean over the
+    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (L_mask, equation 2), averaged over the
     pairs.
 
-    The norms are not squared; l2 normalizes. The mean and the recurrent representations have a loss each.
+    The norms are not squared; l2 normalizes. The mean and the recurrent representations each have a loss.
 
     Args:
         masked: representations of the masked sentences, S^m.
-        predicted: what the shared layer adds to them, S'.
-        sentences: representations of the sentences that are not masked, S.
+        predicted: the shared layer's predictions, which are added to them, S'.
+        sentences: representations of the unmasked sentences, S.
 
     Returns:
         A scalar.
@@ -206,8 +204,8 @@ def smalr_loss(
     adversarial_weight: float = 1e-6,
     neighborhood_weight: float = 5e-2,
 ) -> Tensor:
-    """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4; the defaults are the paper's
-    weights).
+    """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4, with the paper's weights by
+    default).
 
     Shape:
         multimodal, mask, adversarial, neighborhood, result: [].

@@ -2,8 +2,8 @@
 
 The candidates are all triplets of a minibatch. For each anchor and positive, the N triplets that violate the margin
 most count, as in the code of two-branch networks (Wang et al. 2018, arXiv 1704.03470) and of MULE, on which SMALR
-builds. These are the triplets with the N negatives nearest to the anchor, whichever its positive: a matrix of
-distances and one `topk` find them, and no tensor of all triplets is allocated.
+builds. These are the triplets with the N negatives nearest to the anchor, regardless of the positive: a matrix of
+distances and one `topk` find them, without allocating a tensor of all triplets.
 """
 
 from typing import Any
@@ -25,16 +25,15 @@ def top_violation_triplet_loss(
     """Computes the mean of max(0, margin + d(anchor, positive) - d(anchor, negative)) over the most violated triplets.
 
     For each anchor and positive, the `top_n` triplets that violate the margin most count, or all of them if there are
-    fewer negatives; triplets that keep the margin count as 0. Without any triplet, the loss is 0 (equation 1, section
-    3.1).
+    fewer negatives; triplets within the margin count as 0. Without triplets, the loss is 0 (equation 1, section 3.1).
 
     Args:
-        distances: distances of the anchors (rows) to what they are compared with (columns); negated scores work too.
+        distances: distances of the anchors (rows) to the other items (columns); negated scores work too.
         positives: the pairs that belong together.
-        negatives: the pairs that do not; by default, all that are not positive.
+        negatives: the pairs that do not; by default, all other pairs.
         margin: m in equation 1.
         top_n: N in section 3.1.
-        furthest_positive: use only the furthest positive of each anchor, as neighborhood constraints do.
+        furthest_positive: use only the farthest positive of each anchor, as neighborhood constraints do.
 
     Returns:
         A scalar, or one loss for each of several groups.
@@ -101,8 +100,7 @@ def multimodal_triplet_loss(
 
     Shape:
         distances: [n_images, n_sentences]; positives, negatives: the same, bool; result: []. For G groups: [G,
-            n_images,
-        n_sentences] and [G].
+            n_images, n_sentences] and [G].
     """
     negatives = ~positives if negatives is None else negatives
     images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)
@@ -113,10 +111,10 @@ def multimodal_triplet_loss(
 
 
 # ---- The hinge loss ----
-# The hinge loss of LIWE (Wehrmann et al. 2019), which moves from the sum over all negatives to the hardest one.
+# The hinge loss of LIWE (Wehrmann et al. 2019) moves from the sum over all negatives to the hardest one.
 #
-# All negatives together learn fast at first; the hardest alone (VSE++: Faghri et al. 2018) gives the better result in
-# the end. As in the authors' code, the loss of every anchor a and positive p, in both directions, is
+# The sum learns fast at first; the hardest negative (VSE++: Faghri et al. 2018) gives the better result in the end. As
+# in the authors' code, the loss of every anchor a and positive p, in both directions, is
 #
 #     (1 - k) sum_n v(a, p, n) + k max_n v(a, p, n),    v(a, p, n) = max(0, margin + d(a, p) - d(a, n))
 #
@@ -126,13 +124,13 @@ def multimodal_triplet_loss(
 def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float = 1.0, margin: float = 0.2) -> Tensor:
     """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both directions.
 
-    The authors' code adds up the pairs of a batch instead, a factor that does not change the steps of Adamax.
+    The authors' code sums over the pairs of a batch instead, a factor that does not affect the steps of Adamax.
 
     Args:
         distances: distances of images to texts, or of texts to texts (`pairwise_distances`).
         positives: the pairs that belong together; all others are negatives.
-        hardness: k, from 0 (all negatives) to 1 (the hardest alone).
-        margin: how much further away than the positive a negative should be.
+        hardness: k, from 0 (all negatives) to 1 (only the hardest).
+        margin: how much farther away than the positive a negative should be.
 
     Returns:
         A scalar.
@@ -165,7 +163,7 @@ def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: fl
 
 
 # ---- Distances ----
-# Cosine distances between embeddings, and which pairs of them belong together (SMALR, LIWE).
+# Cosine distances between embeddings, and which pairs belong together (SMALR, LIWE).
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -192,7 +190,7 @@ def normalize_wide(x: Tensor) -> Tensor:
 
 
 def normalized_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Computes `pairwise_distances` for rows that are normalized already, as by `normalize_wide`."""
+    """Computes `pairwise_distances` for rows that are already normalized, as by `normalize_wide`."""
     # Under autocast the matrix product would run in half precision, whose rounding errors are as large as the margin.
     with torch.autocast(x.device.type, enabled=False):
         return 1 - x @ y.T
@@ -201,7 +199,7 @@ def normalized_distances(x: Tensor, y: Tensor) -> Tensor:
 def same_label(rows: Tensor, columns: Tensor) -> Tensor:
     """Returns the mask of the pairs that belong together: those with an equal label, such as the index of their image.
 
-    Each of several sentences about an image carries that image's label:
+    Sentences about an image have that image's label:
     `torch.arange(n_images).repeat_interleave(sentences_per_image)`.
 
     Shape:
