@@ -1,8 +1,8 @@
-"""Word-by-word translation into the native language, so that the native model reads what it can of a text in another.
+"""Translates texts word by word into the native language, so the native model can read part of a text in another one.
 
-The result is no sentence, and need not be one: encoders of captions read "man with skis on slope mountain behind" much
-as they read the whole. A word that is in no glossary is taken as it is where it is a native word, and otherwise as the
-known word that is spelled most alike, which finds most inflected forms.
+The result is not a sentence and need not be one: encoders of captions read "man with skis on slope mountain behind"
+almost as well as the full sentence. A word that no glossary contains is kept if it is a native word. Otherwise the
+known word with the most similar spelling replaces it, which finds most inflected forms.
 """
 
 import unicodedata
@@ -20,16 +20,16 @@ _JOINED = (
 )
 _FIRST_JOINED, _A_JOINED = "\u0e00", "一"
 _ALIKE = 0.5  # Dice coefficient of the n-grams of two words
-_UNKNOWN = 8  # what a character outside of all pieces costs in a segmentation, where a piece costs 1
+_UNKNOWN = 8  # cost of a character outside all pieces in a segmentation; a piece costs 1
 LONGEST_PIECE = 12  # characters
 _REMEMBERED = 10_000  # words
-MOST_WORDS = 40  # which most encoders of captions read whole
-_MOST_READ = 4096  # characters: more than have forty words, and than the models read
+MOST_WORDS = 40  # which most encoders of captions read in full
+_MOST_READ = 4096  # characters: more than forty words have, and more than the models read
 
 
 @lru_cache(1 << 14)
 def is_joined(character: str) -> bool:
-    """Whether a character is of a script that puts no space between words."""
+    """Returns whether a character belongs to a script that puts no space between words."""
     code = ord(character)
     return any(first <= code <= last for first, last in _JOINED)
 
@@ -44,7 +44,7 @@ def words_of(text: str) -> list[str]:
     """
     words: list[str] = []
     for run in unicodedata.normalize("NFKC", text).lower().split():
-        if run.isalpha() and max(run) < _FIRST_JOINED:  # most words, quickly
+        if run.isalpha() and max(run) < _FIRST_JOINED:  # fast path for most words
             words.append(run)
             continue
         word = ""
@@ -62,19 +62,20 @@ def words_of(text: str) -> list[str]:
 
 
 def first_words(text: str) -> list[str]:
-    """The words of a text (`words_of`), or of the beginning of a long one: each costs time, and most are not read."""
+    """Returns the words of a text (`words_of`), reading only the start of a long one: most of its words are never
+    used."""
     return words_of(text[:_MOST_READ])
 
 
 def is_word(word: str) -> bool:
-    """Whether a word can be found in a text: `words_of` has it as one word, or, in a script without spaces, it can be
-    a piece of one.
+    """Returns whether `words_of` can find a word in a text: as a word or, in a script without spaces, as a piece of
+    one.
 
     Examples:
         >>> is_word("motokā"), is_word("fire engine"), is_word("(car)")
         (True, False, False)
     """
-    if word.isascii() and word.isalpha() and word.islower():  # most words, quickly
+    if word.isascii() and word.isalpha() and word.islower():  # fast path for most words
         return True
     if words_of(word) == [word]:
         return not is_joined(word[0]) or len(word) <= LONGEST_PIECE
@@ -83,8 +84,8 @@ def is_word(word: str) -> bool:
 
 
 def segmented(word: str, pieces: Mapping[str, object] | set[str]) -> list[str]:
-    """Splits a word into as few known pieces as possible, around as few other characters; these are left out."""
-    # best[end]: the least cost of the first `end` characters, and where the last piece of them begins
+    """Splits a word into as few known pieces as possible, leaving out as few other characters as possible."""
+    # best[end]: the lowest cost of the first `end` characters, and where their last piece begins
     best: list[tuple[float, int, bool]] = [(0.0, 0, False)]
     for end in range(1, len(word) + 1):
         options = [(best[end - 1][0] + _UNKNOWN, end - 1, False)]
@@ -102,11 +103,11 @@ def segmented(word: str, pieces: Mapping[str, object] | set[str]) -> list[str]:
 
 
 class Glossary:
-    """The words of one language with native words for them.
+    """The words of one language with their native translations.
 
     Args:
-        entries: native words by word; none ("") for a word that says nothing by itself. Words of scripts without
-            spaces are pieces of at most `LONGEST_PIECE` characters.
+        entries: native words by word; "" for a word without a meaning of its own. Words in scripts without spaces are
+            pieces of at most `LONGEST_PIECE` characters.
 
     Examples:
         >>> Glossary({"motokā": "car", "whero": "red", "he": "a"}).gloss("he motokā whero")
@@ -118,18 +119,18 @@ class Glossary:
         self._nearest: dict[str, str] = {}
 
     def units_of(self, words: Iterable[str]) -> list[str]:
-        """Words as they are, and in scripts without spaces the known pieces of them."""
+        """Returns words unchanged and, in scripts without spaces, their known pieces."""
         units: list[str] = []
         for word in words:
             units += segmented(word, self.entries) if is_joined(word[0]) else [word]
         return units
 
     def gloss(self, text: str) -> str:
-        """Translates a text word by word, without unknown words and what follows the fortieth."""
+        """Translates a text word by word, leaving out unknown words, into at most forty words."""
         return " ".join(self.glosses(text)[:MOST_WORDS])
 
     def glosses(self, text: str) -> list[str]:
-        """The native words for the words of a text (`first_words`), without unknown words."""
+        """Returns the native words for the known words of a text (`first_words`)."""
         found: list[str] = []
         for word in self.units_of(first_words(text)):
             native = self.entries.get(word)
@@ -140,11 +141,11 @@ class Glossary:
         return found
 
     def known(self, words: Sequence[str]) -> float:
-        """The share of the characters of words (`words_of`) that are in words of the language, from 0 to 1."""
+        """Returns the share of characters, from 0 to 1, in words (`words_of`) that belong to the language."""
         return _share(words, (unit for unit in self.units_of(words) if unit in self.entries))
 
     def native(self, words: Sequence[str]) -> float:
-        """The share of the characters of words that are in native words, from 0 to 1."""
+        """Returns the share of characters, from 0 to 1, in words that are native words."""
         return _share(words, (word for word in words if word in self.native_words))
 
     @cached_property
@@ -153,7 +154,7 @@ class Glossary:
         return {word for native in self.entries.values() for word in native.lower().split()}
 
     def nearest(self, word: str) -> str:
-        """The known word that is spelled most alike; "" if none is alike."""
+        """Returns the known word with the most similar spelling; "" if none is similar."""
         if word not in self._nearest:
             if len(self._nearest) >= _REMEMBERED:
                 self._nearest.clear()
@@ -164,7 +165,7 @@ class Glossary:
         ngrams = _ngrams(word)
         shared = Counter(chain.from_iterable(self._by_ngram.get(ngram, ()) for ngram in ngrams))
         best, nearest = _ALIKE, ""
-        fewest = best * len(ngrams) / (2 - best)  # of a word that has no other n-grams than those it shares
+        fewest = best * len(ngrams) / (2 - best)  # for a word whose n-grams are all shared
         for place, count in [(place, count) for place, count in shared.items() if count >= fewest]:
             alike = 2 * count / (len(ngrams) + self._sizes[place])
             if alike > best or (alike == best and nearest and self._words[place] < nearest):
@@ -194,6 +195,6 @@ def _share(words: Iterable[str], known: Iterable[str]) -> float:
 
 
 def _ngrams(word: str) -> set[str]:
-    """The n-grams of 2 to 4 characters of a word with a mark at both ends."""
+    """Returns the n-grams of 2 to 4 characters of a word with a mark at both ends."""
     word = f"<{word}>"
     return {word[start : start + size] for size in (2, 3, 4) for start in range(len(word) - size + 1)}

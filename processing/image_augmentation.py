@@ -1,8 +1,8 @@
 """Random image transforms for training, drawn from a seed for each example.
 
 The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are
-off by default. The random choices for an image depend on its own seed alone, not on the worker, the process or the
-order in which images are loaded. A resumed run, and a run with more workers, therefore use the same images.
+off by default. The random choices for an image depend only on its seed, not on the worker, the process or the order
+in which images are loaded. A resumed run, and a run with more workers, therefore use the same images.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from ..utils.errors import TrainingSetupError
 from .images import check_size, to_rgb
 
 # ---- Steps of an image processor ----
-# The steps by which an image processor of transformers turns an image into pixel values, one by one.
+# The steps by which an image processor of transformers turns an image into pixel values.
 #
-# Training changes images at random between these steps, so that it cannot call the processor. The steps are read from
-# the processor's attributes: the size, given as the shorter side or as height and width; the part that is cropped,
-# given as `crop_size` or as ConvNeXt's `crop_pct`; the factor, mean and standard deviation of the values.
+# Training changes images at random between these steps, so it cannot call the processor. The steps are read from the
+# processor's attributes: the size, as the shorter side or as height and width; the crop, as `crop_size` or as
+# ConvNeXt's `crop_pct`; and the factor, mean and standard deviation of the values.
 
-# ConvNeXt's processors crop nothing from images of this size and above (`ConvNextImageProcessor.resize`).
+# ConvNeXt's processors do not crop images of this size and above (`ConvNextImageProcessor.resize`).
 _CROPPED_BELOW = 384
-# Largest mean difference of the steps' result from the processor's, as a share of the range of its values. Pillow and
-# torchvision differ by a tenth of it; a step that is missing here makes a difference of several percent.
+# Largest mean difference between the results of the steps and of the processor, as a share of the range of values.
+# Pillow and torchvision differ by a tenth of it; a step that is missing here makes a difference of several percent.
 _TOLERANCE = 0.01
 
 
@@ -39,10 +39,10 @@ class ImageSteps:
     """The steps of an image processor: resizing, cropping, scaling and normalizing.
 
     Args:
-        image_processor: an image processor of transformers, or one like it.
+        image_processor: an image processor of transformers, or a compatible one.
 
     Attributes:
-        crop_size: height and width of the part of a resized image that is kept; `None` for all of it.
+        crop_size: height and width of the crop of a resized image; `None` for the whole image.
     """
 
     def __init__(self, image_processor: BaseImageProcessor) -> None:
@@ -51,7 +51,7 @@ class ImageSteps:
         self._check()
 
     def resized(self, image: Image.Image) -> np.ndarray:
-        """Resizes an image of any mode, and lays a black frame around it where the crop is larger.
+        """Resizes an image of any mode and, if the crop is larger, puts it on a black frame.
 
         Returns:
             uint8 [height, width, 3].
@@ -68,10 +68,10 @@ class ImageSteps:
         return pixels
 
     def normalized(self, pixels: Tensor) -> Tensor:
-        """Scales and normalizes pixels.
+        """Scales and normalizes pixels in place.
 
         Args:
-            pixels ([N, 3, H, W]): values from 0 to 1, which are overwritten.
+            pixels ([N, 3, H, W]): values from 0 to 1.
         """
         processor = self.processor
         factor = 255 * processor.rescale_factor if _given(processor, "do_rescale", True) else 255.0
@@ -91,7 +91,7 @@ class ImageSteps:
         return None if size is None or "shortest_edge" not in size else size["shortest_edge"]
 
     def _cropped_share(self) -> float | None:
-        """The share of a resized image that the processor keeps, as ConvNeXt's does."""
+        """Returns the share of a resized image that ConvNeXt's processors keep."""
         return None if self._shortest_edge is None else _given(self.processor, "crop_pct", None)
 
     def _crop_size(self) -> tuple[int, int] | None:
@@ -104,7 +104,7 @@ class ImageSteps:
         return crop["height"], crop["width"]
 
     def _resized_size(self, image: Image.Image) -> tuple[int, int]:
-        """The width and height to which an image is resized."""
+        """Returns the width and height to which an image is resized."""
         if not _given(self.processor, "do_resize", True):
             return image.size
         size, shorter, share = self.processor.size, self._shortest_edge, self._cropped_share()
@@ -118,13 +118,13 @@ class ImageSteps:
         return (shorter, longer) if image.width <= image.height else (longer, shorter)
 
     def _check(self) -> None:
-        """Compares the steps with the processor itself, on an image that shows turned, moved or exchanged parts."""
+        """Compares the steps with the processor itself, on an image that reveals rotated, shifted or swapped parts."""
         name, size = type(self.processor).__name__, getattr(self.processor, "size", None)
         known = size is not None and "longest_edge" not in size and ("shortest_edge" in size or "height" in size)
         if not known and _given(self.processor, "do_resize", True):
             raise TrainingSetupError(
-                f"training cannot repeat how a {name} resizes images: its size is {size}, and neither a shortest_edge "
-                "nor height and width"
+                f"training cannot reproduce how a {name} resizes images: its size is {size}, which has neither a "
+                "shortest_edge nor height and width"
             )
         y, x = np.mgrid[:40, :56]
         image = Image.fromarray(np.stack([4 * x, 6 * y, 240 - 2 * x - 2 * y], 2).astype(np.uint8))
@@ -135,30 +135,30 @@ class ImageSteps:
         largest = _TOLERANCE * float(expected.max() - expected.min())
         if expected.shape != found.shape or (expected - found).abs().mean() > largest:
             raise TrainingSetupError(
-                f"training cannot repeat what a {name} does to images: it does more than to resize them, to crop "
-                "their center, to scale and to normalize them; compute their features once, without changes"
+                f"training cannot reproduce the steps of a {name}: it does more than resize images, crop their "
+                "center, scale and normalize them; compute their features once, without augmentation"
             )
 
 
 def as_unit_pixels(images: np.ndarray) -> Tensor:
-    """8-bit images as values from 0 to 1, [N, H, W, 3] -> [N, 3, H, W] in float32."""
+    """Converts 8-bit images to values from 0 to 1, [N, H, W, 3] -> [N, 3, H, W] in float32."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
 
 
 def _center(pixels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """The center of an image [H, W, 3], with black where the size is larger, as processors crop it."""
+    """Crops the center of an image [H, W, 3] as processors do, with black where the size is larger."""
     last = ChannelDimension.LAST
     return center_crop(pixels, size, data_format=last, input_data_format=last)
 
 
 def _given(processor: BaseImageProcessor, name: str, default: Any) -> Any:
-    """An attribute of a processor, or the default if it has none or is `None`."""
+    """Returns an attribute of a processor, or the default if it is missing or `None`."""
     value = getattr(processor, name, None)
     return default if value is None else value
 
 
 def _per_channel(values: float | list[float]) -> Tensor:
-    """A value for each channel, or one for all, as [C, 1, 1]."""
+    """Returns a value for each channel, or one for all, as [C, 1, 1]."""
     return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
 
 
@@ -167,11 +167,11 @@ def _per_channel(values: float | list[float]) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageAugmentation:
-    """Settings of the transforms that training applies to an image beside resizing it.
+    """Settings of the random transforms that training applies to images in addition to resizing.
 
     Args:
         horizontal_flip: probability of a mirror image.
-        scale: range of a random zoom, such as (0.8, 1.2). Where the zoomed image ends, its border is continued.
+        scale: range of a random zoom, such as (0.8, 1.2). Edge pixels fill the border of an image that shrinks.
         rotation: largest rotation, in degrees.
         color_jitter: largest relative change of brightness, contrast and saturation.
         grayscale: probability that the image becomes gray.
@@ -196,10 +196,10 @@ class TrainingTransform:
     """Turns images and seeds into `pixel_values`, with the sizes and statistics of an image processor.
 
     Args:
-        image_processor: any image processor that resizes images, may crop their center, scales and normalizes them:
-            MURAL's, or one of transformers, such as those of CLIP, SigLIP, ViT, DINOv2, ConvNeXt and EfficientNet.
-            Where it crops the center, training crops at random.
-        augmentation: the random transforms; by default those of `ImageAugmentation()`.
+        image_processor: any image processor that only resizes, center-crops, scales and normalizes: MURAL's, or one of
+            transformers, such as CLIP's, SigLIP's, ViT's, DINOv2's, ConvNeXt's or EfficientNet's. Training replaces
+            the center crop with a random one.
+        augmentation: the random transforms; `ImageAugmentation()` by default.
     """
 
     def __init__(self, image_processor: BaseImageProcessor, augmentation: ImageAugmentation | None = None) -> None:
@@ -208,7 +208,7 @@ class TrainingTransform:
 
     @cached_property
     def steps(self) -> ImageSteps:
-        """The steps of the processor, read with the first image: a task without images may have any processor."""
+        """The steps of the processor, read with the first image: a task without images can have any processor."""
         return ImageSteps(self.processor)
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
@@ -219,7 +219,7 @@ class TrainingTransform:
             seeds: one seed for each image.
 
         Returns:
-            Pixels in float32, [N, 3, crop height, crop width], with the channels of a pixel side by side in memory.
+            Pixels in float32, [N, 3, crop height, crop width], channels last in memory.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]  # each [H, W, 3] uint8
@@ -227,7 +227,7 @@ class TrainingTransform:
         pixels = as_unit_pixels(np.stack(crops))
         pixels = self._warp(pixels, rngs)
         pixels = self._recolor(pixels, rngs)
-        # Convolutions are fastest on a CPU, and with tensor cores, if the channels of a pixel are side by side.
+        # Convolutions on CPUs and tensor cores are fastest with channels last in memory.
         return self.steps.normalized(pixels).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
@@ -239,12 +239,12 @@ class TrainingTransform:
         return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
 
     def _check_sizes(self, crops: list[np.ndarray]) -> None:
-        """Refuses images of different sizes, as a processor makes them that keeps aspect ratios and crops nothing."""
+        """Refuses images of different sizes, as from a processor that keeps aspect ratios and does not crop."""
         sizes = sorted({crop.shape[:2] for crop in crops})
         if len(sizes) > 1:
             raise TrainingSetupError(
                 f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
-                f"{sizes[1]}, which cannot be one batch: set its do_center_crop, or a size with height and width"
+                f"{sizes[1]}, which cannot form a batch: set its do_center_crop, or a size with height and width"
             )
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
@@ -273,7 +273,7 @@ class TrainingTransform:
         red, green, blue = pixels.split(1, dim=1)
         luma = (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # [N, 1, H, W], ITU-R BT.601
         mean = luma.mean((2, 3), keepdim=True)
-        # Saturation scales colors about the luma, contrast about the mean, and brightness about 0. All are linear, so
-        # that the three together take two passes over the images.
+        # Saturation scales colors about the luma, contrast about the mean, and brightness about 0. All three are
+        # linear, so two passes over the images are enough.
         rest = luma * ((1 - saturation) * contrast) + mean * (1 - contrast)
         return pixels.mul_(saturation * contrast * brightness).add_(rest.mul_(brightness)).clamp_(0, 1)

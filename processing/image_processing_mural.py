@@ -2,7 +2,7 @@
 to [-1, 1].
 
 Evaluation crops the center; training crops at random and mirrors half of the images (`image_augmentation.py`). The
-backend is Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
+backend is always Pillow: transformers would use torchvision where it is installed, which computes different pixels.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from .images import open_image, to_rgb
 
 
 class MuralImageProcessor(HubCodeMixin, PilBackend):
-    """Prepares images of any mode for a dual encoder: transparency is laid on white, EXIF orientation is applied.
+    """Prepares images of any mode for a dual encoder: puts transparency on white and applies EXIF orientation.
 
     Examples:
         >>> image_processor = MuralImageProcessor(size={"height": 224, "width": 224}, do_center_crop=False)
@@ -33,7 +33,7 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
-        # transformers would drop the transparency of a file, and would download what looks like a web address.
+        # transformers would drop the transparency of a file, and would download strings that look like web addresses.
         return open_image(images) if isinstance(images, str | Path) else super().fetch_images(images)
 
     def convert_to_rgb(self, image: Any, input_data_format: Any = None) -> np.ndarray:

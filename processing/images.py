@@ -1,5 +1,5 @@
-"""Opens images: from a file, bytes, an array or a Pillow image of any mode to upright 8-bit RGB, or an error that
-names the reason. Published model folders carry this module, so that images are read there as in training.
+"""Opens images: turns a file, bytes, an array or a Pillow image of any mode into upright 8-bit RGB, or raises an error
+that names the reason. Published model folders carry this module, so they read images as training did.
 """
 
 import stat
@@ -18,15 +18,15 @@ from transformers.image_utils import ChannelDimension, infer_channel_dimension_f
 from ..utils.errors import ImageError, InputError
 from .text_inputs import shown_briefly
 
-# Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) with other programs.
+# Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) by running other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 HEIC_ADVICE = "HEIC needs `pip install pillow-heif`"
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
-# Pixels of the largest image that is decoded, 201 MB of RGB. Pillow's own limit against decompression bombs is a
-# third higher. Both can be changed.
+# Pixels of the largest image that is decoded: 201 MB of RGB. Pillow's limit against decompression bombs is a third
+# higher. Both can be changed.
 MAX_PIXELS = 1 << 26
 # Largest ratio of the longer side to the shorter. Image processors that resize the shorter side scale the longer one
-# with it: CLIP's would make 224 x 2,240,000 pixels of 1 x 10,000. No photograph has such a ratio.
+# with it: CLIP's would turn 1 x 10,000 pixels into 224 x 2,240,000. No photograph has such a ratio.
 MAX_ASPECT = 100
 _CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 
@@ -38,14 +38,14 @@ def open_image(
     called: str = "image",
     draft: int | None = None,
 ) -> PIL.Image.Image:
-    """Opens an image as upright RGB, fully decoded; of an animation, the first frame.
+    """Opens an image as upright RGB, fully decoded; reads only the first frame of an animation.
 
     Args:
         source: a path, the bytes of an image file, or a Pillow image.
         max_pixels: refuse images with more pixels than this, or than `MAX_PIXELS` or Pillow's own limit.
-        called: how errors name a Pillow image that has no file.
-        draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep so many
-            pixels. This takes a fraction of the time, and no image is made that is larger than needed.
+        called: the name in errors of a Pillow image without a file.
+        draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep at least
+            this many pixels. This takes a fraction of the time, and no image is larger than needed.
     """
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
@@ -62,7 +62,7 @@ def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) ->
 
 @cache
 def readable_formats() -> tuple[str, ...]:
-    """`FORMATS`, and the photographs of iPhones where pillow-heif is installed."""
+    """Returns `FORMATS`, and the format of iPhone photographs if pillow-heif is installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -81,8 +81,8 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Converts an image to upright 8-bit RGB: EXIF orientation applied, transparency laid on white, gray values of
-    more than 8 bits scaled by their range."""
+    """Converts an image to upright 8-bit RGB: applies EXIF orientation, puts transparency on white, and scales gray
+    values of more than 8 bits by their range."""
     try:
         if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
             image = exif_transpose(image)
@@ -95,14 +95,14 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
     except ImageError:
         raise
     except Exception as error:  # broken EXIF blocks and palettes raise half a dozen types
-        raise ImageError(f"an image of mode {image.mode} cannot be turned into RGB: {error}") from error
+        raise ImageError(f"an image of mode {image.mode} cannot be converted to RGB: {error}") from error
 
 
 def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
     """Scales integers or floats to 8 bits; Pillow would clip them at 255.
 
-    Files do not say which range their values have: a camera's 12 bits are stored in 16, and integers or floats of 32
-    bits hold 8 bits, or 0 to 1. The smallest usual range that holds the brightest value is taken.
+    Files do not state the range of their values: a camera's 12 bits are stored in 16, and 32-bit integers or floats
+    hold 8 bits, or 0 to 1. The smallest usual range that includes the brightest value is used.
     """
     values = np.asarray(image.convert("I") if image.mode.startswith("I;16") else image, dtype=np.float64)
     darkest, brightest = values.min(), values.max()
@@ -124,16 +124,16 @@ def regular_file(path: str | Path) -> Path:
 
 @contextmanager
 def _readable(source: Any, called: str) -> Iterator[None]:
-    """Turns any error inside of the block into an `ImageError` that names the image."""
+    """Turns any error raised inside the block into an `ImageError` that names the image."""
     name = str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or called
     name = f"image of {len(source)} bytes" if isinstance(source, bytes) else name
     try:
         yield
     except FileNotFoundError as error:
-        address = "; a string is a path, and nothing is fetched from addresses" if "://" in name else ""
+        address = "; a string is a path, and URLs are not downloaded" if "://" in name else ""
         raise ImageError(f"{name}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
-        reason = f"not an image, or in none of the formats {', '.join(readable_formats())}"
+        reason = f"not an image, or in a format other than {', '.join(readable_formats())}"
         heic = "HEIF" not in readable_formats() and _is_heic(source)
         raise ImageError(f"{name}: {HEIC_ADVICE if heic else reason}") from error
     except ImageError as error:
@@ -161,8 +161,8 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None) -
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """Returns one image or several as a list, in the forms of `as_image`; lists of lists and arrays of several images
-    are flattened. A string is a path and never a web address: nothing is downloaded."""
+    """Returns one image or several as a list, each in a form that `as_image` accepts; flattens lists of lists and
+    arrays of several images. A string is a path and never a web address: nothing is downloaded."""
     flat = [item for entry in _entries(images) for item in _entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
@@ -174,12 +174,12 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
 
     Args:
         image: a Pillow image, a path, the bytes of a file, an array or a tensor: [height, width], [height, width,
-            channels] or [channels, height, width], gray, RGB or RGB with transparency, integers from 0 to 255,
+            channels] or [channels, height, width]; gray, RGB or RGB with transparency; integers from 0 to 255,
             booleans, or 16-bit gray values.
-        called: how errors name an image that has no file name.
+        called: the name in errors of an image without a file.
         layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
-        scaled: accept floats too, as RGB, scaled as the model needs them.
-        draft: as in `open_image`, of files.
+        scaled: also accept floats, as RGB, scaled as the model needs them.
+        draft: as in `open_image`, for files.
     """
     if isinstance(image, str | Path | bytes):
         return open_image(image, draft=draft)
@@ -196,7 +196,7 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
 
 
 def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Image.Image:
-    """One image in any form of `as_image` as an upright RGB image in 8 bits."""
+    """Returns an image in any form that `as_image` accepts as upright 8-bit RGB."""
     if isinstance(image, PIL.Image.Image):
         return open_image(image, called=called)
     return as_image(image, called, draft=draft)
@@ -220,8 +220,8 @@ def _of_array(array: np.ndarray, layout: Any, scaled: bool) -> Any:
     if array.dtype.kind == "f":
         if not scaled or pixels.ndim != 3 or pixels.shape[-1] != 3 or not np.isfinite(array).all():
             raise ImageError(
-                f"an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give uint8, 0 to 255, or to a "
-                "processor finite RGB floats from 0 to 1 with do_rescale=False"
+                f"an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give uint8 from 0 to 255, or give "
+                "a processor finite RGB floats from 0 to 1 with do_rescale=False"
             )
         return array
     if pixels.ndim == 3 and pixels.shape[-1] == 1:

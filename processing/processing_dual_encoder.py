@@ -11,7 +11,7 @@ from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
 from .tower_processors import ProcessorOfTowers
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# Keywords for pairs of texts, and for texts with placeholders of images, which these models do not have.
+# Keywords for pairs of texts, and for texts with image placeholders, which these models do not read.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
@@ -19,15 +19,15 @@ _NOT_OF_ONE_TEXT = {
 
 
 class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
-    """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`; languages have no effect.
+    """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`; the language has no effect.
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
-        text_prompt: what is put before every text, such as "query: " for E5.
+        text_prompt: prefix of every text, such as "query: " for E5.
         max_text_length: number of tokens at which texts are cut.
-        pad_to_max_length: whether every text is padded to `max_text_length`, as SigLIP's text tower needs it, instead
-            of to the longest of the batch.
+        pad_to_max_length: whether to pad every text to `max_text_length`, as SigLIP's text tower needs, instead of to
+            the longest of the batch.
     """
 
     one_tokenizer: ClassVar[bool] = True
@@ -45,8 +45,8 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
         super().__init__(image_processor, tokenizer, **more)
         self.text_prompt, self.max_text_length = text_prompt, max_text_length
         self.pad_to_max_length = pad_to_max_length
-        # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
-        # saved, so that pipelines, which load the tokenizer alone, do the same.
+        # BERT's tokenizers would also return segment ids, which some text towers do not accept. `init_kwargs` is
+        # saved, so pipelines, which load only the tokenizer, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
@@ -60,7 +60,7 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` for which a text that is cut keeps a token of its own."""
+        """Smallest `max_length` at which a truncated text keeps one of its tokens."""
         plain = {"add_special_tokens": False}
         prompt = call_tokenizer(self.tokenizer, self.text_prompt, **plain)["input_ids"] if self.text_prompt else []
         return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1
@@ -69,7 +69,7 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
         texts = as_texts(text)
         if language is not None:
             language_for_each(language, len(texts))
-        # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
+        # As with any tokenizer, a single text gives one row, not a list of rows, unless it becomes a tensor.
         prompted = [self.text_prompt + each for each in texts]
         given = prompted[0] if isinstance(text, str) else prompted
         try:

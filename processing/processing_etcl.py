@@ -1,4 +1,4 @@
-"""ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper's is LaBSE's), with texts
+"""ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper uses LaBSE's), with texts
 of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from typing import Any
@@ -14,8 +14,8 @@ class EtclProcessor(DualEncoderProcessor):
 
     Args:
         image_processor, tokenizer, text_prompt, max_text_length, pad_to_max_length: as in `MuralProcessor`.
-        language_codes: for a tokenizer that puts the language before a text, as NLLB's does: its code of each
-            language, by BCP-47 tags (`{"de": "deu_Latn"}`). Texts without a language are then in the tokenizer's own.
+        language_codes: for a tokenizer that puts the language before a text, as NLLB's does: the tokenizer's codes by
+            BCP-47 tag (`{"de": "deu_Latn"}`). Texts without a language are then read in the tokenizer's default one.
 
     Examples:
         >>> processor = EtclProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
@@ -44,7 +44,7 @@ class EtclProcessor(DualEncoderProcessor):
 
     @property
     def native_language(self) -> str | None:
-        """The language of texts that come without one, where it matters."""
+        """The language assumed for texts without one, where it matters."""
         own = getattr(self.tokenizer, "src_lang", None)
         return next((tag for tag, code in sorted((self.language_codes or {}).items()) if code == own), None)
 
@@ -64,7 +64,7 @@ class EtclProcessor(DualEncoderProcessor):
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
         if settings.get("add_special_tokens", True):
-            # Instead of the tokenizer's own language, at the beginning or the end of a text. To set `src_lang` would
+            # Replaces the tokenizer's language token at the beginning or the end of a text. Setting `src_lang` would
             # change what other threads read.
             for row, tag in zip(encoded["input_ids"], languages, strict=True):
                 row[0 if place == 0 else -1] = ids[tag]
@@ -73,7 +73,7 @@ class EtclProcessor(DualEncoderProcessor):
         return self.tokenizer.pad({"input_ids": encoded["input_ids"]}, verbose=False, **padding)
 
     def _id(self, code: str) -> int:
-        """Returns the id of the token that stands for a language."""
+        """Returns the id of a language token."""
         named = getattr(self.tokenizer, "get_lang_id", self.tokenizer.convert_tokens_to_ids)
         return int(named(code))
 

@@ -1,8 +1,7 @@
 """LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019).
 
-Words are found and normalized as for SMALR (`word_tokenizers`), so that both methods read the same words. In languages
-without spaces, a segmenter finds the words: a sentence that counted as one word would be cut after its first
-characters.
+Words are found and normalized as for SMALR (`word_tokenizers`), so both methods read the same words. In languages
+without spaces, a segmenter finds the words: a sentence read as one word would be cut after its first characters.
 """
 
 from collections import Counter
@@ -17,14 +16,14 @@ from .processing_per_language import TextLayout, WordLevelProcessor
 from .text_inputs import UNDETERMINED, shown_briefly
 from .word_tokenizers import split_words
 
-# Scripts whose words `split_words` finds, or normalizes, by the rules of a language.
+# Scripts whose words `split_words` finds or normalizes by the rules of a language.
 _RULES_OF_A_LANGUAGE = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Arabic}]"
 )
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
-    """Returns the characters of the words in texts, by falling frequency; equally frequent ones by their code points.
+    """Returns the characters of the words in texts, most frequent first; ties are ordered by code point.
 
     Args:
         texts: texts by language.
@@ -44,15 +43,15 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
 class LiweProcessor(WordLevelProcessor):
     """Prepares images and texts for a `LiweModel`: `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
 
-    The ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 an unknown character.
-    A text without a word is read as one word with one unknown character. A text may come without its language, as
-    `und`: its words are then those between Unicode's word boundaries.
+    The ids are those of characters and are the same in all languages: 0 is padding, 1 an unknown character. Any
+    language is accepted. A text without a word is read as one word with one unknown character. A text may come without
+    its language, as `und`: Unicode's word boundaries then separate its words.
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
         characters: the known characters, as `frequent_characters` returns them; the first has id 2.
-        max_text_length: number of words that are read of a text.
-        word_length: number of characters that are read of a word, C.
+        max_text_length: number of words at which texts are cut.
+        word_length: number of characters at which words are cut, C.
 
     Examples:
         >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
@@ -68,7 +67,7 @@ class LiweProcessor(WordLevelProcessor):
         self._ids = {character: character_id for character_id, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
             twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise VocabularyError(f"characters must be given, each once; given twice: {''.join(twice)!r}")
+            raise VocabularyError(f"characters must be given, each once; repeated: {''.join(twice)!r}")
         self.characters = characters
         self.word_length = word_length
 
@@ -82,8 +81,7 @@ class LiweProcessor(WordLevelProcessor):
         for text, language in zip(texts, languages, strict=True):
             if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
                 raise MissingLanguageError(
-                    f"{shown_briefly(text)} came without its language, by whose rules its words are found: give "
-                    "language='zh'"
+                    f"{shown_briefly(text)} came without its language, whose rules find its words: give language='zh'"
                 )
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)

@@ -1,5 +1,5 @@
-"""MLA's processor: native texts are read by the frozen model's own tokenizer, others by one multilingual
-vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
+"""MLA's processor: the frozen model's tokenizer reads native texts, and one multilingual vocabulary reads all others,
+in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
 
 import copy
 from dataclasses import replace
@@ -20,18 +20,18 @@ from .text_normalization import NORMALIZATION, checked_normalization, same_lette
 class MlaProcessor(PerLanguageProcessor):
     """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    Texts are padded to the longest of the batch, on the side of the native tokenizer, and cut at the length of the
-    text tower. Without acquired languages there are no `language_ids`.
+    Texts are padded to the longest of the batch, on the side that the native tokenizer pads, and cut at the length of
+    the text tower. Without acquired languages there are no `language_ids`.
 
     Args:
         image_processor, tokenizer: those of the native model.
-        multilingual_tokenizer: tokenizer of the acquired languages; it ends every text with one token, such as BERT's
-            [SEP] or XLM-R's </s>.
+        multilingual_tokenizer: tokenizer of the acquired languages; it must end every text with one token, such as
+            BERT's [SEP] or XLM-R's </s>.
         native_language, languages: as in `MlaConfig`.
         max_text_length: number of positions of the text tower; CLIP has 77.
-        pad_to_max_length: whether to pad every text to that length and to give no mask, as SigLIP was trained.
-        normalization: the version of `text_normalization` by which texts in acquired languages are read; 0, as in
-            folders that state none, for texts as they are.
+        pad_to_max_length: whether to pad every text to that length and return no mask, as SigLIP was trained.
+        normalization: version of `text_normalization` for texts in acquired languages; 0, the value for folders that
+            state none, leaves texts unchanged.
 
     Examples:
         >>> processor = MlaProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer, languages=["de"])
@@ -69,23 +69,21 @@ class MlaProcessor(PerLanguageProcessor):
         multilingual_tokenizer: Any,
         **options: Any,
     ) -> Self:
-        """Makes the processor for a native model.
+        """Makes the processor for a native model and its processor.
 
         Args:
-            config: configuration of the native model.
-            native_processor: its processor.
             multilingual_tokenizer: tokenizer of the acquired languages.
-            options: further arguments of the class, such as `languages`. By default, texts are normalized.
+            options: other arguments of the class, such as `languages`. By default, texts are normalized.
 
         Raises:
             ModelKindError: if the native model is not among `TEXT_TOWERS`.
-            VocabularyError: if the native model pools the first state of a text, and the multilingual tokenizer begins
-                texts with no token for it.
+            VocabularyError: if the native model pools the first state of a text, and the multilingual tokenizer puts
+                no token there.
         """
         pooling = text_tower(config).pooling
         if pooling == "first":
             _check_beginning(multilingual_tokenizer)
-        # The number of tokens at which the native model's own processor cuts texts, and no more than the model reads.
+        # The length at which the native model's processor cuts texts, but no more than the model reads.
         stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
         length = native_processor.tokenizer.model_max_length if stated is None else stated
         length = min(length, text_positions(getattr(config, "text_config", config)) or length)
@@ -101,16 +99,16 @@ class MlaProcessor(PerLanguageProcessor):
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` for which a text that is cut keeps a token of its own."""
+        """Smallest `max_length` at which a truncated text keeps one of its tokens."""
         return 1 + max(part.num_special_tokens_to_add() for part in (self.tokenizer, self.multilingual_tokenizer))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
             raise InputError(
-                "this model was trained with every text padded to the full length, and reads the last token: "
+                "this model was trained with every text padded to the full length, and reads the last token: set "
                 "padding='max_length', or leave it out"
             )
-        layout = replace(layout, side=self.tokenizer.padding_side)  # of all texts: the text tower expects it there
+        layout = replace(layout, side=self.tokenizer.padding_side)  # for all texts: the text tower expects it
         known = [self.native_language, *self.languages]
         indices = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
@@ -133,7 +131,7 @@ class MlaProcessor(PerLanguageProcessor):
 
     @property
     def native(self) -> "MlaProcessor":
-        """A processor that reads native texts, and images, for the native model alone."""
+        """A processor that reads only native texts and images, for the native model."""
         return MlaProcessor(
             self.image_processor,
             self.tokenizer,
@@ -145,13 +143,13 @@ class MlaProcessor(PerLanguageProcessor):
 
 
 class NativeTextProcessor(MlaProcessor):
-    """Reads texts, and images, for a native model alone; the tokenizer beside it can be of any kind."""
+    """Reads native texts and images for a native model; the multilingual tokenizer can be of any kind."""
 
     checks_separator: ClassVar[bool] = False
 
 
 def _with_mask(tokenizer: Any) -> Any:
-    """Returns a tokenizer that gives ids and a mask, without changing the given one."""
+    """Returns a copy of a tokenizer that returns ids and a mask."""
     names = ["input_ids", "attention_mask"]
     if tokenizer.model_input_names == tokenizer.init_kwargs.get("model_input_names") == names:
         return tokenizer
@@ -161,10 +159,11 @@ def _with_mask(tokenizer: Any) -> Any:
 
 
 def closing_token_id(tokenizer: Any) -> int:
-    """Returns the id of the token with which a tokenizer ends every text, such as BERT's [SEP] or XLM-R's </s>.
+    """Returns the id of the token that a tokenizer puts at the end of every text, such as BERT's [SEP] or XLM-R's
+    </s>.
 
     Raises:
-        VocabularyError: if it ends texts neither with its sep_token nor with its eos_token.
+        VocabularyError: if texts end neither with its sep_token nor with its eos_token.
     """
     last = tokenizer("a")["input_ids"][-1:]
     for closing in (tokenizer.sep_token_id, tokenizer.eos_token_id):
@@ -181,8 +180,8 @@ def _check_beginning(tokenizer: Any) -> None:
     ids = tokenizer("a")["input_ids"]
     if ids[0] not in (tokenizer.cls_token_id, tokenizer.bos_token_id):
         raise VocabularyError(
-            "the native model pools the first state of a text, and the multilingual tokenizer must begin every text "
-            f"with its cls_token or bos_token for it; 'a' becomes {tokenizer.convert_ids_to_tokens(ids)}"
+            "the native model pools the first state of a text, so the multilingual tokenizer must begin every text "
+            f"with its cls_token or bos_token; 'a' becomes {tokenizer.convert_ids_to_tokens(ids)}"
         )
 
 

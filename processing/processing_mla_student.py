@@ -1,4 +1,4 @@
-"""Processor of MLA's baselines: every language is read with the student's vocabulary, beside the native model's
+"""Processor of MLA's baselines: the student's vocabulary reads every language, next to the native model's vocabulary
 (Zhang et al. 2022, tables 4 and 7)."""
 
 from dataclasses import replace
@@ -15,16 +15,16 @@ from .text_normalization import checked_normalization, same_letters
 
 
 class MlaStudentProcessor(DualEncoderProcessor):
-    """Prepares images and texts for an `MlaStudentModel`; its `native` prepares those of the native model.
+    """Prepares images and texts for an `MlaStudentModel`; its `native` prepares them for the native model.
 
     Args:
-        image_processor: that of the native model.
+        image_processor: the native model's.
         tokenizer: the student's, for texts in every language that it reads.
-        native_tokenizer: that of the native model.
+        native_tokenizer: the native model's.
         native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
             `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
         text_prompt, native_texts: as in `MlaStudentConfig`. With `native_texts="native"`, texts need their language,
-            and the inputs have `language_ids`: 0 in rows that the native model reads, else 1.
+            and `language_ids` is 0 in rows that the native model reads and 1 elsewhere.
 
     Examples:
         >>> processor = MlaStudentProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer)
@@ -60,11 +60,9 @@ class MlaStudentProcessor(DualEncoderProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor of a student beside a native model.
+        """Makes the processor of a student from a native model and its processor.
 
         Args:
-            config: configuration of the native model.
-            native_processor: its processor.
             tokenizer: the student's tokenizer.
             native_language: BCP-47 tag of the language that the native model reads.
             options: `text_prompt`, `native_texts` and `normalization`.
@@ -75,13 +73,8 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @classmethod
     def for_student(cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any) -> Self:
-        """Makes the processor of a student from the student's configuration.
-
-        Args:
-            config: configuration of the student.
-            native_processor: processor of its native model.
-            tokenizer: the student's tokenizer.
-        """
+        """Makes the processor of a student from the student's configuration, its tokenizer and the processor of its
+        native model."""
         return cls.for_native(
             config.base_config,
             native_processor,
@@ -98,12 +91,12 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @property
     def text_names(self) -> frozenset[str]:  # type: ignore[override]
-        """Keywords for texts; rows that two tokenizers read have those that both share."""
+        """Keywords for texts; for rows that two tokenizers read, the keywords that both share."""
         return super().text_names if self.one_tokenizer else PerLanguageProcessor.text_names
 
     @property
     def native(self) -> MlaProcessor:
-        """A processor that reads native texts, and images, for the native model alone."""
+        """A processor that reads only native texts and images, for the native model."""
         return NativeTextProcessor(
             self.image_processor,
             self.native_tokenizer,
@@ -140,7 +133,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return inputs | layout.mask(rows)
 
     def _read(self, texts: list[str], languages: list[str], settings: dict[str, Any], *, is_one: bool = False) -> Any:
-        """What the student's tokenizer makes of texts."""
+        """Encodes texts with the student's tokenizer."""
         spelled = texts
         if self.normalization:
             spelled = [same_letters(text, tag) for text, tag in zip(texts, languages, strict=True)]
@@ -150,12 +143,13 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return encoded
 
     def _student_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        """Token ids of the student, without padding."""
+        """Returns the student's token ids, without padding."""
         chosen = {name: settings[name] for name in ("truncation", "max_length")}
         return self._read(texts, languages, chosen | {"padding": False})["input_ids"]
 
     def _native_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        """Token ids of the native model: without padding, or to the full length where the native model needs it.
+        """Returns the native model's token ids: without padding, or padded to the full length if the native model
+        needs it.
 
         Native texts are cut at the native model's own length, unless the call gives another.
         """

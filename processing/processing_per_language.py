@@ -1,5 +1,5 @@
-"""What the processors of methods share that read each language in its own way, and how they make texts rows of one
-length; at the end, those of SMALR and LIWE, which read words and not tokens."""
+"""Base classes of the processors that read each language in its own way, and the padding of their texts; at the end,
+the base of SMALR's and LIWE's, which read words instead of tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class TextLayout:
     Args:
         padding: the padding strategy.
         max_length: length at which texts are cut, and to which they are padded if `padding` says so.
-        cut: whether longer texts are cut.
-        multiple: a number of which the padded length is a multiple.
+        cut: whether to cut longer texts.
+        multiple: the padded length is a multiple of this number.
         with_mask: whether to make a mask that distinguishes text from padding.
-        side: the side of the text that is padded, `right` or `left`.
+        side: the side that is padded, `right` or `left`.
     """
 
     padding: PaddingStrategy
@@ -55,7 +55,7 @@ class TextLayout:
         return self.max_length if self.cut else None
 
     def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
-        """Pads N rows of several lengths to [N, T], each with its own padding."""
+        """Pads N rows of different lengths to [N, T], each with its own padding."""
         if self.padding is PaddingStrategy.DO_NOT_PAD:
             return list(rows)
         length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
@@ -65,7 +65,7 @@ class TextLayout:
         return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
 
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
-        """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; nothing if no mask is wanted."""
+        """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; an empty dict if no mask is wanted."""
         return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}
 
 
@@ -82,7 +82,7 @@ class PerLanguageProcessor(TextImageProcessor):
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
-        """Settings for texts that apply unless a call gives others."""
+        """Default settings for texts; a call can override them."""
         return {"padding": True, "truncation": True, "max_length": self.max_text_length}
 
     @property
@@ -95,7 +95,7 @@ class PerLanguageProcessor(TextImageProcessor):
         return self.encode_texts(*texts_and_languages(text, language), TextLayout.of(settings))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """Returns the model's inputs for texts, each with its canonical tag, as lists."""
+        """Returns the model's inputs, as lists, for texts with their canonical tags."""
         raise NotImplementedError
 
 
@@ -120,9 +120,9 @@ class SpecialIds(NamedTuple):
 
 
 class WordLevelProcessor(PerLanguageProcessor):
-    """Base class of the processors that read words, at most `max_text_length` of a text.
+    """Base class of the processors that read words, up to `max_text_length` of each text.
 
-    For a model that takes precomputed image features, `images` is left out of the call.
+    If the model takes precomputed image features, leave `images` out of the call.
     """
 
     def __init__(self, image_processor: Any, max_text_length: int) -> None:
@@ -136,7 +136,7 @@ class WordLevelProcessor(PerLanguageProcessor):
 
     @staticmethod
     def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
-        """Cuts the words of texts at the largest length, and notes which texts were cut."""
+        """Cuts texts at the maximum number of words, and records which texts were cut."""
         kept = [row[: layout.end] for row in rows]
         shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
         note_cut_texts(shortened, f"{layout.max_length} words")

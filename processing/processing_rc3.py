@@ -1,8 +1,8 @@
-"""RC3's processor: texts that end with the token of their language, with the regions and pixels of their images (Zhou
-et al. 2023, section 2.2; the appendix on MaRVL for two images).
+"""RC3's processor: texts that end with their language token, with the regions and pixels of their images (Zhou et al.
+2023, section 2.2; for two images, the appendix on MaRVL).
 
 The encoder reads `[BOS] words [LANG]`. The decoder reads `[LANG] words` and learns to write `words </s>`. The model
-itself adds the visual tokens between [CLS] and [BOS]. A text has regions, patches, both or neither.
+adds the visual tokens between [CLS] and [BOS]. A text has regions, patches, both or neither.
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ class Rc3Processor(PerLanguageProcessor):
             `from_mbart_tokenizer` and `new` add them.
         languages: BCP-47 tags of the languages that the model reads and writes.
         language_tokens: the token of each language, in the same order.
-        max_text_length: number of tokens that are read of a text, or of a target text. The paper does not state it; 80
-            is the longest of its tasks (table 6).
+        max_text_length: number of tokens at which texts and target texts are cut. The paper does not state it; 80 is
+            the longest in its tasks (table 6).
         region_size, max_regions: as in `Rc3Config`.
 
     Examples:
@@ -91,13 +91,13 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of an mBART-50. Its tokens keep their ids; [CLS] and [SEP'] are added behind them.
+        """Makes the processor of an mBART-50. Its tokens keep their ids; [CLS] and [SEP'] come after them.
 
         Args:
             tokenizer: mBART-50's, or a trimmed one; it is not changed.
-            languages: BCP-47 tags; both `de` and `de-DE` are its `de_DE`.
-            image_processor: by default, images become squares of 224 pixels.
-            settings: further arguments of the class.
+            languages: BCP-47 tags; both `de` and `de-DE` map to `de_DE`.
+            image_processor: by default, resizes images to squares of 224 pixels.
+            settings: other arguments of the class.
         """
         tags = normalize_languages(list(languages))
         codes = mbart_languages(tokenizer)
@@ -117,10 +117,10 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of a vocabulary such as `train_bpe` returns.
+        """Makes the processor of a vocabulary such as the one from `train_bpe`.
 
-        [CLS] and [SEP'] are added behind it, then a token such as `[de]` for each language. Arguments and errors
-        are those of `from_mbart_tokenizer`.
+        [CLS] and [SEP'] are appended to it, then a token such as `[de]` for each language. Arguments and errors are as
+        in `from_mbart_tokenizer`.
         """
         tags = normalize_languages(list(languages))
         return cls._with_tokens(tokenizer, tags, [f"[{tag}]" for tag in tags], image_processor, settings)
@@ -161,7 +161,7 @@ class Rc3Processor(PerLanguageProcessor):
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` for which a text that is cut keeps a word: [BOS], the word, and the language."""
+        """Smallest `max_length` at which a truncated text keeps a word: [BOS], the word, and the language."""
         return 3  # [BOS], a word and the language
 
     def __call__(
@@ -177,13 +177,13 @@ class Rc3Processor(PerLanguageProcessor):
         """Prepares texts, images, regions and target texts, whichever are given.
 
         Args:
-            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`). None
-                stands for a missing image; models that read two images take pairs.
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`). Use None
+                for a missing image; models that read two images take pairs.
             text, text_target: a text or a list of texts to read, and to write (decoder labels).
             language, target_language: BCP-47 tag of all texts, or a list with one for each text.
             regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
             kwargs: as in `PerLanguageProcessor`; `max_length` and others apply to texts and target texts. Without
-                `return_tensors`, texts are lists, and other inputs are arrays.
+                `return_tensors`, texts are lists and other inputs are arrays.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -209,7 +209,7 @@ class Rc3Processor(PerLanguageProcessor):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _tokens(self, texts: list[str], layout: TextLayout, room: int) -> list[list[int]]:
-        """Returns the ids of the words of texts, without special tokens, for which `room` positions are left."""
+        """Returns the token ids of texts without special tokens, cut to leave `room` positions."""
         length = None if layout.end is None else layout.end - room
         options = {"add_special_tokens": False, "truncation": layout.cut, "max_length": length, "verbose": False}
         encoded = call_tokenizer(self.tokenizer, texts, return_attention_mask=False, **options)
@@ -238,8 +238,8 @@ class Rc3Processor(PerLanguageProcessor):
         }
 
     def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Returns the pixels of images, arranged as `shape` ([N], or [N, 2] for pairs); nothing if no image is
-        given."""
+        """Returns the pixels of images, arranged as `shape` ([N], or [N, 2] for pairs); an empty dict without
+        images."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
@@ -274,12 +274,12 @@ class Rc3Processor(PerLanguageProcessor):
     def mask_words(
         self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks each word with a probability, with all its pieces, but never all words of a text (`word_masking`).
+        """Masks whole words with a given probability, but never all words of a text (`WordMasking`).
 
         Args:
-            encoding: result of the processor; its `input_ids` [N, T] are read and not changed.
+            encoding: the processor's output; its `input_ids` [N, T] are not changed.
             probability: probability that a word is masked.
-            generator: random generator, for reproducible masks; by default torch's own.
+            generator: random generator for reproducible masks; torch's default one if None.
 
         Returns:
             The masked `input_ids` [N, T], and `labels` [N, T]: the original ids of masked pieces, -100 elsewhere.
@@ -312,13 +312,14 @@ def square_image_processor(size: int = 224) -> MuralImageProcessor:
 
 
 def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int, ...]]:
-    """Returns the items of an argument one after another, and their arrangement: [N], or [N, 2] for pairs."""
+    """Returns the items of an argument as a flat list, and their arrangement: [N], or [N, 2] for pairs."""
     if not isinstance(given, list | tuple):
         given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
     if not given:
         raise InputError(f"{name} is an empty list")
     if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
-        # One item for each text or, as transformers nests them, a list of one, or an empty list for a missing item.
+        # One item for each text or, as transformers nests them, a list of one item, or an empty list for a missing
+        # one.
         alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
         return alone, (len(given),)
     flat: list[Any] = []
@@ -337,11 +338,11 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
         raise InputError(f"the numbers of inputs differ: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
-        raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same images")
+        raise InputError("images= are pairs and regions= are not, or vice versa: give both for the same images")
 
 
 def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
-    """Pads N rows of several lengths to [N, T]."""
+    """Pads N rows of different lengths to [N, T]."""
     length = max(map(len, rows))
     return [row + [padding] * (length - len(row)) for row in rows]
 

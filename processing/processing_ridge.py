@@ -1,4 +1,4 @@
-"""Processor of a `RidgeModel`: texts as characters, as the tokens of the model that reads them, and translated word by
+"""Processor of a `RidgeModel`: texts as characters, as tokens of the model that reads them, and translated word by
 word."""
 
 import os
@@ -27,7 +27,8 @@ MOST_CHARACTERS = 512
 GLOSSARY_FILE = "glossary.tsv"
 _READS_GLOSSARY = "reads_glossary"  # in `processor_config.json`
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
-# Of a text without a language, so much must be words of a glossary for the map of its language, and for the glossary.
+# Minimum share of a text without a language that a glossary must contain: to use the map of its language, and to
+# translate the text.
 _ENOUGH, _ENOUGH_TO_GLOSS = 0.5, 0.3
 
 
@@ -39,34 +40,34 @@ def as_characters(text: str) -> list[int]:
 
 
 def characters_of(texts: list[str]) -> Tensor:
-    """Returns the code points of texts [N, C] as `as_characters` has them, 0 at padding."""
+    """Returns the code points of texts [N, C] as in `as_characters`, 0 at padding."""
     rows = [torch.tensor(as_characters(text)[:MOST_CHARACTERS]) for text in texts]
     return pad_sequence(rows, batch_first=True)
 
 
 class RidgeProcessor(PerLanguageProcessor):
-    """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`, `character_ids`, and
-    where languages have glossaries `gloss_ids` and `gloss_attention_mask`.
+    """Prepares images and texts: `pixel_values`, `input_ids`, `attention_mask`, `language_ids` and `character_ids`;
+    with glossaries also `gloss_ids` and `gloss_attention_mask`.
 
-    The glossaries are one file beside the settings, `glossary.tsv`, with a line for each word: its language, the word,
-    and the native words for it. Whoever knows the language can correct it.
+    The glossaries are one file next to the settings, `glossary.tsv`, with a line for each word: its language, the
+    word, and its native translation. Anyone who knows the language can correct it.
 
     Args:
         image_processor, tokenizer: those of the native model.
-        encoder_tokenizer: that of the text encoder; None for a model without one.
+        encoder_tokenizer: the text encoder's; None for a model without one.
         native_language, languages: as in `RidgeConfig`.
-        max_text_length: number of tokens at which the text encoder's texts are cut.
+        max_text_length: number of tokens at which texts are cut for the text encoder.
         max_native_length, pad_native: how the native model reads native texts: `max_text_length` and
             `pad_to_max_length` of `MlaProcessor`.
-        text_prompt: what stands before every text that the text encoder reads.
-        any_language: whether a text in a language that is not among these is read as one without a language.
-        has_text_encoder: whether a text encoder reads texts beside their characters; by default, whether there is an
-            `encoder_tokenizer`. A saved processor has one in any case.
-        glossaries: by language, native words by word (`Glossary`).
-        normalization: the version of `text_normalization` by which texts in other languages than the native one are
-            read; 0, as in folders that state none, for texts as they are.
-        language_codes: for an `encoder_tokenizer` that puts the language into a text, as NLLB's does: its code of each
-            language (`{"de": "deu_Latn"}`).
+        text_prompt: prefix of every text that the text encoder reads.
+        any_language: whether to read a text in any other language as one without a language.
+        has_text_encoder: whether a text encoder reads texts in addition to their characters; by default, whether there
+            is an `encoder_tokenizer`. A saved processor always has one.
+        glossaries: native words by word, by language (`Glossary`).
+        normalization: version of `text_normalization` for texts in other languages than the native one; 0, the value
+            for folders that state none, leaves texts unchanged.
+        language_codes: for an `encoder_tokenizer` that adds the language to a text, as NLLB's does: the tokenizer's
+            codes by language (`{"de": "deu_Latn"}`).
 
     Examples:
         >>> processor = RidgeProcessor.for_native(clip.config, clip_processor, languages=["mi"])
@@ -101,7 +102,7 @@ class RidgeProcessor(PerLanguageProcessor):
         self.has_text_encoder = encoder_tokenizer is not None if has_text_encoder is None else has_text_encoder
         self.normalization = checked_normalization(normalization)
         self.language_codes = dict(language_codes or {})
-        # An attribute `glossaries` would be written into `processor_config.json` and shown by `print`.
+        # An attribute `glossaries` would be saved in `processor_config.json` and shown by `print`.
         self._glossaries = {normalize_language(tag): Glossary(words) for tag, words in (glossaries or {}).items()}
 
     @property
@@ -118,11 +119,9 @@ class RidgeProcessor(PerLanguageProcessor):
         native_language: str = "en",
         **options: Any,
     ) -> Self:
-        """Makes the processor of a native model and, if there is one, of a text encoder.
+        """Makes the processor of a native model and its processor, and of a text encoder if there is one.
 
         Args:
-            config: configuration of the native model.
-            native_processor: its processor.
             encoder_tokenizer: the tokenizer of the text encoder.
             native_language: BCP-47 tag of the language that the native model reads.
             options: `languages`, `text_prompt` and `max_text_length`.
@@ -141,7 +140,7 @@ class RidgeProcessor(PerLanguageProcessor):
 
     @property
     def native(self) -> MlaProcessor:
-        """A processor that reads native texts, and images, for the native model alone."""
+        """A processor that reads only native texts and images, for the native model."""
         return NativeTextProcessor(
             self.image_processor,
             self.tokenizer,
@@ -153,7 +152,7 @@ class RidgeProcessor(PerLanguageProcessor):
 
     @property
     def known_languages(self) -> list[str]:
-        """The languages in the order of their ids; the second is `und`, of texts whose language is not stated."""
+        """The languages in the order of their ids; the second is `und`, for texts without a language."""
         return [self.native_language, UNDETERMINED, *self.languages]
 
     @property
@@ -169,8 +168,8 @@ class RidgeProcessor(PerLanguageProcessor):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """As `PerLanguageProcessor`; texts without a language are read as in the language whose glossary has most of
-        their words, and otherwise by the map that all languages share."""
+        """As in `PerLanguageProcessor`. A text without a language is read in the language whose glossary contains most
+        of its words; if none contains enough, the map that all languages share reads it."""
         grouped = kwargs.get("text_kwargs")
         in_group = isinstance(grouped, Mapping) and grouped.get("language") is not None
         if text is not None and language is None and not in_group:
@@ -212,7 +211,7 @@ class RidgeProcessor(PerLanguageProcessor):
             )
             if self.has_text_encoder:
                 note_cut_texts(overlong([texts[row] for row in other], read), f"{layout.max_length} tokens")
-            else:  # their characters are all that the model reads
+            else:  # the model reads only their characters
                 cut = [texts[row] for row in other if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
             for row, given in zip(other, read["input_ids"], strict=True):
@@ -228,8 +227,8 @@ class RidgeProcessor(PerLanguageProcessor):
         }
 
     def language_token(self, language: str) -> tuple[int, int] | None:
-        """The ids of the token that the encoder's tokenizer puts into a text for its own language, and of the one for
-        this language; None if its texts have none."""
+        """Returns the ids of the token that the encoder's tokenizer adds for its default language, and of the token
+        for this language; None if the language adds no token."""
         code = self.language_codes.get(language)
         if code is None:
             return None
@@ -237,7 +236,7 @@ class RidgeProcessor(PerLanguageProcessor):
         return own, stated
 
     def _learned(self, tag: str) -> str:
-        """The language as which texts in a language are read."""
+        """Returns the language as which the model reads texts in a language."""
         if not self.any_language:
             return learned_language(tag, self.known_languages)
         try:
@@ -246,15 +245,15 @@ class RidgeProcessor(PerLanguageProcessor):
             return tag
 
     def glossary_of(self, tag: str) -> Glossary | None:
-        """The glossary by which texts in a language are translated; None without one, and for the native language."""
+        """Returns the glossary for texts in a language; None if there is none, and for the native language."""
         found = self._glossaries.get(tag) or self._glossaries.get(tag.partition("-")[0])
         return None if tag == self.native_language else found
 
     def _language_and_glossary(self, text: str, tag: str) -> tuple[str, Glossary | None]:
-        """The language as which a text is read, and the glossary; `tag` is the language that is stated, or `und`."""
+        """Returns the language as which a text is read, and its glossary; `tag` is the stated language, or `und`."""
         if tag != UNDETERMINED:
             return tag, self.glossary_of(tag)
-        # Languages that are spelled alike have the same words.
+        # Languages with the same spelling share their words.
         spellings = {language: spelling_of(language) for language in self._glossaries}
         words_by_spelling = {each: first_words(*self.folded([text], each)) for each in {*spellings.values()}}
         words = first_words(text)
@@ -274,8 +273,8 @@ class RidgeProcessor(PerLanguageProcessor):
     def _glosses(
         self, texts: list[str], spelled: list[str], glossaries: list[Glossary | None], layout: TextLayout
     ) -> dict[str, list[Any]]:
-        """The tokens of texts that are translated word by word from their folded spelling, as the native model reads
-        them. The mask is zero in rows without a word: without a glossary, and where no word is known."""
+        """Returns the tokens of word-by-word translations of texts, made from their folded spelling, for the native
+        model. The mask is zero in rows without a word: without a glossary, or if no word is known."""
         if not self._glossaries:
             return {}
         words = [
@@ -299,7 +298,7 @@ class RidgeProcessor(PerLanguageProcessor):
                 list(compress(texts, too_long)),
                 f"{MOST_WORDS} words or {self.max_native_length} tokens, translated word by word,",
             )
-        else:  # a graph takes no fewer than two tokens
+        else:  # an exported graph takes at least two tokens
             return {name: [[0, 0]] * len(texts) for name in ("gloss_ids", "gloss_attention_mask")}
         layout = replace(layout, max_length=self.max_native_length, with_mask=True)
         padded = layout.padded(rows, [self.tokenizer.pad_token_id or 0] * len(rows))
@@ -308,11 +307,11 @@ class RidgeProcessor(PerLanguageProcessor):
     # ---- Spelling ----
 
     def folded(self, texts: Iterable[str], language: str) -> list[str]:
-        """Texts of a language as their n-grams and words are read."""
+        """Returns texts of a language as their n-grams and words are read."""
         return [folded(text, language) for text in texts] if self.normalization else list(texts)
 
     def with_same_letters(self, texts: Iterable[str], language: str) -> list[str]:
-        """Texts of a language as the text encoder reads them."""
+        """Returns texts of a language as the text encoder reads them."""
         return [same_letters(text, language) for text in texts] if self.normalization else list(texts)
 
     def characters(self, texts: list[str], language: str) -> Tensor:
@@ -322,11 +321,12 @@ class RidgeProcessor(PerLanguageProcessor):
     # ---- Files ----
 
     def to_dict(self) -> dict[str, Any]:
-        """Also states whether `glossary.tsv` belongs to the processor: a file of that name may be somebody else's."""
+        """Also states whether `glossary.tsv` belongs to the processor: a file with that name may have another
+        origin."""
         return super().to_dict() | {_READS_GLOSSARY: bool(self._glossaries)}
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
-        """Writes the glossaries beside the settings, at a time when `push_to_hub=True` uploads both."""
+        """Writes the glossaries next to the settings, in time for `push_to_hub=True` to upload both."""
         super().to_json_file(json_file_path)
         if self._glossaries:
             lines = (
@@ -343,9 +343,9 @@ class RidgeProcessor(PerLanguageProcessor):
         """Returns the settings with the glossaries, from a folder or the Hub.
 
         Raises:
-            ModelFolderError: for a line of the glossaries that would never be read: without three columns, of a
-                language that the model has not learned, with several words or none in the second column; and for a
-                word with two translations.
+            ModelFolderError: for a glossary line that would never be read: without three columns, in a language that
+                the model has not learned, or with several words or none in the second column; and for a word with two
+                translations.
         """
         location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
@@ -361,7 +361,7 @@ class RidgeProcessor(PerLanguageProcessor):
 
 
 def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Reads the glossaries of a processor with such settings. A line that would never be read is refused."""
+    """Reads the glossaries of a processor with these settings, and refuses lines that would never be read."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -396,7 +396,7 @@ def _read_glossaries(path: Path, settings: Mapping[str, Any]) -> dict[str, dict[
 
 
 def _checked_language(tag: str, settings: Mapping[str, Any]) -> str:
-    """Returns the language of a glossary if a processor with such settings would read it."""
+    """Returns the language of a glossary if a processor with these settings would read it."""
     native, languages = settings.get("native_language", "en"), settings.get("languages", [])
     if tag == native:
         raise ValueError(f"texts in {tag}, the native language, are read as they are")

@@ -1,5 +1,5 @@
-"""SMALR's processor: every language has its own vocabulary of words; a batch may mix languages (Burns et al. 2020,
-section 3; texts of at most 40 words for Multi30K, 60 for COCO)."""
+"""SMALR's processor: every language has a separate vocabulary of words, and a batch may mix languages (Burns et al.
+2020, section 3; texts of at most 40 words for Multi30K, 60 for COCO)."""
 
 import json
 import os
@@ -17,16 +17,16 @@ from .processing_per_language import TextLayout, WordLevelProcessor
 from .word_tokenizers import split_words
 
 # ---- Vocabularies ----
-# Vocabularies of words, by falling frequency, one for each language (SMALR: Burns et al. 2020, section 3).
+# Vocabularies of words, most frequent first, one for each language (SMALR: Burns et al. 2020, section 3).
 #
-# Every language has its own ids: 0 is padding, 1 [MASK], 2 [UNK], and known words begin at 3. A model gets one row of
-# word vectors for each known word, in the same order (`word_vectors`).
+# Every language has separate ids: 0 is padding, 1 [MASK], 2 [UNK], and known words begin at 3. A model gets one row
+# of word vectors for each known word, in the same order (`word_vectors`).
 
 
 def frequent_words(
     texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
 ) -> list[str]:
-    """Returns the words of texts by falling frequency; equally frequent ones by their code points.
+    """Returns the words of texts, most frequent first; ties are ordered by code point.
 
     Args:
         texts: training captions; may be a generator.
@@ -72,11 +72,11 @@ class WordVocabulary:
             self._ids[word] = word_id
 
     def __len__(self) -> int:
-        """Number of ids: the known words and the three special ones."""
+        """Returns the number of ids: the known words and the three special ones."""
         return SPECIAL_IDS + len(self.words)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text's words; a text without a word is one [UNK], so that every text has a state."""
+        """Returns the ids of a text's words; a text without a word becomes one [UNK], so every text has a state."""
         return [self._ids.get(word, UNKNOWN_ID) for word in split_words(text, self.language)] or [UNKNOWN_ID]
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
@@ -94,14 +94,14 @@ _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", 
 class SmalrProcessor(WordLevelProcessor):
     """Prepares images and texts for a `SmalrModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    An id in `input_ids` is a different word in each language (`word_vocabulary`). Texts are padded to the longest of
-    the batch with 0, and cut at `max_text_length` words; a text without a word is read as one [UNK].
+    An id in `input_ids` means a different word in each language (`WordVocabulary`). Texts are padded with 0 to the
+    longest of the batch, and cut at `max_text_length` words; a text without a word is read as one [UNK].
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
-        vocabularies: words of each language, as `frequent_words` returns them. The order is that of the language ids;
-            a language that is added at the end changes no other.
-        max_text_length: number of words that are read of a text.
+        vocabularies: words of each language, as returned by `frequent_words`, in the order of the language ids; adding
+            a language at the end changes no other.
+        max_text_length: number of words at which texts are cut.
 
     Examples:
         >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}
@@ -116,7 +116,7 @@ class SmalrProcessor(WordLevelProcessor):
     ) -> None:
         super().__init__(image_processor, max_text_length)
         readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
-        # An attribute `vocabularies` would be written into `processor_config.json` and shown by `print`.
+        # An attribute `vocabularies` would be saved in `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
             raise VocabularyError(
@@ -145,7 +145,7 @@ class SmalrProcessor(WordLevelProcessor):
     # ---- Files ----
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
-        """Writes the vocabularies beside the settings, at a time when `push_to_hub=True` uploads both."""
+        """Writes the vocabularies next to the settings, in time for `push_to_hub=True` to upload both."""
         super().to_json_file(json_file_path)
         words = {language: reader.words for language, reader in self._vocabularies.items()}
         text = json.dumps(words, ensure_ascii=False, indent=0)  # one line for each word

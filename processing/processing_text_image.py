@@ -1,4 +1,4 @@
-"""What all processors share: how they are called."""
+"""The base class of all processors, which defines how they are called."""
 
 import logging
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     """Base class of the processors: images and texts with their languages, in one call.
 
-    Subclasses define which keywords of `transformers.processing_utils.TextKwargs` they know (`text_names`), their
-    default values (`text_kwargs`), and `encoded`.
+    Subclasses define which keywords of `transformers.processing_utils.TextKwargs` they accept (`text_names`), their
+    default values (`text_kwargs`), and `_encoded`.
     """
 
     text_names: ClassVar[frozenset[str]]
-    # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
+    # Whether the inputs of a text are those of `tokenizer` in any language, so texts can be padded afterwards.
     one_tokenizer: ClassVar[bool] = False
 
     def __call__(
@@ -60,37 +60,37 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
-        """Returns the inputs of texts in a language, or in one language each."""
+        """Returns the inputs of texts in one language, or with a language for each."""
         raise NotImplementedError
 
     @classmethod
     def _load_tokenizer_from_pretrained(
         cls, sub_processor_type: str, source: Any, subfolder: str = "", **loading: Any
     ) -> Any:
-        """Loads a tokenizer; transformers would take the first one for another that is damaged or missing."""
+        """Loads a tokenizer; transformers would replace a damaged or missing one with the first."""
         if sub_processor_type != "tokenizer":
             subfolder = f"{subfolder}/{sub_processor_type}".lstrip("/")
             if Path(source).is_dir() and not Path(source, subfolder).is_dir():
                 raise ModelFolderError(f"{Path(source, subfolder)}, which has one of the tokenizers, is missing")
-            # There is no configuration in such a folder; AutoTokenizer would give up where the Hub cannot be asked.
+            # Such a folder has no configuration; AutoTokenizer would fail if it could not reach the Hub.
             loading.setdefault("config", PreTrainedConfig())
         return AutoTokenizer.from_pretrained(source, subfolder=subfolder, **loading)
 
     @property
     def needs_language(self) -> bool:
-        """Whether the inputs of a text depend on its language; where they do not, texts may come without one."""
+        """Whether the inputs of a text depend on its language; if not, texts may come without one."""
         return not self.one_tokenizer
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` for which a text that is cut keeps a word."""
+        """Smallest `max_length` at which a truncated text keeps a word."""
         return 1
 
     def read_settings(self, language: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Returns the language, the text settings and the image settings of a call.
 
         Keywords may be given directly, in `text_kwargs` and `images_kwargs`, or in `common_kwargs` for all parts that
-        have them. None counts as not given, and an unknown one is reported and ignored, as transformers does.
+        accept them. As in transformers, None counts as not given, and an unknown keyword is logged and ignored.
         """
         of_images = set(getattr(self.image_processor, "valid_kwargs", ImagesKwargs).__annotations__)
         of_texts = {*self.text_names, "return_tensors"}
@@ -100,7 +100,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             language = groups["text_kwargs"].pop("language", None)
         unknown = {*other, *groups["text_kwargs"], *groups["images_kwargs"]} - of_images - of_texts
         for name in sorted(unknown - {"audio", "videos"}):
-            logger.warning("%s takes no %r: it is ignored", type(self).__name__, name)
+            logger.warning("%s does not accept %r: it is ignored", type(self).__name__, name)
         merged = []
         for name, known in (("text_kwargs", of_texts), ("images_kwargs", of_images)):
             if twice := sorted(groups[name].keys() & other.keys()):
@@ -129,7 +129,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
 
 
 def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
-    """Returns a model's inputs as tensors of a kind, or unchanged."""
+    """Returns a model's inputs as tensors of the requested type, or unchanged."""
     try:
         return BatchFeature(dict(inputs), tensor_type=return_tensors)
     except ValueError as error:

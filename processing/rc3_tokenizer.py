@@ -1,4 +1,4 @@
-"""Tokenizers for RC3: mBART-50's, or one that was trained here, with [CLS], [SEP'] and the languages (Zhou et al.
+"""Tokenizers for RC3: mBART-50's, or one trained here, with [CLS], [SEP'] and the languages (Zhou et al.
 2023, section 2.2).
 """
 
@@ -24,7 +24,7 @@ _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_toke
 
 
 def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
-    """Checks that a tokenizer has these tokens, and those that every text needs."""
+    """Checks that a tokenizer has these tokens, and the special tokens that every text needs."""
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
     if missing:
         raise VocabularyError(f"the tokenizer has no {', '.join(missing)}")
@@ -35,7 +35,7 @@ def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
 
 
 def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """Returns mBART's codes by language tag: both `de` and `de-DE` are de_DE, and only `fr` is fr_XX."""
+    """Returns mBART's codes by language tag: `de` and `de-DE` both map to de_DE, and only `fr` maps to fr_XX."""
     codes: dict[str, str] = {}
     for token in map(str, tokenizer.added_tokens_decoder.values()):
         if match := _MBART_LANGUAGE_CODE.fullmatch(token):
@@ -46,7 +46,7 @@ def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer with the same pieces, followed by these special tokens; it adds [BOS] alone to texts."""
+    """Returns a tokenizer with the same pieces, followed by these special tokens; it adds only [BOS] to texts."""
     if not hasattr(tokenizer, "backend_tokenizer"):
         raise VocabularyError(f"{type(tokenizer).__name__} is not a fast tokenizer")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -55,7 +55,7 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
     backend.add_special_tokens(tokens)
     own = PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # in mBART's tokenizer, <s> has the latter name
+        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # in mBART's tokenizer, <s> is the cls_token
         **{name: getattr(tokenizer, name) for name in _NEEDED_TOKENS if name != "bos_token"},
         cls_token=CLS_TOKEN,
         sep_token=tokenizer.eos_token,
@@ -64,7 +64,7 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
         model_input_names=["input_ids", "attention_mask"],
     )
     check_tokens(own, tokens)
-    # mBART's tokenizer would also add the code of the language that was last set on it.
+    # mBART's tokenizer would also add the language code that was last set on it.
     begin = (own.bos_token, own.bos_token_id)
     own.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     return own
@@ -74,21 +74,18 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
 # Masks whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
 # caption is masked with a probability of 15 %).
 #
-# Words are found in the pieces of a tokenizer of SentencePiece's kind, which marks the space before a piece by
-# `▁`:
+# A word consists of pieces of a tokenizer of SentencePiece's kind, which marks the space before a piece by `▁`:
 #
-#     most scripts        a word is what stands between spaces, with its punctuation.
-#     without spaces      each piece is a word (Chinese, Japanese, Thai, Lao, Khmer, Burmese): there, SentencePiece
-#                         finds
-#                         pieces of about the length of a word, and a sentence that was one word could never be
-#                         masked. A
-#                         piece that begins with a vowel sign belongs to the piece before it.
+#     most scripts        a word is the text between spaces, with its punctuation.
+#     without spaces      each piece is a word (Chinese, Japanese, Thai, Lao, Khmer, Burmese): SentencePiece finds
+#                         pieces of about the length of a word there, and a sentence that was one word could never
+#                         be masked. A piece that begins with a vowel sign belongs to the piece before it.
 #
-# Bytes of a character that the vocabulary lacks belong to the piece before them, and a space that is a piece of
-# its own belongs to the piece after it.
+# Bytes of a character that is not in the vocabulary belong to the piece before them; a space that is a separate
+# piece belongs to the piece after it.
 
 _SPACE = "▁"
-# Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which has spaces.
+# Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which uses spaces.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
@@ -102,7 +99,7 @@ class WordMasking:
 
     Args:
         tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
-        special_tokens: further tokens that are not words, beside the tokenizer's own special tokens.
+        special_tokens: tokens that are not words, in addition to the tokenizer's special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
@@ -139,12 +136,12 @@ class WordMasking:
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks each word with a probability, with all its pieces; if that would be all words of a text, one is left.
+        """Masks whole words with a given probability; if that would mask all words of a text, one is left.
 
         Args:
             input_ids: ids of texts, [N, T]; not changed.
             probability: probability that a word is masked.
-            generator: random generator, for reproducible masks; by default torch's own.
+            generator: random generator for reproducible masks; torch's default one if None.
 
         Returns:
             The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
@@ -153,9 +150,9 @@ class WordMasking:
         self.refuse_all_masked(input_ids)
         words = self.words(input_ids)
         counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
-        drawn = torch.rand(words.shape, generator=generator)  # [N, T]: a number for each word, in the first places
+        drawn = torch.rand(words.shape, generator=generator)  # [N, T]: the first entries are the words' random numbers
         drawn = drawn.masked_fill(torch.arange(words.shape[1]) >= counts, -1.0)
-        # The word with the largest random number would be masked last; it is the one that is always left.
+        # The word with the largest random number would be masked last, so it is the one that is always left.
         chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
         masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
@@ -164,7 +161,7 @@ class WordMasking:
         """Checks that every text has a word."""
         nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
         if nothing_left.any():
-            raise InputError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")
+            raise InputError(f"all words of text {int(nothing_left.nonzero()[0])} are masked: leave some")
 
 
 def _begins_unspaced(piece: str) -> bool:
@@ -173,6 +170,6 @@ def _begins_unspaced(piece: str) -> bool:
 
 
 def _continues(piece: str) -> bool:
-    """Returns whether a piece can never begin a word: bytes, or a piece that begins with a sign on the letter
-    before it."""
+    """Returns whether a piece can never begin a word: a byte, or a piece that begins with a sign on the preceding
+    letter."""
     return bool(_BYTE.fullmatch(piece)) or unicodedata.category(piece[:1] or " ").startswith("M")

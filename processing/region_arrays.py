@@ -1,7 +1,7 @@
 """Regions of images as arrays: checks of one image, and batches of images with different numbers of regions.
 
-The features of an image are [R, d], one row for each region that a detector found (Zhou et al. 2023, section 3.2: 36
-regions of width 2048). `regions` reads them from files.
+The features of an image are [R, d], one row for each region from a detector (Zhou et al. 2023, section 3.2: 36 regions
+of width 2048). `regions` reads them from files.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     Args:
         features: an array or a tensor.
         region_size, max_regions: as in `Rc3Config`.
-        called: how errors name the image.
+        called: the name of the image in errors.
     """
     if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
         features = features.detach().float().cpu().numpy()
@@ -27,7 +27,7 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     except (TypeError, ValueError) as error:
         raise RegionError(f"{called}: the features are not numbers ({error})") from error
     if array.ndim != 2:
-        raise RegionError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
+        raise RegionError(f"{called}: features must have the shape [regions, {region_size}], not {array.shape}")
     if not len(array):
         raise RegionError(f"{called}: no regions; give None for an image without any")
     if array.shape[1] != region_size:
@@ -40,14 +40,14 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
 
 
 def pad_regions(images: Sequence[np.ndarray | None], region_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pads the regions of images to those of the image with most.
+    """Pads the regions of images to the largest number of regions.
 
     Args:
         images: features of each image, or None.
         region_size: width of the features.
 
     Returns:
-        Features float32 [N, R, region_size], zero at padding, and a mask of the regions that exist, bool [N, R].
+        Features float32 [N, R, region_size], zero at padding, and a mask of the existing regions, bool [N, R].
     """
     longest = max(0 if regions is None else len(regions) for regions in images)
     features = np.zeros((len(images), longest, region_size), np.float32)

@@ -1,17 +1,18 @@
-"""Reads region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022), of 36
-regions of width 2048 (Zhou et al. 2023, section 3.2).
+"""Reads precomputed region features by image: IGLUE's published files (Bugliarello et al. 2022), with 36 regions of
+width 2048 (Zhou et al. 2023, section 3.2).
 
     *.h5        a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
     *.lmdb      tensorpack's file for pre-training, such as `training_feat_all.lmdb` of Conceptual Captions: records
                 under `00000000`, `00000001`, …, each a list [features, …, image id, caption] of thirteen or a dict
                 with `features` and `img_id`, as msgpack or as a pickle
-    a folder    `<image id>.npy` with features alone (`_info.npy` beside it is pickled, and is not opened), or
+    a folder    `<image id>.npy` with features only (`_info.npy` next to it is pickled, and is not opened), or
                 `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
-An image is read when it is asked for, from files that each process opens itself. Its id is looked up as it stands,
-then with or without the ending of an image file: `1000092795` and `1000092795.jpg` are one image in IGLUE's files.
+An image is read on access, from files that each process opens for itself. Its id is looked up unchanged, then with or
+without the ending of an image file: `1000092795` and `1000092795.jpg` are the same image in IGLUE's files.
 
-A pickle can run any program: those in LMDB files are read by an unpickler that knows numpy's arrays and scalars alone.
+A pickle can run any program, so a restricted unpickler reads those in LMDB files: it accepts only numpy's arrays and
+scalars.
 """
 
 import os
@@ -39,8 +40,8 @@ _LANGUAGE = "{language}"
 
 
 def forms_of(image_id: str) -> list[str]:
-    """The names under which files of regions may have an image: with and without the ending of an image file, and the
-    same without folders. `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`, `39-1`."""
+    """Returns the names under which files of regions may list an image: with and without the ending of an image file,
+    and the same without folders. `id/39-1.jpg` -> `id/39-1.jpg`, `id/39-1`, `39-1.jpg`, `39-1`."""
     forms: list[str] = []
     alone = image_id if ".." in image_id.split("/") else image_id.rpartition("/")[2]
     for name in dict.fromkeys((image_id, alone)):
@@ -62,11 +63,11 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         if not self.path.exists():
             raise RegionError(f"{path}: no such file or folder")
         self._opened: tuple[int, Mapping[str, Any]] | None = None
-        _ = self._file  # refuses a wrong file now, and not when an image is asked for
+        _ = self._file  # refuses a wrong file now, not on the first access
 
     @property
     def _file(self) -> Mapping[str, Any]:
-        """The file as this process opened it: open files do not survive a fork."""
+        """The file, opened by this process: open files do not survive a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
             kind: type[Mapping[str, Any]] = _Folder
             if self.path.suffix in (".h5", ".hdf5"):
@@ -103,11 +104,11 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         return len(self._file)
 
     def key_of(self, image_id: str) -> str | None:
-        """The name under which the file has an image, one of `forms_of`; None if it has none."""
+        """Returns the name of an image in the file, one of `forms_of`; None if there is none."""
         return next((form for form in forms_of(image_id) if form in self._file), None)
 
     def hint(self) -> str:
-        """What the names of images look like, for errors."""
+        """Returns examples of image names, for errors."""
         keys = ", ".join(map(repr, islice(self, 3)))
         return f"; the names of its images look like {keys}" if keys else "; it has no images"
 
@@ -157,7 +158,7 @@ class _Folder(Mapping[str, Any]):
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
-            raise RegionError(f"{path}: no folder")
+            raise RegionError(f"{path}: not a folder")
 
     def _file_of(self, image_id: object) -> Path | None:
         candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
@@ -194,13 +195,13 @@ _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
 class _Tensorpack(Mapping[str, Any]):
     """The file of tensorpack's `LMDBSerializer`. It needs lmdb and msgpack.
 
-    The first image that is asked for makes the process read the ids of all records, without their features.
+    The first access makes the process read the ids of all records, without their features.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.database = path, _database(path)
         if self._record(_SERIAL_KEYS) is None:
-            raise RegionError(f"{path}: not of tensorpack, whose files have the key {_SERIAL_KEYS.decode()}")
+            raise RegionError(f"{path}: not a tensorpack file, which would have the key {_SERIAL_KEYS.decode()}")
 
     def _record(self, key: bytes) -> bytes | None:
         with self.database.begin() as transaction:
@@ -217,7 +218,7 @@ class _Tensorpack(Mapping[str, Any]):
         return found
 
     def _part(self, value: Any, key: bytes, name: str, position: int) -> Any:
-        """A part of a record: the one with a name, or at a position."""
+        """Returns a part of a record by its name or position."""
         try:
             if bytes(value[:1]) == pickle.PROTO and value[1] < 6:
                 record = _ArrayUnpickler(BytesIO(bytes(value))).load()
@@ -243,8 +244,8 @@ class _Tensorpack(Mapping[str, Any]):
 
 
 def _database(path: Path) -> Any:
-    """The LMDB file as this process opened it, which is possible only once: readers share it, and a forked process
-    closes what it inherited."""
+    """Returns the LMDB file, opened once for this process: readers share it, and a forked process closes what it
+    inherited."""
     lmdb, here = _library("lmdb", path), path.resolve()
     for (process, known), database in list(_DATABASES.items()):
         if known == here and process == os.getpid():
@@ -267,8 +268,8 @@ def _database(path: Path) -> Any:
 
 
 def _named_or_array(stored: dict[Any, Any]) -> Any:
-    """A dictionary of a record by names; or the array or the number that msgpack-numpy has written as `nd`, `type`,
-    `shape` and `data`. (That package itself would run pickles that arrays of objects hold.)"""
+    """Returns a record's dictionary by names; or the array or number that msgpack-numpy has written as `nd`, `type`,
+    `shape` and `data`. (msgpack-numpy itself would run the pickles in arrays of objects.)"""
     named = {key.decode() if isinstance(key, bytes) else key: value for key, value in stored.items()}
     if "nd" not in named:
         return named
@@ -277,7 +278,7 @@ def _named_or_array(stored: dict[Any, Any]) -> Any:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the names by which numpy's arrays and scalars are pickled, and no other."""
+    """Accepts only the names by which numpy's arrays and scalars are pickled."""
 
     def find_class(self, module: str, name: str) -> Any:
         # numpy 1 wrote numpy.core, numpy 2 writes numpy._core.
@@ -309,8 +310,8 @@ def _library(name: str, path: Path) -> Any:
 
 
 class LanguageRegions(Mapping[str, np.ndarray]):
-    """The regions of a file for each language, whose images are named `<language>/<name>`, as `load_marvl` names them:
-    MaRVL's images in different languages have the same names."""
+    """The regions of several languages, a file for each. Images are named `<language>/<name>`, as in `load_marvl`:
+    MaRVL repeats image names across languages."""
 
     def __init__(self, pattern: str, files: Mapping[str, RegionFeatures]) -> None:
         self.path, self.files = pattern, files
@@ -332,16 +333,16 @@ class LanguageRegions(Mapping[str, np.ndarray]):
         return sum(map(len, self.files.values()))
 
     def key_of(self, image_id: str) -> str | None:
-        """The name of an image, which always has its language."""
+        """Returns the name of an image, which always includes its language."""
         return image_id if image_id in self else None
 
     def hint(self) -> str:
-        """What the names of images look like, for errors."""
+        """Returns examples of image names, for errors."""
         return f"; there are files of {', '.join(self.files)}, whose images are named '<language>/<name>'"
 
 
 class SeveralRegions(Mapping[str, np.ndarray]):
-    """The regions of several files as one mapping; if several have an image, the first counts."""
+    """The regions of several files as one mapping; the first file that has an image counts."""
 
     def __init__(self, *files: RegionFeatures | LanguageRegions) -> None:
         self.files = files
@@ -353,8 +354,8 @@ class SeveralRegions(Mapping[str, np.ndarray]):
             raise UnknownImageError(f"{_named(self.files)}, image {image_id!r}: there is no such image{looks}")
         if "/" in image_id and len(having) > 1 and all("/" not in (file.key_of(image_id) or "") for file in having):
             raise RegionError(
-                f"image {image_id!r}: {_named(having)} have images of that name, which need not be the same; name the "
-                "files by one path with {language} in it"
+                f"image {image_id!r}: {_named(having)} have images of that name, which may differ; name the files by "
+                "one path with {language} in it"
             )
         return having[0][image_id]
 
@@ -370,8 +371,8 @@ def _named(files: Sequence[RegionFeatures | LanguageRegions]) -> str:
 
 
 def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_regions: int = 36) -> SeveralRegions:
-    """The regions of several files; of a path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
-    those of a file for each language.
+    """Opens the regions of several files. A path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
+    stands for one file per language.
     """
     sizes = {"region_size": region_size, "max_regions": max_regions}
     opened: list[RegionFeatures | LanguageRegions] = []

@@ -1,8 +1,8 @@
-"""The modules by which sentence-transformers runs a saved model, with babelens installed or without it.
+"""The modules with which sentence-transformers runs a saved model, with babelens installed or without it.
 
 `modules.json` names one of these classes, and sentence-transformers loads it from the model's folder with
-`trust_remote_code=True`. They have the methods of sentence-transformers' input modules, and are no subclasses of them:
-saving a model must not need sentence-transformers.
+`trust_remote_code=True`. They have the methods of sentence-transformers' input modules without being subclasses of
+them: saving a model must not require sentence-transformers.
 """
 
 import os
@@ -20,17 +20,17 @@ from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly
 
 _PROMPTS = "config_sentence_transformers.json"
-# As sentence-transformers tells the path of an image from a text.
+# sentence-transformers distinguishes paths of images from texts in the same way.
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
-_OWN_TASKS = (None, "query", "document")  # what its `encode_query` and `encode_document` set
-_PER_TEXT = "texts in several languages are given as {'text': '…', 'language': 'sw'}"
+_OWN_TASKS = (None, "query", "document")  # set by `encode_query` and `encode_document`
+_PER_TEXT = "give texts in several languages as {'text': '…', 'language': 'sw'}"
 
 
 class SentenceModule(nn.Module):
-    """What both modules share: loading, saving, and the language of texts."""
+    """Base class of both modules: loading, saving, and the language of texts."""
 
     auto_model: ClassVar[Any]
-    forward_kwargs: ClassVar[set[str]] = {"language"}  # further arguments of `encode` and `predict`
+    forward_kwargs: ClassVar[set[str]] = {"language"}  # additional arguments of `encode` and `predict`
     save_in_root: ClassVar[bool] = True
 
     def __init__(self, model: Any, processor: Any) -> None:
@@ -49,11 +49,11 @@ class SentenceModule(nn.Module):
         backend: str = "torch",
         **place: Any,
     ) -> Self:
-        """Loads model and processor; the arguments are those that sentence-transformers passes to its modules."""
+        """Loads model and processor, with the arguments that sentence-transformers passes to its modules."""
         if backend != "torch":
             raise InputError(
-                f"backend={backend!r}: this model runs in sentence-transformers with torch; "
-                "`babelens export` writes it as ONNX, for babelens' Embedder"
+                f"backend={backend!r}: this model runs in sentence-transformers with torch only; "
+                "`babelens export` exports it to ONNX, for babelens' Embedder"
             )
         place = {name: place.get(name) for name in ("token", "revision", "local_files_only", "trust_remote_code")}
         place |= {"subfolder": subfolder, "cache_dir": cache_folder}
@@ -74,7 +74,7 @@ class SentenceModule(nn.Module):
 
     @property
     def modalities(self) -> list[str]:
-        """What the model reads, by sentence-transformers' names; models of region features read texts alone."""
+        """Input modalities, as sentence-transformers names them; models of region features read only texts."""
         return ["text"] if getattr(self.model.config, "vision_config", {}) is None else ["text", "image"]
 
     @property
@@ -98,11 +98,11 @@ class SentenceModule(nn.Module):
         Args:
             inputs: texts, images, or pairs of them. A text is a string or `{"text": …, "language": …}`; an image is
                 a Pillow image, an array, a path, or `{"image": …}`.
-            prompt: the text of a prompt, which is the tag of a language.
-            language: the tag of the language of all texts, instead of a prompt.
+            prompt: the text of a prompt, which is a language tag.
+            language: the language tag of all texts, instead of a prompt.
         """
         if kwargs.get("processing_kwargs"):
-            raise InputError("processing_kwargs are not read by this model; texts are cut at model.max_seq_length")
+            raise InputError("this model does not accept processing_kwargs; texts are cut at model.max_seq_length")
         if prompt and language is not None:
             raise InputError(f"language={language!r} and the prompt {prompt!r} both name a language; give one")
         given = prompt or language
@@ -110,15 +110,15 @@ class SentenceModule(nn.Module):
             raise InputError(f"language={shown_briefly(given)} must be one tag; {_PER_TEXT}")
         try:
             return self.make_inputs(inputs, None if given is None else normalize_language(given))
-        except TypeError as error:  # after which sentence-transformers would put the prompt before the texts
+        except TypeError as error:  # sentence-transformers would then put the prompt before the texts
             raise InputError(str(error)) from error
 
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        """Returns the model's inputs, for texts in this language if they have none of their own."""
+        """Returns the model's inputs; texts without a language are read in this one."""
         raise NotImplementedError
 
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
-        """Returns the arguments of the processor for texts, each with a language or without one."""
+        """Returns the processor's arguments for texts, each with or without a language."""
         config = self.model.config
         listed = list(getattr(config, "known_languages", None) or getattr(config, "languages", None) or [])
         language = language or (listed[0] if len(listed) == 1 else None)
@@ -129,29 +129,29 @@ class SentenceModule(nn.Module):
             except MissingLanguageError as error:
                 text = given[languages.index(None)][0]
                 raise MissingLanguageError(
-                    f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; {_PER_TEXT}; "
+                    f"{text!r} came without its language: set it by prompt_name='sw' or language='sw'; {_PER_TEXT}; "
                     f"this model has {', '.join(listed)}"
                 ) from error
             languages = [default if each is None else each for each in languages]
         return {"text": [text for text, _ in given], "language": languages}
 
     def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Returns the model's inputs, in its floating-point type."""
+        """Moves inputs to the model's device, and floating-point inputs to its type."""
         return {
             name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
             for name, value in features.items()
         }
 
     def check_finite(self, values: Tensor, what: str) -> None:
-        """Raises an error if the model computed NaN or infinity; in training, the loss tells."""
+        """Raises an error if the model computed NaN or infinity; in training, the loss shows it."""
         if not self.training and not bool(values.isfinite().all()):
-            raise NonFiniteError(f"{type(self.model).__name__} computes {what} with values that are NaN or infinite")
+            raise NonFiniteError(f"{type(self.model).__name__} computed {what} with values that are NaN or infinite")
 
 
 class DualEncoderModule(SentenceModule):
-    """A dual encoder in a `SentenceTransformer`: texts and images to the embeddings of babelens' `Embedder`.
+    """A dual encoder in a `SentenceTransformer`, which returns the same embeddings as babelens' `Embedder`.
 
-    `encode(texts, task="text_text")` takes the head of a model that has one for each task, as MURAL has.
+    `encode(texts, task="text_text")` uses that head of a model that has one for each task, such as MURAL.
     """
 
     auto_model = AutoModel
@@ -173,7 +173,7 @@ class DualEncoderModule(SentenceModule):
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
     ) -> dict[str, Any]:
-        """Adds `sentence_embedding`, of unit length in float32 [N, d]; `language` was read before."""
+        """Adds `sentence_embedding`, unit length, float32 [N, d]; `preprocess` has already read `language`."""
         inputs = self.on_device(features)
         if "pixel_values" in inputs:
             output = self.model.get_image_features(**inputs)
@@ -202,7 +202,7 @@ class CrossEncoderModule(SentenceModule):
         return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
 
     def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
-        """Adds `scores`, in float32 [N, 1]; `language` was read before."""
+        """Adds `scores`, float32 [N, 1]; `preprocess` has already read `language`."""
         scores = self.model(**self.on_device(features)).scores.float()
         self.check_finite(scores, "scores")
         return features | {"scores": scores.unsqueeze(1)}

@@ -1,9 +1,8 @@
 """Subword regularization: random segmentations of texts in training, drawn from a seed for each example.
 
-A word that is a single piece of the vocabulary is always read whole, so that a model cannot see what it shares with
-other words. With subword regularization (Kudo 2018), training shows words in several segmentations;
-MaxMatch-Dropout is its form for WordPiece (Hiraoka 2022). Outside of training, texts are read as by the tokenizer
-alone.
+A word that is a single piece of the vocabulary is always read whole, so a model cannot see what it shares with other
+words. With subword regularization (Kudo 2018), training shows words in several segmentations; MaxMatch-Dropout is the
+version for WordPiece (Hiraoka 2022). Outside training, the tokenizer segments texts as usual.
 """
 
 from collections.abc import Sequence
@@ -40,20 +39,18 @@ class TextAugmentation:
 
 
 class SubwordDropout:
-    """Turns texts and seeds into `input_ids` and `attention_mask`, with segmentations that the seeds determine.
+    """Turns texts and seeds into `input_ids` and `attention_mask`; each seed determines a segmentation.
 
     Args:
         tokenizer: a fast WordPiece tokenizer, such as BERT's.
-        augmentation: how texts are changed.
-        max_length: number of tokens of a text, including `[CLS]` and `[SEP]`, at which it is cut.
+        augmentation: settings of the segmentation.
+        max_length: number of tokens at which texts are cut, including `[CLS]` and `[SEP]`.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, WordPiece):
-            raise ValueError(
-                f"subword_dropout needs a WordPiece tokenizer, but {type(tokenizer).__name__} is of another kind"
-            )
+            raise ValueError(f"subword_dropout needs a WordPiece tokenizer, not {type(tokenizer).__name__}")
         self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
         self._vocabulary = tokenizer.get_vocab()
         self._prefix = backend.model.continuing_subword_prefix
@@ -72,8 +69,8 @@ class SubwordDropout:
 
         Args:
             texts: N texts.
-            seeds: one seed for each text; its segmentation depends on nothing else.
-            column: distinguishes texts of one example, which share its seed.
+            seeds: one seed for each text, which alone determines its segmentation.
+            column: distinguishes texts of one example, which share a seed.
 
         Returns:
             `input_ids` and `attention_mask` [N, T], padded to the longest.
@@ -93,15 +90,14 @@ class SubwordDropout:
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
-        """Returns the pieces of a word from left to right, as WordPiece takes them, except for those that are
-        skipped."""
+        """Returns the pieces of a word from left to right, as WordPiece chooses them, without the skipped ones."""
         fitting = self._fitting(word)
         pieces, start = [], 0
         while start < len(word):
             fits = fitting[start] if fitting else ()
             if not fits:
                 return [self.tokenizer.unk_token_id]
-            # The shortest piece that fits is never skipped, so that no known letter becomes unknown.
+            # The shortest piece that fits is never skipped, so known letters never become unknown.
             start, piece = next((fit for fit in fits[:-1] if not dropout or rng.random() >= dropout), fits[-1])
             pieces.append(piece)
         return pieces
@@ -109,7 +105,7 @@ class SubwordDropout:
     def _find_fitting(self, word: str) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first.
 
-        The result is empty for a word that is too long for the vocabulary.
+        The result is empty if the word is too long for the vocabulary.
         """
         if len(word) > self._longest_word:
             return ()

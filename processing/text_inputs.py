@@ -1,7 +1,7 @@
-"""The texts that processors and the embedder are given, and a record of those that were too long.
+"""Texts given to processors and the embedder, and a record of those that were too long.
 
-A text that is longer than the model can read is cut, but never silently: a processor logs it once in each process;
-callers that encode many texts count them instead (`counting_cut_texts`).
+A text longer than the model can read is cut, but never silently: a processor logs it once in each process. Callers
+that encode many texts count them instead (`counting_cut_texts`).
 """
 
 import inspect
@@ -23,14 +23,14 @@ _SHOWN = 60  # number of characters of a text in a message
 logger = logging.getLogger(__name__)
 
 _TOKENIZING = threading.RLock()
-if hasattr(os, "register_at_fork"):  # another thread may hold the lock while a data loader forks
+if hasattr(os, "register_at_fork"):  # another thread may hold the lock when a data loader forks
     os.register_at_fork(
         before=_TOKENIZING.acquire, after_in_parent=_TOKENIZING.release, after_in_child=_TOKENIZING.release
     )
 
 
 def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
-    """Calls a tokenizer, one thread at a time: a fast one keeps how it cuts and pads, and a call changes that."""
+    """Calls a tokenizer from one thread at a time: a call changes the truncation and padding stored in a fast one."""
     with _TOKENIZING:
         return tokenizer(texts, **settings)
 
@@ -46,11 +46,12 @@ def needs_language(processor: Any) -> bool:
 
 
 def default_language(processor: Any) -> str:
-    """Returns the tag of texts that came without their language.
+    """Returns the tag of texts without a language.
 
-    It is `und` for a model whose vectors do not depend on the language, or that reads such texts in a way of their own
-    (`reads_unstated`); the only language of a model that has one; the native language, which is logged once, of a
-    model that was extended from it. A model that reads several languages, each in its own way, has none.
+    It is `und` for a model whose vectors do not depend on the language, or that can read texts without one
+    (`reads_unstated`); the only language of a model with one language; or the native language of a model that was
+    extended from it, which is logged once. A model that reads several languages, each in its own way, has no default:
+    that is an error.
     """
     if not needs_language(processor) or getattr(processor, "reads_unstated", False):
         return UNDETERMINED
@@ -66,7 +67,7 @@ def default_language(processor: Any) -> str:
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
-    """Returns the texts of an argument, which is one text or several; half a surrogate pair is no Unicode text."""
+    """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
     texts = [given] if isinstance(given, str) else given
     if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
         raise InputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
@@ -87,7 +88,7 @@ def check_encodable(text: str, called: str) -> None:
     except UnicodeEncodeError as error:
         raise InputError(
             f"{called} has half a surrogate pair at character {error.start} of {text[:_SHOWN]!r}: it was decoded "
-            "with a wrong encoding"
+            "with the wrong encoding"
         ) from error
 
 
@@ -109,7 +110,7 @@ class CutTexts:
         self.limit = limit or self.limit
 
     def warn(self, texts: Sequence[str]) -> None:
-        """Logs how many of these texts were cut, if any was; inside of another block, records them there."""
+        """Logs how many of these texts were cut, if any; inside another block, records them there."""
         if (outer := _counting.get()) is not None:
             outer.add(self.texts, self.limit)
         elif cut := [index for index, text in enumerate(texts) if text in self.texts]:
@@ -124,7 +125,7 @@ _counting: ContextVar[CutTexts | None] = ContextVar("counting", default=None)
 
 @contextmanager
 def counting_cut_texts() -> Iterator[CutTexts]:
-    """Inside of the block, processors record the texts that they cut in the object it yields, and do not log them."""
+    """Inside the block, processors record the texts that they cut in the yielded object instead of logging them."""
     cut = CutTexts()
     token = _counting.set(cut)
     try:
@@ -134,7 +135,7 @@ def counting_cut_texts() -> Iterator[CutTexts]:
 
 
 def is_counting() -> bool:
-    """Whether a caller counts the texts that are cut, and tells of them itself."""
+    """Returns whether a caller counts and reports the texts that are cut."""
     return _counting.get() is not None
 
 
@@ -152,5 +153,5 @@ def _warn_once(message: str, about: str) -> None:
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
-    """Returns the texts of which a fast tokenizer cut something off when it encoded them."""
+    """Returns the texts that a fast tokenizer cut when it encoded them."""
     return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

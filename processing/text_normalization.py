@@ -1,10 +1,10 @@
-"""One spelling for texts that mean the same: letters that keyboards write by several code points, invisible
+"""Unifies the spelling of texts that mean the same: letters that keyboards encode by several code points, invisible
 characters, case, and marks that writers leave out.
 
-`same_letters` gives each letter its standard code point in the language, for tokenizers that were trained on ordinary
-texts. `folded` also removes case, and marks and letters that writers leave out or exchange, for n-grams and look-ups.
-A rule that would lose meaning in other languages belongs to some; a text in no stated language (`und`) is folded by
-those of them that its letters tell.
+`same_letters` gives each letter its standard code point in the language, for tokenizers trained on ordinary texts.
+`folded` also removes case, and marks and letters that writers leave out or confuse, for n-grams and look-ups. A rule
+that would lose meaning in other languages applies only to some. A text without a language (`und`) is folded by the
+rules that its letters identify.
 
 Sources: Unicode's normalization forms, SpecialCasing, "Do not emit" and CLDR's letters of each language; for Arabic
 script the letters that Lucene's analyzers fold; for Khmer and Myanmar the orders of Unicode's core specification.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..utils.errors import ModelFolderError
 
-# The version that new folders state. A folder without one has 0: texts are read as they are.
+# The version that new folders state. A folder without one has version 0: texts are not normalized.
 NORMALIZATION = 1
 
 _LIKE_APOSTROPHES = "’‘‛ʼʻʽʾʿ`´′‵ʹꞌꞋ՚׳"
@@ -63,7 +63,7 @@ _AS_ARABIC = {"ک": "ك", "ڪ": "ك", "ی": "ي", "ى": "ى"}
 _AS_URDU = {"ه": "ہ", "ە": "ہ", "ھ": "ھ"}
 _AS_UYGHUR = {"ک": "ك", "ی": "ى", "ي": "ي", "ه": "ە", "ہ": "ھ"}
 _OKINA = dict.fromkeys("'" + _LIKE_APOSTROPHES, "ʻ")  # a letter, also at the beginning of a word
-# By language: letters that differ from `_SAME`; those that others become stay.
+# By language: letters that differ from `_SAME`; letters that others are mapped to stay.
 _LETTERS: Mapping[str, Mapping[str, str]] = {
     "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": _AS_ARABIC,
     "ur pnb pa skr ks hno": _AS_URDU,
@@ -83,7 +83,7 @@ _LETTERS: Mapping[str, Mapping[str, str]] = {
     "ce inh av ady kbd lez lbe dar tab": {"ӏ": "Ӏ"},
     "ab": {"ҕ": "ӷ", "Ҕ": "Ӷ", "ҧ": "ԥ", "Ҧ": "Ԥ"},
 }
-# By language: what is written otherwise in decomposed texts.
+# By language: sequences that decomposed texts write differently.
 _PLACES: Mapping[str, tuple[str, str]] = {
     "vi": ("(o(?=.[ae])|u(?=.y))([\u0300\u0301\u0303\u0309\u0323])([aey])", r"\1\3\2"),  # hòa, hoà
     "ca": ("(?<=l)[-.·](?=l)", "·"),
@@ -105,7 +105,7 @@ _AMHARIC = {
     "ዓ": "አ",
 }
 _LOOSE_IN_ALL = {"ٱ": "ا", "ة": "ه", "ۃ": "ہ", "ء": "", "œ": "oe", "ँ": "ं"}
-# By language: letters that writers exchange, in small letters.
+# By language: letters that writers confuse, in lower case.
 _LOOSE: Mapping[str, Mapping[str, str]] = {
     "ar arb acm acq acw acx aeb afb ajp apc apd arq ars ary arz ayh ayl ayn ayp": {"ى": "ي"},
     "ur pnb pa skr ks hno": {"ة": "ہ"},
@@ -115,7 +115,7 @@ _LOOSE: Mapping[str, Mapping[str, str]] = {
     "ru tt ba cv udm ce": {"ё": "е"},
     "und": {**_AMHARIC, "ё": "е", "ı": "i", "ð": "đ", "æ": "ae", "ۃ": "ه"},
 }
-_WITH_HAMZA = "ckb ku kmr sdh ug kk kaz ky ps pbt pbu pst ks"  # where it makes a letter another one
+_WITH_HAMZA = "ckb ku kmr sdh ug kk kaz ky ps pbt pbu pst ks"  # where hamza distinguishes letters
 _DOTLESS = "tr az azj crh gag"  # where I is the capital of ı
 
 _UNSEEN = re.compile(
@@ -151,7 +151,7 @@ _SEQUENCES = {
     "අා": "ආ",
     "අැ": "ඇ",
     "අෑ": "ඈ",
-    # A vowel that is written as the letter A with the sign of the vowel, at the same places in all Indic blocks.
+    # A vowel written as the letter A with a vowel sign, at the same places in all Indic blocks.
     **{
         chr(block + 0x05) + chr(block + sign): chr(block + vowel)
         for block in range(0x0900, 0x0D80, 0x80)
@@ -159,8 +159,8 @@ _SEQUENCES = {
     },
 }
 _SEQUENCE = re.compile("|".join(sorted(_SEQUENCES, key=len, reverse=True)))
-# What may be left out of decomposed texts: vowel signs of Arabic and Hebrew, joiners, accents of Greek, stress in
-# Cyrillic, the dot of a small i under an accent, and nuktas that few writers of Hindi set.
+# Removed from decomposed texts: vowel signs of Arabic and Hebrew, joiners, accents of Greek, stress in Cyrillic, the
+# dot of a small i under an accent, and nuktas that few writers of Hindi set.
 _OPTIONAL = (
     "[\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d]|(?<=[α-ω])[\u0300\u0301\u0304\u0306\u0308\u0313\u0314\u0342\u0345]+|(?<=[аеиоуыэюяіє])\u0301"
@@ -179,15 +179,15 @@ class _Rules(NamedTuple):
 
 
 def checked_normalization(version: int) -> int:
-    """Returns a version of this module that a folder states."""
+    """Returns a version of this module that a folder states, or raises an error for an unknown one."""
     if version not in (0, NORMALIZATION):
-        raise ModelFolderError(f"texts are normalized by version {version}, which a later babelens knows")
+        raise ModelFolderError(f"texts are normalized by version {version}, which only a later babelens supports")
     return version
 
 
 def spelling_of(language: str) -> str:
-    """Returns what is common to languages whose texts are spelled by the same rules: the language that has its own, or
-    an empty string."""
+    """Returns a key that languages with the same spelling rules share: the language that has rules of its own, or an
+    empty string."""
     primary = language.partition("-")[0]
     named = (_WITH_HAMZA, _DOTLESS, *_LETTERS, *_PLACES, *_LOOSE)
     return primary if any(primary in several.split() for several in named) else ""
@@ -216,7 +216,7 @@ def same_letters(text: str, language: str) -> str:
     """Returns a text with the standard code points of its letters in a language, in Unicode's compatible form (NFKC).
 
     Args:
-        text: a text.
+        text: the text.
         language: its tag, or `und`.
 
     Examples:
@@ -236,10 +236,10 @@ def same_letters(text: str, language: str) -> str:
 
 
 def folded(text: str, language: str) -> str:
-    """Returns the one spelling of all texts that mean the same in a language; to fold it again changes nothing.
+    """Returns the common spelling of all texts that mean the same in a language; folding twice changes nothing.
 
     Args:
-        text: a text.
+        text: the text.
         language: its tag, or `und`.
 
     Examples:

@@ -1,11 +1,11 @@
-"""Trains multilingual vocabularies on captions: WordPiece for models that read (MURAL, section 3.2: 250 000 pieces
-from the training captions), and byte-pair encoding for models that also write.
+"""Trains multilingual vocabularies on captions: WordPiece for models that only read (MURAL, section 3.2: 250 000
+pieces from the training captions), and byte-pair encoding for models that also write.
 
-WordPiece turns a word that it cannot spell into one [UNK], which loses its meaning. Two measures prevent that. Every
-character of the captions and of `alphabet` is a piece of its own, at the start of a word and inside of one. Words that
-are longer than WordPiece accepts, as in scripts without spaces, are cut. WordPiece puts spaces between Han characters
-and around punctuation, which decoding does not remove. The byte-pair encoding keeps spaces as `▁`, like SentencePiece,
-and spells unknown characters in bytes: what was encoded is decoded to the same text.
+WordPiece turns a word that it cannot spell into one [UNK], which loses its meaning. Two measures prevent that: every
+character of the captions and of `alphabet` is a piece, at the start of a word and inside one; and words longer than
+WordPiece accepts, as in scripts without spaces, are split. WordPiece puts spaces between Han characters and around
+punctuation, which decoding does not remove. The byte-pair encoding keeps spaces as `▁`, like SentencePiece, and spells
+unknown characters in bytes, so encoding and decoding returns the same text.
 """
 
 import json
@@ -44,21 +44,18 @@ def train_wordpiece(
     max_tokens: int = 64,
     show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Trains a WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters one by one.
+    """Trains a WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters as single words.
 
     Args:
         texts: training captions; may be a generator.
         vocab_size: number of pieces, including special tokens and alphabet.
-        alphabet: texts whose characters must be spelled even if `texts` do not contain them.
-        lowercase: whether to fold case. Queries are rarely written in the case of captions.
-        min_frequency: how often a piece must occur.
-        continuing_subword_prefix: mark of pieces inside of words. With "", a piece is the same in any position, such
+        alphabet: texts whose characters become pieces even if `texts` do not contain them.
+        lowercase: whether to fold case. Queries rarely have the case of captions.
+        min_frequency: minimum frequency of a piece.
+        continuing_subword_prefix: mark of pieces inside words. With "", a piece is the same in any position, such
             as `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
         max_tokens: the tokenizer's `model_max_length`.
         show_progress: whether to show the trainer's progress bars.
-
-    Returns:
-        The tokenizer.
 
     Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
@@ -108,10 +105,10 @@ def _count_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
 
 
 def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list[str]:
-    """Returns the pieces that spell the characters of normalized texts in any position of a word."""
+    """Returns the pieces that spell the characters of normalized texts in every position of a word."""
     pieces = set()
     for character in set().union(*texts):
-        # A doubled character is at the start of a word and inside of it, unless it is always a word of its own.
+        # A doubled character occurs at the start of a word and inside one, unless it always forms a separate word.
         for word in _words(tokenizer, character * 2):
             pieces |= {word[0], *(prefix + inside for inside in word[1:])}
     return sorted(pieces)
@@ -126,8 +123,8 @@ def _learn_pieces(
     show_progress: bool,
 ) -> dict[str, int]:
     """Returns the vocabulary that WordPiece training finds for words with their frequencies."""
-    # The trainer would order characters by a hash table, and choose between equally frequent pieces by that order. As
-    # special tokens, they keep the given order, which makes the training reproducible.
+    # The trainer would order characters by a hash table, and break ties between pieces by that order. As special
+    # tokens, they keep the given order, which makes the training reproducible.
     first = [*SPECIAL_TOKENS, *characters]
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
@@ -156,19 +153,16 @@ def train_bpe(
 ) -> PreTrainedTokenizerFast:
     """Trains a byte-pair encoding with byte fallback, as SentencePiece does: `<s> pieces </s>`, Unicode NFC.
 
-    It does not train a unigram model, which mBART has: the library finds other pieces for those in every run.
+    It does not train a unigram model, as mBART has: the library would find different pieces in every run.
 
     Args:
         texts: training captions; may be a generator.
         vocab_size: number of pieces, including special tokens, bytes and characters.
         alphabet: texts whose characters become pieces even if `texts` do not contain them.
         lowercase: whether to fold case; decoded texts are then lower case.
-        min_frequency: how often a pair of pieces must occur to become one.
+        min_frequency: minimum frequency of a pair of pieces that becomes one.
         max_tokens: the tokenizer's `model_max_length`.
         show_progress: whether to show the trainer's progress bars.
-
-    Returns:
-        The tokenizer.
 
     Examples:
         >>> tokenizer = train_bpe(captions, vocab_size=8000)
@@ -187,7 +181,7 @@ def train_bpe(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     *ordinary, mask = BPE_SPECIAL_TOKENS
-    # A mask replaces a word together with the space before it.
+    # A mask replaces a word and the space before it.
     tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
     begin, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -224,6 +218,6 @@ def _learn_merges(
 
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
-    """Returns the share of [UNK] in texts, in percent of all tokens without the special ones."""
+    """Returns the share of [UNK] in texts, in percent of all tokens except special ones."""
     ids = [token for row in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] for token in row]
     return 100 * ids.count(tokenizer.unk_token_id) / max(len(ids), 1)

@@ -1,4 +1,4 @@
-"""How processors are made for models of two pretrained towers; a saved folder holds none of this."""
+"""Makes processors for models of two pretrained towers; saved folders do not include this module."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from ..utils.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# Vision backbones that read images of any size, though they state the size that they were trained with.
+# Vision backbones that read images of any size, although they state their training size.
 _READ_ANY_SIZE = frozenset(
     ["convnext", "convnextv2", "dinov2", "dinov3_vit", "siglip2_vision_model", "swin", "swinv2"]
 )
@@ -22,12 +22,12 @@ class ProcessorOfTowers:
 
     @classmethod
     def from_towers(cls: Any, image: Any, text: Any, config: PreTrainedConfig, **loading: Any) -> Any:
-        """Makes the processor of a model of two pretrained towers, with their own image processor and tokenizer.
+        """Makes the processor of a model of two pretrained towers, with their image processor and tokenizer.
 
         Args:
             image: folder or Hub id of the vision backbone, or its image processor.
             text: folder or Hub id of the text encoder, or its tokenizer.
-            config: configuration of the model (`from_towers` of the model), which has the prompt of texts.
+            config: the model's configuration (from its `from_towers`), which has the prompt of texts.
             loading: keyword arguments of `from_pretrained` for both, such as `revision`.
 
         Examples:
@@ -36,7 +36,8 @@ class ProcessorOfTowers:
             >>> processor = MuralProcessor.from_towers(*towers, model.config)
         """
         if isinstance(image, str | Path):
-            # Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
+            # Pillow on every machine: transformers would use torchvision if it is installed, which computes other
+            # pixels.
             image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)
         if isinstance(text, str | Path):
             text = load_processor(AutoTokenizer, text, **loading)
@@ -48,21 +49,21 @@ class ProcessorOfTowers:
 
 
 def check_image_size(image_processor: Any, config: PreTrainedConfig) -> None:
-    """Checks that a vision backbone can read the images that an image processor makes."""
+    """Checks that a vision backbone can read the images from an image processor."""
     made = getattr(image_processor, "crop_size", None) if getattr(image_processor, "do_center_crop", False) else None
     made = made or getattr(image_processor, "size", None) or {}
     sides = {side for name, side in dict(made).items() if name in ("height", "width", "shortest_edge")}
-    # Backbones with a table of positions for a fixed number of patches; the others read any size.
+    # Backbones with a table of positions for a fixed number of patches; others read any size.
     reads = getattr(config, "image_size", None) if hasattr(config, "patch_size") else None
     wanted = set(reads if isinstance(reads, list | tuple) else [reads])
     reads_any = config.model_type in _READ_ANY_SIZE or None in wanted
     if sides and not reads_any and sides != wanted:
         raise InputError(
-            f"the image processor makes images of {sorted(sides)} pixels a side, and the backbone reads "
-            f"{sorted(wanted)}: take the image processor that belongs to it"
+            f"the image processor makes images of {sorted(sides)} pixels a side, but the backbone reads "
+            f"{sorted(wanted)}: use the backbone's image processor"
         )
 
 
 def longest_text(config: PreTrainedConfig, tokenizer: Any) -> int:
-    """Returns the number of tokens of the longest text that a text encoder and its tokenizer take."""
+    """Returns the number of tokens of the longest text that a text encoder and its tokenizer accept."""
     return int(min(text_positions(config) or LARGEST_LENGTH, tokenizer.model_max_length, LARGEST_LENGTH))

@@ -1,11 +1,12 @@
-"""Trims the vocabulary of a tokenizer to what the texts of some languages need.
+"""Trims the vocabulary of a tokenizer to the pieces that texts in some languages need.
 
 Multilingual checkpoints spend most of their parameters on pieces of languages that a user never writes: mBART-50 and
-XLM-R have 250 000 pieces. RC3 keeps 99.99 % of those of its seven languages (Zhou et al. 2023, section 3.2). Kept are
+XLM-R have 250 000 pieces. RC3 keeps 99.99 % of those of its seven languages (Zhou et al. 2023, section 3.2). Trimming
+keeps
 
     special tokens, language codes, added tokens, and tokens that configurations name by their id;
-    the characters of the texts, each as a piece, and all byte pieces, so that every text can still be spelled;
-    the pieces of the texts by falling frequency, until they cover the wanted share of all occurrences.
+    the characters of the texts, each as a piece, and all byte pieces, so every text can still be spelled;
+    the pieces of the texts, most frequent first, until they cover the requested share of all occurrences.
 
 Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore segmented as before:
 Unigram's best path still exists and no new path competes, WordPiece's longest match is still the longest, and BPE
@@ -36,7 +37,7 @@ _TEXTS_AT_ONCE = 1000
 
 
 def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
-    """Counts how often each piece occurs in texts, without the tokens that are added around them.
+    """Counts how often each piece occurs in texts, without the special tokens around them.
 
     Returns:
         The counts, int64 [vocabulary].
@@ -47,7 +48,7 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
     for batch in _batches(texts):
         counts += np.bincount(np.concatenate(_encode(tokenizer, batch)).astype(np.int64), minlength=size)
     if not counts.any():
-        raise VocabularyError("there is no text to count pieces in")
+        raise VocabularyError("there are no texts to count pieces in")
     return counts
 
 
@@ -59,8 +60,8 @@ def choose_pieces(
     Args:
         tokenizer: a fast tokenizer.
         counts: the counts of its pieces, from `count_pieces`.
-        coverage: smallest share of all occurrences that the kept pieces cover, above 0 and at most 1.
-        always: ids that are always kept, such as those that configurations name.
+        coverage: minimum share of all occurrences that the kept pieces cover, above 0 and at most 1.
+        always: ids that are always kept, such as those in configurations.
     """
     if not 0 < coverage <= 1:
         raise VocabularyError(f"coverage={coverage} must be above 0 and at most 1")
@@ -83,7 +84,7 @@ def choose_pieces(
 
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
-    """Returns the same tokenizer with the pieces `kept` alone, whose new ids are their indices in that list.
+    """Returns the same tokenizer with only the pieces `kept`; a piece's new id is its index in that list.
 
     Args:
         tokenizer: a fast tokenizer, which is not changed.
@@ -123,7 +124,7 @@ class ChangedText:
 def changed_texts(
     tokenizer: PreTrainedTokenizerBase, trimmed: PreTrainedTokenizerBase, texts: Sequence[str]
 ) -> Iterator[ChangedText]:
-    """Yields the texts that a trimmed tokenizer segments differently from the tokenizer that it was made from."""
+    """Yields the texts that a trimmed tokenizer segments differently from the original."""
     for batch in _batches(texts):
         for text, old, new in zip(batch, _encode(tokenizer, batch), _encode(trimmed, batch), strict=True):
             before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
@@ -156,8 +157,8 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, An
 
 
 def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
-    """Returns the ids of byte pieces and of pieces that are a single character of the texts, into which any text
-    can be cut."""
+    """Returns the ids of byte pieces and of pieces that are a single character of the texts, which can spell any
+    text."""
     model = specification["model"]
     characters = {
         character for piece, token_id in vocabulary.items() if counts[token_id] for character in _letters(model, piece)
@@ -185,7 +186,7 @@ def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept:
     pieces = {token_id: piece for piece, token_id in vocabulary.items()}
     queue = [pieces[token_id] for token_id in kept]
     closed = set(queue)
-    for piece in queue:  # the loop appends to it
+    for piece in queue:  # the loop extends it
         new = parts.get(piece, set()) - closed
         closed |= new
         queue += new
@@ -226,7 +227,7 @@ def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str
 
 
 def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
-    """Returns the ids of tokens that are added around texts."""
+    """Returns the ids of tokens added around texts."""
     found: set[int] = set()
     for processor in _post_processors(post_processor):
         found.update(*(token["ids"] for token in processor.get("special_tokens", {}).values()))
@@ -235,7 +236,7 @@ def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
 
 
 def _post_processors(processor: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yields a post-processor and those inside of it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`,
+    """Yields a post-processor and those inside it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`,
     `sep`)."""
     if processor is not None:
         yield processor

@@ -1,25 +1,25 @@
 """Splits texts into words, language by language, for word-level methods (SMALR: Burns et al. 2020, section 3).
 
 Texts are normalized as Unicode normalizes identifiers (NFKC_Casefold: compatibility forms, case, invisible characters)
-and split. Words that contain a letter or a digit are kept.
+and split. Only words with a letter or a digit are kept.
 
     most languages       the default word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
-                         apostrophe are cut as by Moses' tokenizer: man 's, l' homme.
-    zh yue ja            word boundaries of ICU, by `icu4py`. These scripts do not separate words; ICU finds them with
-    th lo km my          its dictionaries.
-    ko                   MeCab with mecab-ko-dic, by `fugashi`. Particles and endings, which Korean writes at the end
-                         of a word, become words of their own (자동차가 -> 자동차 가), with unchanged spelling.
+                         apostrophe are split as in Moses' tokenizer: man 's, l' homme.
+    zh yue ja            word boundaries of ICU, from `icu4py`. These scripts do not separate words; ICU finds
+    th lo km my          them with its dictionaries.
+    ko                   MeCab with mecab-ko-dic, from `fugashi`. Particles and endings, which Korean writes at the end
+                         of a word, become separate words (자동차가 -> 자동차 가), with unchanged spelling.
     ar                   UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007: no vowel signs
-                         or tatweel, one alef, yeh and heh). Conjunctions and prepositions are cut off together with
-                         an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A lone و is not cut
-                         off, because as many nouns begin with it as it joins. There is no further morphology.
+                         or tatweel, one alef, yeh and heh). Conjunctions and prepositions are split off together with
+                         an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A lone و is not split
+                         off, because as many nouns begin with it as are joined by it. There is no other morphology.
 
 `icu4py`, `fugashi` and `python-mecab-ko-dic` have wheels for every current Python and start in milliseconds.
 FastText's published vectors are for words that were split by Moses' rules, MeCab (Japanese), Stanford's segmenter
 (Chinese) and ICU (Grave et al. 2018).
 
-The two segmenters are imported when a text in one of their languages is first read. The words that they find may
-change with their version, and with them which words of a saved vocabulary occur.
+The two segmenters are imported when the first text in one of their languages is read. The words that they find may
+change with their version, and so may the words of a saved vocabulary that occur.
 """
 
 import unicodedata
@@ -42,11 +42,11 @@ _ARABIC_SIGNS = regex.compile(r"[\u064B-\u0652\u0670\u0640]")
 _ARABIC_LETTERS = str.maketrans("آأإٱىة", "اااايه")
 
 _ELISION = regex.compile(r"(?<=\p{L}')(?=\p{L})", regex.V1)  # l' homme
-# Where a word is cut once more, by language.
+# Where a word is split once more, by language.
 _CUTS = {
     "en": regex.compile(r"(?<=\p{L})(?='\p{L})", regex.V1),  # man 's
     **dict.fromkeys(("fr", "it", "ca", "ga"), _ELISION),
-    # The article is cut from two letters or more; with a prefix before it, from three: بالون is a balloon.
+    # The article is split off from two letters or more; after a prefix, from three: بالون is a balloon.
     "ar": regex.compile(
         r"(?<=^ال)(?=\w\w)"
         r"|(?<=^[وف])(?=(?:[بك]?ال|لل)\w{3})|(?<=^[وف]?[بك])(?=ال\w{3})|(?<=^(?:[وف]?[بك]|[وف])ال|^[وف]?لل)(?=\w{3})",
@@ -56,7 +56,7 @@ _CUTS = {
 
 
 def split_words(text: str, language: str) -> list[str]:
-    """Returns the words of a text, normalized; the list is empty if there is none.
+    """Returns the normalized words of a text.
 
     Args:
         language: its BCP-47 tag.
@@ -72,15 +72,14 @@ def split_words(text: str, language: str) -> list[str]:
 
 
 def fold(text: str, language: str) -> str:
-    """Normalizes a text as `split_words` does, without cutting it; words from elsewhere are compared with a vocabulary
-    so.
-    """
+    """Normalizes a text as `split_words` does, without splitting it, to compare words from other sources with a
+    vocabulary."""
     return _folded(text, _primary(language))
 
 
 @cache
 def _primary(language: str) -> str:
-    """Returns the language of a tag without script and region, such as `zh` of `zh-Hant`: these do not change
+    """Returns the language of a tag without script and region, such as `zh` for `zh-Hant`: they do not change
     segmentation."""
     return normalize_language(language).partition("-")[0]
 
@@ -90,7 +89,7 @@ def _folded(text: str, primary: str) -> str:
         text = text.replace("İ", "i").replace("I", "ı")
     text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
-    # NFKC decomposes the vowel "am" of Thai and Lao, which their dictionaries do not contain in that form.
+    # NFKC decomposes the vowel "am" of Thai and Lao, but their dictionaries contain only the composed form.
     text = text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3").replace("’", "'")
     if primary == "ar":
         text = _ARABIC_SIGNS.sub("", text).translate(_ARABIC_LETTERS)

@@ -3,17 +3,17 @@ reduced to 50 by principal components).
 
     read_vectors         reads published `.vec` files, as text or gzip
     reduce_vectors       computes principal components, of one language or of several together
-    train_vectors        trains vectors on captions, for languages without a file: nothing must be downloaded
+    train_vectors        trains vectors on captions, for languages without a file: no download needed
     word_vectors         returns a vector for each word of a language, from its file or its captions
-    aligned_word_vectors returns those of several languages, from files whose vectors are those of one space
+    aligned_word_vectors returns those of several languages, from files that share one vector space
 
 The first line of a `.vec` file states the number of words and the width of their vectors; every other line has a word
-and its numbers, by falling frequency. The file is read once, line by line, and only what is needed is kept. Its words
-are compared as the vocabulary spells words (`word_tokenizers.fold`), so that `hund` finds `Hund`.
+and its numbers, most frequent first. The file is read once, line by line, and only the needed lines are kept. Its
+words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so `hund` finds `Hund`.
 
 Vectors are trained by factorizing a matrix of associations between the words of a caption (Levy and Goldberg 2014).
-For as little text as captions are, that works better than predicting words as FastText does (Sahlgren and Lenci
-2016), and it needs torch alone.
+With as little text as captions provide, that works better than predicting words as FastText does (Sahlgren and Lenci
+2016), and it needs only torch.
 """
 
 import gzip
@@ -42,7 +42,7 @@ class WordVectors:
     Args:
         matrix: float32 [n_words, size]; zeros for words without a vector.
         missing: the words without a vector.
-        repeated: number of lines of the file whose word an earlier line had; the earlier one counts.
+        repeated: number of lines that repeat a word of an earlier line; the first line counts.
     """
 
     matrix: np.ndarray
@@ -64,7 +64,7 @@ def word_vectors(
     Args:
         words: the vocabulary, without the special words.
         files: `.vec` or `.vec.gz` files by language.
-        captions: texts to train vectors on, if `files` has none for the language.
+        captions: texts to train vectors on if `files` has none for the language.
     """
     language = normalize_language(language)
     path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
@@ -84,10 +84,11 @@ def word_vectors(
 def aligned_word_vectors(
     vocabularies: Mapping[str, Sequence[str]], files: Mapping[str, str | Path], *, size: int = VECTOR_SIZE
 ) -> dict[str, WordVectors]:
-    """Returns the vectors of several languages, from files of one space, reduced to the same principal components.
+    """Returns the vectors of several languages, from files that share one space, reduced to the same principal
+    components.
 
-    Cosines between words of two languages are those of the files, as far as the components hold them. Components of
-    each language alone would be other axes in every language.
+    Cosines between words of two languages are those of the files, as far as the components preserve them. Components
+    of each language alone would have different axes in every language.
     """
     paths = {normalize_language(tag): path for tag, path in files.items()}
     for language in vocabularies:
@@ -113,10 +114,10 @@ def _warn_of_missing(found: WordVectors, language: str) -> None:
 
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
-    """Reads the vectors of `words` from a `.vec` file, in its own width; of several spellings of a word, the first
-    counts.
+    """Reads the vectors of `words` from a `.vec` file, in their original width; the first of several spellings of a
+    word counts.
 
-    The number of fields is checked in every line, the numbers themselves only if the word is wanted.
+    The number of fields is checked in every line, the numbers only if the word is needed.
     """
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
@@ -187,12 +188,12 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
     Vectors of that width are returned unchanged.
 
     Args:
-        vectors: those of one language, or of several languages whose vectors are those of one space.
+        vectors: those of one language, or of several languages that share one vector space.
         size: number of components.
     """
     widths = [part.matrix.shape[1] for part in vectors]
     if len(set(widths)) > 1:
-        raise VocabularyError(f"vectors of {', '.join(map(str, widths))} numbers are not those of one space")
+        raise VocabularyError(f"vectors of {', '.join(map(str, widths))} numbers are not in one space")
     if widths[0] < size:
         raise VocabularyError(f"vectors of {widths[0]} numbers cannot be reduced to {size}")
     if widths[0] == size:
@@ -214,11 +215,11 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
 def train_vectors(
     captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE, seed: int = 0
 ) -> WordVectors:
-    """Trains vectors on which words occur together in captions: positive pointwise mutual information, factorized.
+    """Trains vectors on the words that occur together in captions: positive pointwise mutual information, factorized.
 
     The vectors are the rows of U S^(1/2), where U S V^T is the truncated singular value decomposition of the matrix
-    (Levy and Goldberg 2014), found by random projections. A word that no caption contains stays zero. The same seed
-    gives the same vectors.
+    (Levy and Goldberg 2014), found by random projections. A word that does not occur in the captions stays zero. The
+    same seed gives the same vectors.
     """
     pairs, counts = _counted_pairs(captions, words, language)
     if not counts.size:
@@ -238,7 +239,7 @@ def train_vectors(
 
 
 def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the pairs of words that occur together in a caption, each word with itself included.
+    """Counts the pairs of words that occur together in a caption; each word is also paired with itself.
 
     Returns:
         Indices of words [2, n], and numbers of captions [n].
@@ -253,17 +254,17 @@ def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str)
 
 
 def _signed(axes: np.ndarray) -> np.ndarray:
-    """Multiplies columns by -1 where their largest coefficient is negative: a solver may return either direction."""
+    """Multiplies columns by -1 if their largest coefficient is negative: a solver may return either direction."""
     return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
 
 
-# ---- Reads files with one line for each word, word vectors and dictionaries, as text or gzip ----
+# ---- Files with a word on each line: word vectors and dictionaries, as text or gzip ----
 
 
 def lines_of(path: str | Path, error_class: type[ValueError]) -> Iterator[bytes]:
-    """Yields the lines of a file, without spaces at their ends.
+    """Yields the lines of a file, without trailing spaces.
 
-    Only a line feed ends a line: some words contain characters that Unicode counts as line ends too.
+    Only a line feed ends a line: some words contain characters that Unicode also counts as line ends.
     """
     path = Path(path)
     try:
@@ -283,13 +284,13 @@ def shown(line: bytes) -> str:
 
 
 # ---- Word dictionaries ----
-# Bilingual dictionaries, by which rare words of one language use the embedding of a frequent word of another
+# Bilingual dictionaries, with which rare words of one language use the embedding of a frequent word of another
 # (SMALR: Burns et al. 2020, section 4, "dictionary mapping": words that occur fewer than t times are mapped to
 # English).
 #
 # Each line of a dictionary has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et
 # al. 2018). A word may have several lines; the first translation that is known counts. Entries of several words,
-# which need a tab, are skipped. Words are compared as vocabularies spell them (`word_tokenizers.fold`).
+# which need a tab, are skipped. Words are compared in the spelling of vocabularies (`word_tokenizers.fold`).
 
 
 def dictionary_words(
@@ -305,7 +306,7 @@ def dictionary_words(
         if word in wanted and translation in known:
             found.setdefault(word, translation)
     if not number:
-        raise VocabularyError(f"{path}: there are no words")
+        raise VocabularyError(f"{path}: the file has no words")
     return {word: found[word] for word in wanted if word in found}
 
 

@@ -301,7 +301,7 @@ SOURCES = [
     ({"image": "empty"}, ModelFolderError, "empty holds no model"),
     ({"image": "bare-vit"}, ModelFolderError, "bare-vit cannot be loaded: .*preprocessor_config.json"),
     ({"text": "bare-bert"}, ModelFolderError, "bare-bert has no vocabulary"),
-    ({"image": "large-vit"}, InputError, r"images of \[48\] pixels a side, and the backbone reads \[32\]"),
+    ({"image": "large-vit"}, InputError, r"images of \[48\] pixels a side, but the backbone reads \[32\]"),
 ]
 
 

@@ -120,7 +120,7 @@ class ProcessorContract(Contract):
             dict(processor(text=TEXTS, language=LANGUAGES, paddding=9, return_tensors="pt")),
             dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")),
         )
-        assert "takes no 'paddding'" in caplog.text
+        assert "does not accept 'paddding'" in caplog.text
 
     @pytest.mark.parametrize("length", [0, -1, 10**30])
     def test_lengths_that_no_text_has_are_refused(self, processor, length):

@@ -105,7 +105,7 @@ def test_a_language_is_named_and_known(folders):
         mla.encode(TEXTS, prompt_name="sw")
     with pytest.raises(WRONG, match="'query: ' is not a language tag"):
         mla.encode(TEXTS, prompt="query: ")
-    with pytest.raises(WRONG, match="must be one tag; texts in several languages are given as"):
+    with pytest.raises(WRONG, match="must be one tag; give texts in several languages as"):
         mla.encode(TEXTS, language=LANGUAGES)
     with pytest.raises(WRONG, match="give one"):
         mla.encode(TEXTS, prompt_name="de", language="en")

@@ -113,11 +113,11 @@ class TwiceZoomed(CLIPImageProcessorPil):
 
 
 def test_image_processors_with_other_steps_are_refused():
-    with pytest.raises(TrainingSetupError, match="cannot repeat what a TwiceZoomed does to images"):
+    with pytest.raises(TrainingSetupError, match="cannot reproduce the steps of a TwiceZoomed"):
         TrainingTransform(TwiceZoomed(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}))(
             [ramp()], [0]
         )
-    with pytest.raises(TrainingSetupError, match="cannot repeat how a Siglip2ImageProcessorPil resizes images"):
+    with pytest.raises(TrainingSetupError, match="cannot reproduce how a Siglip2ImageProcessorPil resizes images"):
         TrainingTransform(Siglip2ImageProcessorPil())([ramp()], [0])
 
 

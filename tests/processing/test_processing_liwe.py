@@ -77,5 +77,5 @@ def test_characters_by_falling_frequency():
 
 @pytest.mark.parametrize("characters", ["", "aba"])
 def test_characters_that_are_no_vocabulary_are_refused(processor, characters):
-    with pytest.raises(VocabularyError, match="twice: 'a'" if characters else "must be given"):
+    with pytest.raises(VocabularyError, match="repeated: 'a'" if characters else "must be given"):
         LiweProcessor(processor.image_processor, characters)

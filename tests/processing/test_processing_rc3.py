@@ -133,7 +133,7 @@ def test_a_text_without_a_known_language_is_refused(processor):
 
 def test_a_text_of_masks_alone_is_refused(processor):
     processor(text="a <mask> car", language="en")
-    with pytest.raises(InputError, match="text 1 has all its words masked"):
+    with pytest.raises(InputError, match="all words of text 1 are masked"):
         processor(text=["a red car", "<mask> <mask>"], language="en")
 
 

@@ -282,7 +282,7 @@ def test_files_that_hold_something_else_are_refused(tmp_path):
     lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(tmp_path / "a.lmdb")) as database, database.begin(write=True) as transaction:
         transaction.put(b"1", pickle.dumps({"x": 1}))
-    with pytest.raises(RegionError, match="not of tensorpack"):
+    with pytest.raises(RegionError, match="not a tensorpack file"):
         open_regions(tmp_path / "a.lmdb")
     np.savez(tmp_path / "a.npz", boxes=np.zeros(3))
     with pytest.raises(RegionError, match=r"has \['boxes'\], none of \['features', 'x'\]"):
@@ -314,7 +314,7 @@ def test_missing_paths_and_names_that_lead_out_are_refused(tmp_path):
     with pytest.raises(RegionError, match="no such file or folder"):
         open_regions(tmp_path / "missing.h5")
     (tmp_path / "a.txt").touch()
-    with pytest.raises(RegionError, match="no folder"):
+    with pytest.raises(RegionError, match="not a folder"):
         open_regions(tmp_path / "a.txt")
     write("npy", tmp_path / "outside", {"a": published(1, 8)})
     write("npy", tmp_path / "inside", {"a": published(1, 8)})

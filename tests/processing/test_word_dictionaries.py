@@ -41,7 +41,7 @@ def test_tabs_divide_entries_of_several_words(dictionary):
     [
         ("hund dog\nkatze\n", r"de-en\.txt, line 2: 'katze' is not a word and its translation"),
         ("hund\tdog\tnoun\n", r"line 1: 'hund\\tdog\\tnoun' is not"),
-        ("", "there are no words"),
+        ("", "the file has no words"),
     ],
 )
 def test_broken_dictionaries_are_refused_with_file_and_line(dictionary, content, complaint):

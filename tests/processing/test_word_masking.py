@@ -147,7 +147,7 @@ def test_what_is_no_probability_is_refused(processor, probability):
 
 def test_a_text_of_masks_alone_is_refused(processor):
     ids, _ = rows(processor, {"en": PIECES["en"], "de": [("<mask>", -1), ("<mask>", -1)]})
-    with pytest.raises(InputError, match="text 1 has all its words masked"):
+    with pytest.raises(InputError, match="all words of text 1 are masked"):
         processor.mask_words({"input_ids": ids})
     nothing, _ = rows(processor, {"en": []})
     assert torch.equal(processor.mask_words({"input_ids": nothing})[0], nothing)  # there was nothing to mask

@@ -155,7 +155,7 @@ def test_vectors_of_one_space_stay_aligned():
     assert np.abs(apart[0][20:] - apart[1]).max() > 0.5
     joined = WordVectors(np.concatenate([one.matrix, other.matrix]))
     np.testing.assert_array_equal(np.concatenate([part.matrix for part in together]), reduced(joined, 4))
-    with pytest.raises(VocabularyError, match="vectors of 12, 3 numbers are not those of one space"):
+    with pytest.raises(VocabularyError, match="vectors of 12, 3 numbers are not in one space"):
         reduce_vectors([one, WordVectors(np.ones((2, 3), np.float32))], 2)
 
 
