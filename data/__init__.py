@@ -1,7 +1,7 @@
 """Captioned images and translations: loaders, the views that tasks train on, and the emoji benchmark.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used, because `datasets` and Arrow take a
-while to load.
+The public names are in `__init__.pyi`; each is imported on first use, because `datasets` and Arrow take a while to
+load.
 """
 
 import lazy_loader

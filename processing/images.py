@@ -133,7 +133,7 @@ def _readable(source: Any, called: str) -> Iterator[None]:
         address = "; a string is a path, and URLs are not downloaded" if "://" in name else ""
         raise ImageError(f"{name}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
-        reason = f"not an image, or in a format other than {', '.join(readable_formats())}"
+        reason = f"not an image in one of the formats {', '.join(readable_formats())}"
         heic = "HEIF" not in readable_formats() and _is_heic(source)
         raise ImageError(f"{name}: {HEIC_ADVICE if heic else reason}") from error
     except ImageError as error:

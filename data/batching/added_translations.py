@@ -1,6 +1,7 @@
-"""Translations as captions: a caption that a translation corpus translates gives its image captions in more languages.
+"""Adds translations to captions: an image gets captions in more languages if a translation corpus contains its
+captions.
 
-Multi30K, for one, has translations of captions of its photographs. Image-text training on them is called
+Multi30K, for example, has translations of the captions of its photographs. Image-text training on them is called
 translate-train; Jain et al. (2021, MURAL) translate captions by machine for it (appendix A.4).
 """
 
@@ -31,27 +32,27 @@ def add_translations(
     languages: Languages | None = None,
     pairs: Iterable[LanguagePair] | None = None,
 ) -> AnyDataset:
-    """Adds to the captions of each image the translations that a translation corpus has of them, word for word.
+    """Adds to each image's captions their translations in a translation corpus, if the texts match word for word.
 
     The result is for image-text pairs. `translation_pairs` and `triplets` pair the captions of an image by their
-    order, which says nothing of a caption and the translations that were added behind it.
+    order, which does not relate a caption to the translations appended after it.
 
     Args:
         corpus: a caption corpus, or a stream of one.
-        translations: a translation corpus. If a row has as many texts in one language as in the other, the first is
-            the translation of the first, and so on; otherwise each is one of every other.
-        languages: the languages of the captions that are kept, and whose translations are looked up; images without
-            any are left out. By default all.
-        pairs: (language, language) tuples: captions in either language get translations into the other; by default
-            every two languages that a row of the translations has.
+        translations: a translation corpus. If a row has equally many texts in two languages, they are paired in order;
+            otherwise each text is a translation of every other.
+        languages: languages of the captions that are kept and translated; images without a caption in them are left
+            out. By default all.
+        pairs: (language, language) tuples: captions in either language get translations into the other. By default all
+            pairs of languages that occur in a row of the translations.
 
     Returns:
-        The corpus with more captions, after those that it had; none is added twice. A warning says if nothing was
+        The corpus with more captions, after the existing ones and without duplicates. A warning says if nothing was
         found (not for a stream).
 
     Raises:
-        CorpusError: if one of both is no corpus, no caption is in `languages` (not checked for a stream), or the
-            translations are a stream.
+        CorpusError: if either argument is not a corpus, no caption is in `languages` (not checked for a stream), or
+            the translations are a stream.
         LanguageTagError: for an unknown language.
 
     Examples:
@@ -65,7 +66,7 @@ def add_translations(
     wanted = None if languages is None else frozenset(normalize_languages(languages))
     known = _by_text(translations, pairs)
     if isinstance(corpus, IterableDataset):
-        encoded = undecoded(corpus.with_format(None))  # images stay as they are
+        encoded = undecoded(corpus.with_format(None))  # images are not decoded
         added = encoded.map(partial(_of_batch, known=known, wanted=wanted), batched=True)
         return added.cast(corpus.features)
     captions = [_in_languages(row, wanted) for row in captions_of(corpus).to_pylist()]
@@ -86,7 +87,7 @@ def add_translations(
 
 
 def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:
-    """The translations of each text, in the order of the corpus."""
+    """Returns the translations of each text, in the order of the corpus."""
     known: _Known = {}
     for pair in translation_pairs(translations, pairs):
         a, b = (pair["language_a"], pair["text_a"]), (pair["language_b"], pair["text_b"])
@@ -110,6 +111,6 @@ def _with_translations(row: list[Caption], known: _Known) -> list[Caption]:
 
 
 def _of_batch(batch: dict[str, list[Any]], *, known: _Known, wanted: Collection[str] | None) -> dict[str, list[Any]]:
-    """A batch of a stream: without the rows that have no caption in the languages."""
+    """Adds translations to a batch of a stream, and leaves out rows without a caption in the languages."""
     captions = [_in_languages(row, wanted) for row in batch["captions"]]
     return batch_with_captions(batch, [_with_translations(of_row, known) for of_row in captions])

@@ -1,5 +1,5 @@
 """Collators of contrastive training: they turn examples into the inputs of a dual encoder, with labels of the positive
-pairs; and images with all of their captions, for methods that learn from several captions of an image at once."""
+pairs; and into images with all their captions, for methods that learn from several captions of an image at once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from ..corpus.corpus import describe, languages_of
 from .mixture import IDENTITIES, IDENTITY_COLUMNS, ExampleKey, identity_label, labels_of, seed_of_step
 from .views import ImageFeatures, Images, images_of
 
-# Columns of precomputed features, which replace the images or texts that they were computed from.
+# Columns of precomputed features, which replace the images or texts they were computed from.
 _FEATURES = ("image_features", "text_features", "paired_text_features")
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
@@ -30,11 +30,11 @@ class ContrastiveCollator:
 
     Args:
         processor: the processor of the dual encoder.
-        transform: (images, seeds) -> pixel values [N, 3, H, W]; None if the examples have features of their images.
+        transform: (images, seeds) -> pixel values [N, 3, H, W]; None if the examples have image features.
         paired_processor: the processor of the translations, if another model reads them.
-        segment: (texts, seeds, index of the text column) -> token ids, in place of the processor's tokenizer.
-        equal_texts: whether pairs with an equal text, on the same side, are positives of each other, as pairs with the
-            same image always are.
+        segment: (texts, seeds, index of the text column) -> token ids, instead of the processor's tokenizer.
+        equal_texts: whether pairs with an equal text on the same side are positives of each other. Pairs with the same
+            image always are.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ContrastiveCollator:
         return batch
 
     def _labels(self, examples: list[dict[str, Any]]) -> np.ndarray:
-        """The labels by which pairs are positives of each other [N, k]."""
+        """Returns the labels that determine which pairs are positives of each other [N, k]."""
         if IDENTITIES in examples[0]:
             return np.stack([example[IDENTITIES] for example in examples])
         columns = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in examples[0]}
@@ -80,7 +80,7 @@ class ContrastiveCollator:
 
 
 class TaskCollator:
-    """Turns the sampled examples of several tasks into a dict task -> batch."""
+    """Turns sampled examples of several tasks into a dict task -> batch."""
 
     def __init__(self, collators: dict[str, Collator]) -> None:
         self.collators = collators
@@ -102,8 +102,8 @@ class CaptionedImages:
     If the corpus has features instead of images, the examples have a column `image_features` instead of `image`.
 
     Args:
-        corpus: a caption corpus; or a translation corpus, whose examples have no image.
-        languages: languages of the captions; by default all languages of the corpus.
+        corpus: a caption corpus, or a translation corpus, whose examples have no image.
+        languages: languages of the captions; by default all.
         with_images: whether to read the images or their features.
     """
 
@@ -141,7 +141,7 @@ class CaptionedImages:
         return [example | {"image": image} for example, image in zip(examples, read, strict=True)]
 
     def without_images(self) -> "CaptionedImages":
-        """The same examples without their images."""
+        """Returns the same examples without their images."""
         return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 
@@ -156,17 +156,15 @@ def _by_language(captions: list[dict[str, str]], languages: list[str]) -> dict[s
 class SentenceCollator:
     """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`.
 
-    Captions are sampled together in all languages in which an image has equally many: the n-th of these languages'
-    sentences are then translations of each other, where the corpus has translations in the same order (as
-    `translation_pairs` takes them).
+    Languages in which an image has equally many captions use the same sample: their n-th sentences are then
+    translations of each other if the corpus lists translations in the same order (as `translation_pairs` assumes).
 
     Args:
-        processor: the processor of the model.
+        processor: the model's processor.
         transform: (images, seeds) -> pixel values [M, 3, H, W].
-        sentences: number of captions that are sampled for each image in each language. An image with fewer captions
-            repeats them.
-        languages: number of languages that are sampled for each batch; by default all languages.
-        num_processes: number of processes, which have the same languages in a step.
+        sentences: number of captions sampled for each image and language. Captions repeat if an image has fewer.
+        languages: number of languages sampled for each batch; by default all.
+        num_processes: number of processes, which use the same languages in a step.
     """
 
     def __init__(
@@ -194,7 +192,7 @@ class SentenceCollator:
                 language_ids += [k] * self.sentences
                 labels += [identity_label(example["image_id"])] * self.sentences
         encoded = self.processor(text=texts, language=languages, return_tensors="pt")
-        # A processor with a vocabulary for each language returns language_ids of its own.
+        # A processor with a vocabulary for each language already returns language_ids.
         batch = {"language_ids": torch.tensor(language_ids)} | dict(encoded)
         if "image" in examples[0]:
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
@@ -207,7 +205,7 @@ class SentenceCollator:
         return batch
 
     def _sample_languages(self, languages: list[str], seed: int) -> dict[int, str]:
-        """Index -> language of the languages in a batch, sampled with the seed of the first example of its step."""
+        """Samples the languages of a batch (index -> language) with the seed of the first example of its step."""
         if self.languages is None or self.languages >= len(languages):
             return dict(enumerate(languages))
         rng = np.random.default_rng([seed, len(languages)])

@@ -1,4 +1,4 @@
-"""Views with features that were computed before: of frozen models, and the regions of images."""
+"""Views with precomputed features: those of frozen models, and the regions of images."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from .mixture import IDENTITIES, SizedView, labels_of
 from .views import CorpusView
 
-# What a model reads of an example -> the column of the features that replace it.
+# Model input -> the column of the features that replace it.
 FEATURES_OF = {
     "image": "image_features",
     "text": "text_features",
@@ -18,7 +18,7 @@ FEATURES_OF = {
 
 
 class FeatureView:
-    """The examples of a view [N], each with one of several features as column `name`.
+    """The examples of a view [N], each with a feature as column `name`.
 
     Args:
         view: the examples.
@@ -53,8 +53,8 @@ class LabelView:
 
 
 def features_alone(view: SizedView, source: SizedView, *, equal_texts: bool) -> SizedView:
-    """Returns the examples of a view without what their features were computed from, if they have features of all
-    images and texts: the corpus is then not read in every step.
+    """Drops images and texts from a view whose images and texts all have features, so that training does not read the
+    corpus in every step.
 
     Args:
         view: the examples, with features.
@@ -77,14 +77,14 @@ def features_alone(view: SizedView, source: SizedView, *, equal_texts: bool) -> 
 
 
 def has_images(view: Any) -> bool:
-    """Whether the examples of a view have images, and not only features of them."""
+    """Returns whether the examples of a view have images, not only features of them."""
     while isinstance(view, FeatureView):
         view = view.view
     return view.has_images if isinstance(view, CorpusView) else not isinstance(view, LabelView)
 
 
 class RegionView:
-    """The examples of a view with the `regions` [R, region_size] of their images, looked up by `image_id`."""
+    """The examples of a view with the `regions` [R, region_size] of their images, found by `image_id`."""
 
     def __init__(self, view: SizedView, regions: Mapping[str, np.ndarray]) -> None:
         self.view, self.regions = view, regions

@@ -1,8 +1,8 @@
 """Batches for several tasks at once: every training step takes one batch of each task.
 
-An epoch is one pass over the data of the first task. The data of the other tasks are read alongside, and shuffled
-again after each pass. The content of a batch is a function of the seed, the epoch and the index of the batch, so that
-a resumed run gets the batches that an uninterrupted run would have got.
+An epoch is one pass over the data of the first task. The data of the other tasks are read alongside, and reshuffled
+after each pass. The content of a batch depends only on the seed, the epoch and the index of the batch, so a resumed
+run gets the same batches as an uninterrupted one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,17 +18,17 @@ from torch.utils.data import Sampler, Subset
 from ...utils.errors import CorpusError
 from .views import CorpusView
 
-_BATCH_BITS = 44  # of the seed of an example: they tell its place in the run
+_BATCH_BITS = 44  # of the seed of an example, which encode its place in the run
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """A corpus, and the languages or language pairs of it that a task uses.
+    """A corpus, and the languages or language pairs that a task uses.
 
     Args:
         corpus: a caption corpus, a translation corpus or the data of a task, or a stream of one.
-        languages: the languages of the captions; by default those of the training arguments, or else all.
-        pairs: the language pairs of the translations; by default all.
+        languages: languages of the captions; by default those of the training arguments, or else all.
+        pairs: language pairs of the translations; by default all.
     """
 
     corpus: Dataset | IterableDataset
@@ -48,10 +48,10 @@ class GroupedView:
 
     Args:
         groups: the views by name, such as one view for each language.
-        one_at_a_time: if true, all examples of a training step, in all processes, come from a single group, and each
-            group is chosen as often as the others; if false, a step mixes examples of all groups.
-        by_size: with `one_at_a_time`, each group is chosen as often as it fills a step, so that an epoch is one pass
-            over all groups.
+        one_at_a_time: whether all examples of a training step, in all processes, come from a single group; each group
+            is then chosen equally often. Otherwise, a step mixes examples of all groups.
+        by_size: with `one_at_a_time`, choose each group as often as it fills a step, so that an epoch is one pass over
+            all groups.
     """
 
     def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool, by_size: bool = False) -> None:
@@ -77,7 +77,7 @@ class GroupedView:
 
 
 class ExampleKey(NamedTuple):
-    """Identifies one example of a batch: its task, its index in the data of the task, and the seed of its random
+    """Identifies an example of a batch: its task, its index in the task's data, and the seed of its random
     transforms."""
 
     task: str
@@ -93,7 +93,7 @@ class TaskMixture(torch.utils.data.Dataset):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch that is sampled next; accelerate's data loader calls it when an epoch begins or resumes."""
+        """Sets the epoch to sample next; accelerate's data loader calls it when an epoch begins or resumes."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -108,13 +108,13 @@ class TaskMixture(torch.utils.data.Dataset):
 
 
 class TaskBatchSampler(Sampler[list[ExampleKey]]):
-    """Samples batches of `ExampleKey`s with `batch_size` examples of each task. Incomplete batches are left out, and
+    """Samples batches of `ExampleKey`s with `batch_size` examples of each task. Incomplete batches are dropped, and
     every process gets the same number of batches.
 
     Args:
-        mixture: the data; its `epoch` is the epoch that is sampled.
+        mixture: the data; its `epoch` determines the sampled epoch.
         batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
-        seed: seed of the shuffling and of the random transforms of the examples.
+        seed: seed of the shuffling and of the random transforms.
         num_processes: number of processes; consecutive batches go to consecutive processes.
     """
 
@@ -126,7 +126,7 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
         self.sizes = batch_sizes(batch_size, mixture.tasks)
         check_batch_sizes(mixture.tasks, self.sizes)
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
-        # accelerate distributes only batches whose number of examples is the sampler's batch_size.
+        # accelerate distributes only batches whose number of examples equals the sampler's batch_size.
         self.batch_size = sum(self.sizes.values())
         first = next(iter(self.sizes.values()))
         self.length = max(len(mixture) // (first * num_processes), 1) * num_processes
@@ -149,26 +149,26 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
 
 
 def example_keys(task: str, task_index: int, positions: Sequence[int], batch: int, seed: int) -> list[ExampleKey]:
-    """The keys of the examples that one batch of a run has of one task, each with a seed of its own."""
-    # The seeds are neighboring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
+    """Returns the keys of a task's examples in one batch of a run, each with a different seed."""
+    # The seeds are consecutive numbers. numpy mixes the bits of a seed, so their random numbers are unrelated.
     first = (seed << 48) + (task_index << _BATCH_BITS) + batch * len(positions)
     return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
 
 
 def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
-    """The seed of the first example that a step has of a task, in all processes: random choices for a whole batch use
-    it, and are the same in each of them. `seeds` are those of the examples of one process, from `example_keys`."""
+    """Returns the seed of a task's first example in a step across all processes. Random choices for a whole batch use
+    it, so they are the same in every process. `seeds` are the seeds of one process's examples, from `example_keys`."""
     batch = seeds[0] % (1 << _BATCH_BITS) // len(seeds)
     return seeds[0] - batch % num_processes * len(seeds)
 
 
 def batch_sizes(batch_size: int | Mapping[str, int], tasks: Iterable[str]) -> dict[str, int]:
-    """Returns task -> number of its examples in a batch; `batch_size` is one number for all tasks, or such a dict."""
+    """Returns the number of examples in a batch by task; `batch_size` is one number for all tasks, or such a dict."""
     return {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
 
 
 def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) -> None:
-    """Checks that the data of each task fill a batch of its size."""
+    """Checks that the data of each task fill a batch."""
     for task, data in tasks.items():
         for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
             if len(part) < sizes[task]:
@@ -210,7 +210,7 @@ def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
 
 
 class _GroupSchedule:
-    """Step -> the group that its examples come from, sampled uniformly, and the number of earlier steps of it."""
+    """Maps each step to its group, sampled uniformly, and to the number of earlier steps of that group."""
 
     def __init__(self, count: int, seed: list[int]) -> None:
         self.count, self.seed = count, seed
@@ -227,8 +227,8 @@ class _GroupSchedule:
 
 
 class _SizedGroupSchedule:
-    """Step -> the group that its examples come from, and the number of earlier steps of it. Steps come in rounds: in
-    each, a group has as many as it fills (`steps`), and the order of the steps is a permutation."""
+    """Maps each step to its group and to the number of earlier steps of that group. Steps come in rounds: in each, a
+    group has as many steps as it fills (`steps`), in a random order."""
 
     def __init__(self, steps: Sequence[int], seed: list[int]) -> None:
         self.steps, self.seed = np.asarray(steps, dtype=np.int64), seed
@@ -247,7 +247,7 @@ class _SizedGroupSchedule:
 
 
 class _Permutations:
-    """An endless sequence of permutations of `range(size)`, of which any part can be computed by itself."""
+    """An endless sequence of permutations of `range(size)`; any part can be computed independently."""
 
     def __init__(self, size: int, seed: list[int]) -> None:
         self.size, self.seed = size, seed
@@ -260,18 +260,18 @@ class _Permutations:
         return int(self.order[within])
 
     def batch(self, index: int, size: int) -> list[int]:
-        """The batch of that index, when the sequence is cut into batches of `size`."""
+        """Returns the batch of that index, when the sequence is cut into batches of `size`."""
         return [self[position] for position in range(index * size, (index + 1) * size)]
 
 
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
-    """Joins data sets into one whose batches are each of one language pair (l_i, l_j), as RC3's are (Zhou et al. 2023,
-    sections 2.3.3 and 2.3.4): a batch of the pair de-en has a German and an English text in every row. Otherwise most
-    negatives would differ from the anchor by their language. The paper does not say how often a pair is drawn: here as
-    often as it has batches, so that an epoch is one pass over the data.
+    """Joins data sets into one whose batches each have a single language pair (l_i, l_j), as in RC3 (Zhou et al. 2023,
+    sections 2.3.3 and 2.3.4): every row of a batch of the pair de-en has a German and an English text. Otherwise, the
+    language alone would distinguish most negatives from the anchor. The paper does not state how often each pair is
+    sampled: here in proportion to its batches, so an epoch is one pass over the data.
 
     Args:
-        parts: views of translation pairs or triplets, each with its examples: the view itself, or another one of the
+        parts: views of translation pairs or triplets, each with its examples: the view itself, or another view of the
             same examples with more columns, such as a `RegionView`.
     """
     pairs: dict[str, dict[str, SizedView]] = {}
@@ -287,24 +287,24 @@ def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
 
 # ---- Labels of positive pairs ----
 
-# By which two pairs may be positives of each other: the same image, or the same text on either side.
+# Columns that can make two pairs positives of each other: the same image, or the same text on either side.
 IDENTITY_COLUMNS = ("image_id", "text", "text_a", "text_b")
-# The column of labels that were computed before, instead of the columns above.
+# The column of precomputed labels, instead of the columns above.
 IDENTITIES = "identities"
 
 
 def identity_label(value: str) -> int:
-    """A 63-bit label of a string, which is the same in every process."""
+    """Returns a 63-bit label of a string, which is the same in every process."""
     return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
-    """The labels of examples; two of them are a pair of positives if they have an equal label in the same column.
+    """Returns the labels of examples; two examples are positives of each other if a label is equal in the same column.
 
     Args:
         columns: name -> the column [N] of all examples; names other than `IDENTITY_COLUMNS` are ignored.
-        equal_texts: whether pairs with an equal text, on the same side, are positives of each other, as pairs with the
-            same image always are.
+        equal_texts: whether pairs with an equal text on the same side are positives of each other. Pairs with the same
+            image always are.
 
     Returns:
         int64 [N, k], for k groups of columns in the order of `IDENTITY_COLUMNS`.

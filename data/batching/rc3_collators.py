@@ -1,8 +1,8 @@
 """Collators of RC3's pre-training, which make a batch of each data set (Zhou et al. 2023, section 2.3).
 
-A batch is of one pair of languages (l_i, l_j). The seed of its first example decides which of the two is l_i, so that
-both have anchors, masked words and targets; and the partners, of which x̂_i is in x_i's language and x̂_j in x_j's. The
-seed of each example decides which of its words are masked.
+A batch has one pair of languages (l_i, l_j). The seed of its first example decides which one is l_i, so both languages
+get anchors, masked words and targets. It also decides the partners: x̂_i has the language of x_i, and x̂_j that of
+x_j. The seed of each example decides which of its words are masked.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Batch = dict[str, Any]
 Side = tuple[str, str]  # a text with its language
 
 _TEXT_INPUTS = ("input_ids", "attention_mask")
-_IDENTITIES = ("text_a", "text_b", "image_id")  # columns that tell which translation pairs are alike
+_IDENTITIES = ("text_a", "text_b", "image_id")  # columns that identify equal translation pairs
 
 
 class TripletCollator:
@@ -34,8 +34,8 @@ class TripletCollator:
 
     Args:
         processor: an `Rc3Processor`.
-        mask_probability: the probability that a word of x_i is masked; x_j is then also encoded for the decoder. None,
-            for weakly aligned data, does neither.
+        mask_probability: probability that a word of x_i is masked; x_j is then also encoded for the decoder. With
+            None, for weakly aligned data, neither happens.
         transform: (images, seeds) -> pixel values [B, 3, H, W]; by default the processor's.
     """
 
@@ -74,7 +74,7 @@ class TripletCollator:
         return inputs
 
     def _masked(self, texts: dict[str, Tensor], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
-        """Masks each text with random numbers of its own, which do not depend on the rest of the batch."""
+        """Masks each text with separate random numbers, which do not depend on the rest of the batch."""
         rows = []
         for row, rng in enumerate(rngs):
             generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
@@ -88,15 +88,15 @@ class TripletCollator:
 
 
 class TranslationCollator:
-    """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`. Pairs that have a text in common, or the
-    same `image_id`, share an identity and are not negatives of each other."""
+    """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`. Pairs that share a text or an `image_id`
+    share an identity and are not negatives of each other."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         sides = _sides(examples, _batch_rng(seeds))
-        # A translation pair without an image is about nothing but itself.
+        # A translation pair without an image has a unique identity.
         own = [f"{example['text_a']}\n{example['text_b']}" for example in examples]
         identities = [
             [identity_label(example.get(column, pair)) for example, pair in zip(examples, own, strict=True)]
@@ -106,17 +106,17 @@ class TranslationCollator:
 
 
 def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
-    """Samples a partner with another image_id for each example, by the image_ids [B]: a permutation [B]."""
+    """Samples a partner with another image_id for each example: image_ids [B] -> a permutation [B]."""
     order = rng.permutation(len(image_ids))
     ids, group, counts = np.unique(np.asarray(image_ids)[order], return_inverse=True, return_counts=True)
     largest = int(counts.max())
     if 2 * largest > len(image_ids):
         raise InputError(
-            f"{largest} of the {len(image_ids)} images of a batch show {str(ids[counts.argmax()])!r}: not each can "
-            "have a partner that shows something else"
+            f"{largest} of the {len(image_ids)} images of a batch show {str(ids[counts.argmax()])!r}: not every one "
+            "can have a partner that shows something else"
         )
-    # The examples are arranged in a circle, sorted by image. An example and the one that is as many steps away as the
-    # largest group has members are of different groups.
+    # The examples are arranged in a circle, sorted by image. Two examples whose distance is the size of the largest
+    # group are in different groups.
     circle = order[np.argsort(rng.permutation(len(ids))[group], kind="stable")]
     partner = np.empty_like(circle)
     partner[circle] = np.roll(circle, largest)
@@ -128,7 +128,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def _batch_rng(seeds: list[int]) -> np.random.Generator:
-    """For what is drawn for a batch as a whole; apart from the random numbers of its first example."""
+    """Returns the generator for random choices of a whole batch; independent of its first example's random numbers."""
     return np.random.default_rng([seeds[0], 1])
 
 
@@ -137,11 +137,11 @@ def _one_version(regions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _sides(examples: list[Example], rng: np.random.Generator) -> list[tuple[Side, Side]]:
-    """x_i and x_j of each example, with their languages l_i and l_j, which are drawn."""
+    """Samples x_i and x_j of each example, with their languages l_i and l_j."""
     pairs = {tuple(sorted((example["language_a"], example["language_b"]))) for example in examples}
     if len(pairs) > 1:
         named = ", ".join(f"{a} with {b}" for a, b in sorted(pairs))
-        raise InputError(f"a batch of RC3 is of one pair of languages, and this one has {named}")
+        raise InputError(f"a batch of RC3 must have one pair of languages, but this one has {named}")
     ((first, _),) = (rng.permutation(pair) for pair in pairs)
     sides = []
     for example in examples:
@@ -151,7 +151,7 @@ def _sides(examples: list[Example], rng: np.random.Generator) -> list[tuple[Side
 
 
 def _encoded(processor: Any, sides: list[tuple[Side, Side]]) -> Batch:
-    """`first` and `second`, text inputs."""
+    """Returns `first` and `second`, the text inputs."""
     batch = {}
     for name, side in zip(("first", "second"), zip(*sides, strict=True), strict=True):
         texts, languages = zip(*side, strict=True)
@@ -161,8 +161,8 @@ def _encoded(processor: Any, sides: list[tuple[Side, Side]]) -> Batch:
 
 
 # ---- Retrieval: four candidates for each caption ----
-# Batches of image-text retrieval with four candidates for each caption, one of them correct, as IGLUE fine-tunes it
-# (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
+# Batches of image-text retrieval with four candidates for each caption, of which one is correct, as in IGLUE's
+# fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
 #
 #     0  the image with its caption
 #     1  the image with a caption of a random other image
@@ -174,18 +174,18 @@ def _encoded(processor: Any, sides: list[tuple[Side, Side]]) -> Batch:
 CANDIDATES = 4
 _THUMBNAIL = (8, 8)
 _ROWS = 1024  # number of images whose similarities are computed together
-_ATTEMPTS = 1000  # number of random examples that are tried to find one with another image_id
+_ATTEMPTS = 1000  # number of random examples tried to find one with another image_id
 
 
 class CandidateCollator:
-    """Turns captioned images into the inputs of their candidates, one after the other, and `labels`.
+    """Turns captioned images into the inputs of their candidates, one after another, and `labels`.
 
     The captions of negatives are in the language of the caption, so that the language does not reveal the answer.
 
     Args:
         inputs: makes the inputs of the model.
-        view: the `image_text_pairs` that the examples and their candidates come from.
-        neighbors: the rows with the most similar images for each row of the view's corpus, [rows, k], as returned by
+        view: the `image_text_pairs` of the examples and their candidates.
+        neighbors: the rows of the most similar images for each row of the view's corpus, [rows, k], from
             `most_similar`.
     """
 
@@ -198,7 +198,7 @@ class CandidateCollator:
         self._by_language = {
             language: np.flatnonzero(self._languages == language) for language in set(self._languages)
         }
-        # The captions sorted by row, and the index of each row's first caption in them.
+        # The captions sorted by row, and the index of each row's first caption among them.
         order = np.argsort(view.rows, kind="stable")
         self._order, self._starts = order, np.searchsorted(view.rows[order], np.arange(len(neighbors) + 1))
 
@@ -219,19 +219,20 @@ class CandidateCollator:
         return self.inputs(rows, repeated) | {"labels": torch.zeros(len(examples), dtype=torch.long)}
 
     def _other(self, example: Example, rng: np.random.Generator) -> int:
-        """The index of a random caption of another image in the same language."""
+        """Returns the index of a random caption of another image in the same language."""
         captions = self._by_language[example["language"]]
         for _ in range(_ATTEMPTS):
             index = int(captions[rng.integers(len(captions))])
             if self._concepts[index] != example["image_id"] and self._texts[index] != example["text"]:
                 return index
         raise CorpusError(
-            f"{example['image_id']!r}: no other image has a caption in {example['language']}, so that no negative "
-            "can be sampled"
+            f"{example['image_id']!r}: no other image has a caption in {example['language']}, so no negative can be "
+            "sampled"
         )
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
-        """The index of a caption of a similar image; of any image if no similar one has a caption in the language."""
+        """Returns the index of a caption of a similar image; of any image if no similar one has a caption in the
+        language."""
         for row in rng.permutation(self.neighbors[example["row"]]):
             captions = [
                 index
@@ -244,7 +245,7 @@ class CandidateCollator:
 
 
 class WithRowIndex:
-    """A view whose examples have the index of their row in the corpus as column `row`."""
+    """A view whose examples include the index of their row in the corpus as column `row`."""
 
     def __init__(self, view: CorpusView) -> None:
         self.view = view
@@ -261,18 +262,18 @@ def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100)
     """Finds the images that are most similar to each image and show something else.
 
     Args:
-        vectors: a vector for each image [N, d]; they are compared by cosine.
+        vectors: a vector for each image [N, d]; compared by cosine.
         concepts: what each image shows [N].
         count: number of similar images; IGLUE samples from about a hundred.
 
     Returns:
-        Their indices, [N, count or less], in no particular order.
+        Their indices, [N, up to count], unordered.
     """
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
     count = min(count, len(unit) - int(sizes.max()))  # the most frequent concept has this many others
     if count < 1:
-        raise CorpusError("all images show the same, so no negative can be sampled")
+        raise CorpusError("all images show the same thing, so no negative can be sampled")
     similar_rows = np.empty((len(unit), count), dtype=np.int64)
     for start in range(0, len(unit), _ROWS):
         similar = unit[start : start + _ROWS] @ unit.T  # [rows, N]
@@ -282,7 +283,7 @@ def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100)
 
 
 def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regions | None) -> np.ndarray:
-    """A vector for each image, by which similar images are found.
+    """Returns a vector for each image, to find similar images.
 
     Args:
         images: the images [N].
@@ -290,8 +291,8 @@ def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regi
         regions: the regions of the images.
 
     Returns:
-        The mean of the regions of each image, as in IGLUE; without regions, its thumbnail minus its mean colour, which
-        is our choice. [N, d]
+        The mean of each image's regions, as in IGLUE; without regions, its thumbnail minus its mean colour, which is
+        our choice. [N, d]
     """
     if regions is not None:
         means = []
@@ -301,7 +302,7 @@ def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regi
             means += [features.mean(axis=0) for features in own]
         return np.stack(means)
     if images is None:
-        raise CorpusError("hard captions are those of similar images: give the images, or their regions")
+        raise CorpusError("hard captions come from similar images: give the images, or their regions")
     small = (image.resize(_THUMBNAIL, PIL.Image.Resampling.BOX) for image in images)
     thumbnails = np.stack([np.asarray(image, dtype=np.float32) for image in small])  # [N, 8, 8, 3]
     return (thumbnails - thumbnails.mean(axis=(1, 2), keepdims=True)).reshape(len(thumbnails), -1)

@@ -1,4 +1,4 @@
-"""Retrieval on a corpus: the queries of one language, the images that they search, and the correct ones."""
+"""Retrieval on a corpus: the queries in one language, the searched images, and the correct ones."""
 
 from dataclasses import dataclass, replace
 
@@ -15,11 +15,11 @@ from .views import ImageFeatures, Images, images_of, text_table
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Queries in one language, the images that are searched, and the correct images of each query.
+    """Queries in one language, the searched images, and the correct images of each query.
 
     Attributes:
         language: the language of the texts.
-        images: the images [n_images], which are read on access, or their features.
+        images: the images [n_images], read on access, or their features.
         image_ids: the image_id of each image [n_images].
         texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
         text_image_ids: the image_id that each text describes [n_texts].
@@ -36,9 +36,9 @@ class RetrievalSet:
     rows: np.ndarray
 
     def with_equal_texts(self) -> "RetrievalSet":
-        """The same queries, in the reading in which a text is correct for every image that has a caption equal to it.
+        """Returns the same queries, but a text is correct for every image that has an equal caption.
 
-        By `image_id` alone, two images with the same caption are told apart by chance, and no model can find both.
+        By `image_id`, chance decides between two images with the same caption, and no model can find both.
         """
         by_text: dict[str, set[int]] = {}
         for text, images in zip(self.texts, self.text_to_images, strict=True):
@@ -47,21 +47,21 @@ class RetrievalSet:
 
 
 def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-    """The captions of a corpus in one language and its images, for retrieval in both directions.
+    """Returns the captions of a corpus in one language and its images, for retrieval in both directions.
 
-    All languages search the same images, those of the whole corpus, so that their results can be compared.
+    All languages search the same images, those of the whole corpus, so their results can be compared.
 
     Args:
         corpus: a caption corpus, not a stream, because ranking needs all images.
         language: the language of the captions.
-        only_captioned: whether to leave out images without a caption in `language` (the protocol of WIT, where every
-            language has images of its own).
+        only_captioned: whether to leave out images without a caption in `language` (WIT's protocol, where the images
+            differ between languages).
     """
     return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
 
 
 class RetrievalSets:
-    """As `retrieval_set`, for several languages of one corpus, whose captions are read once."""
+    """Makes a `retrieval_set` for several languages of one corpus, whose captions are read once."""
 
     def __init__(self, corpus: Dataset) -> None:
         if isinstance(corpus, IterableDataset):
@@ -71,7 +71,7 @@ class RetrievalSets:
         self._image_ids = np.array(corpus["image_id"][:], dtype=object)
 
     def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-        """The set of a language."""
+        """Returns the set of a language."""
         language = normalize_language(language)
         index = self._index
         captions = index.captions_in(language)

@@ -1,12 +1,12 @@
 """Batches from streams, for corpora that are larger than the disk.
 
-The rows of a stream come in a fixed order. They are shuffled as they are read: the shards anew in every pass, and the
-rows in blocks. Every process reads its own shards, and so does every worker of its data loader, in endless passes.
+The rows of a stream come in a fixed order and are shuffled as they are read: the shards in every pass, and the rows in
+blocks. Every process reads separate shards, and so does every worker of its data loader, in endless passes.
 
 The position of a reader is a small dictionary: the number of its pass, the state of the `datasets.IterableDataset` at
 the beginning of its current block, and the number of examples that it has returned from that block. Every batch comes
 with the position of its worker after the batch, and the trainer saves the positions of the batches that it has used. A
-resumed run reads one block again and then gets the batches that an uninterrupted run would have got.
+resumed run rereads one block and then gets the same batches as an uninterrupted run.
 """
 
 import json
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def sample_of_stream(stream: Stream, rows: int) -> Iterator[dict[str, Any]]:
-    """Yields at most so many rows of a stream: about as many from the beginning of each of its shards."""
+    """Yields at most this many rows of a stream: about equally many from the beginning of each shard."""
     shards, left = stream.num_shards, rows
     for index in range(shards):
         share = -(-left // (shards - index))
@@ -56,9 +56,9 @@ class StreamMixture(IterableDataset):
     Args:
         tasks: task -> view.
         batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
-        seed: seed of the shuffling and of the random transforms of the examples.
+        seed: seed of the shuffling and of the random transforms.
         block_size: number of rows of a stream that are read and shuffled together.
-        process, num_processes: index of this process, and how many there are.
+        process, num_processes: index of this process, and the number of processes.
         num_workers: number of workers of the data loader.
     """
 
@@ -83,7 +83,7 @@ class StreamMixture(IterableDataset):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that must be the same in a resumed run."""
+        """The settings that a resumed run must not change."""
         sizes = batch_sizes(self.batch_size, self.tasks)
         same = set(sizes.values())
         return {
@@ -96,7 +96,7 @@ class StreamMixture(IterableDataset):
         }
 
     def _share(self, task: str, view: StreamView) -> Stream:
-        """The rows of a stream that this process reads."""
+        """Returns the rows of a stream that this process reads."""
         shards, workers = view.rows.num_shards, max(self.num_workers, 1)
         if shards < workers:
             raise TrainingSetupError(
@@ -106,8 +106,8 @@ class StreamMixture(IterableDataset):
         by_shards = shards >= self.num_processes * workers
         if not by_shards and self.process == 0:
             logger.warning(
-                "task %r: %d shards are too few for %d processes with %d workers each: every process reads them all "
-                "and keeps one row of %d",
+                "task %r: %d shards are too few for %d processes with %d workers each: every process reads all of "
+                "them and keeps one row of %d",
                 *(task, shards, self.num_processes, workers, self.num_processes),
             )
         strategy = "shards" if by_shards else "examples"
@@ -138,7 +138,7 @@ class StreamMixture(IterableDataset):
             if not isinstance(view, StreamView)
         }
         # The data loader asks its workers in turn. If a run resumes in the middle of a round, the first workers have
-        # no batch left to return in it.
+        # no batch left in it.
         consumed = self.start["batches"]
         if worker < consumed % workers:
             yield None
@@ -153,7 +153,7 @@ class StreamMixture(IterableDataset):
         readers: dict[str, "_StreamReader"],
         orders: dict[str, Callable[[int], list[int]]],
     ) -> list[tuple[ExampleKey, Example]]:
-        """The batch with that index, counted over all processes."""
+        """Returns the batch with that index, counted over all processes."""
         sampled: list[tuple[ExampleKey, Example]] = []
         for k, (task, data) in enumerate(self.tasks.items()):
             if isinstance(data, StreamView):
@@ -192,12 +192,12 @@ class _StreamReader:
             self._shuffle(self._read())
 
     def state_dict(self) -> dict[str, Any]:
-        """The position: the index of the pass, the number of its examples before the current block, the number of
-        examples taken from the block, and the state of the rows at the beginning of the block."""
+        """Returns the position: the index of the pass, the number of its examples before the current block, the number
+        of examples taken from the block, and the state of the rows at the beginning of the block."""
         return {"pass": self.pass_index, "seen": self.seen, "taken": self.taken, "rows": self.block_start}
 
     def take(self, count: int) -> list[Example]:
-        """The next `count` examples."""
+        """Returns the next `count` examples."""
         examples: list[Example] = []
         while len(examples) < count:
             if self.taken == len(self.order):
@@ -209,24 +209,24 @@ class _StreamReader:
 
     def _next_block(self) -> None:
         self.seen += len(self.order)
-        self.block, self.taken = None, 0  # the memory of the old block is freed before the next is read
+        self.block, self.taken = None, 0  # frees the memory of the old block before the next one is read
         while not (rows := self._read()):
             if not self.seen:
-                raise CorpusError(f"{self.name}: a pass over the stream gave no example in the languages asked for")
+                raise CorpusError(f"{self.name}: a pass over the stream gave no example in the requested languages")
             self.pass_index, self.seen = self.pass_index + 1, 0
             self._open(None)
         self._shuffle(rows)
 
     def _open(self, state: dict[str, Any] | None) -> None:
         """Opens the stream at the position `state`, or at the beginning of a pass."""
-        # A copy, because the workers share the epoch that set_epoch sets, but may be in different passes.
+        # A copy: the workers share the epoch set by set_epoch, but may be in different passes.
         self.rows = self.all_rows.with_format(None)
         self.rows.set_epoch(int(np.random.default_rng([*self.shard_seed, self.pass_index]).integers(1, 2**31)))
         self.rows.load_state_dict(state)
         self.iterator, self.next_start = iter(self.rows), state
 
     def _read(self) -> list[dict[str, Any]]:
-        """The rows of the next block; an empty list at the end of a pass."""
+        """Returns the rows of the next block; an empty list at the end of a pass."""
         self.block_start = self.next_start
         rows = list(islice(self.iterator, self.block_size))
         self.next_start = self.rows.state_dict()
@@ -239,11 +239,11 @@ class _StreamReader:
 
 class StreamLoader:
     """A data loader over a `StreamMixture` whose position can be saved and loaded. `length` is the number of batches
-    in the whole run, which is one epoch; `options` are those of `torch.utils.data.DataLoader`."""
+    in the whole run, which is one epoch; `options` are passed to `torch.utils.data.DataLoader`."""
 
     def __init__(self, mixture: StreamMixture, collate: Callable[[Any], Any], *, length: int, **options: Any) -> None:
         self.mixture, self.length = mixture, length
-        # Without a generator of its own, the loader would take random numbers from the generator that dropout uses.
+        # Without a separate generator, the loader would take random numbers from the generator that dropout uses.
         self.loader = DataLoader(
             mixture,
             batch_size=None,
@@ -267,7 +267,7 @@ class StreamLoader:
                 yield loaded.batch
 
     def save(self, folder: str | Path) -> None:
-        """Writes the position of this process's streams after the batches that were used."""
+        """Writes the position of this process's streams after the last used batch."""
         state = {"settings": self.mixture.settings, "batches": self.batches, "workers": self.workers}
         self._file(folder).write_text(json.dumps(state), encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """Turns the data of RC3's tasks into the inputs of a model: texts with their languages, images and regions.
 
 The tasks are those of IGLUE, and multimodal translation (Zhou et al. 2023, RC3, appendix B); `data.readers` and
-`data.emoji.tasks` read their data. Batches for training also have `labels`.
+`data.emoji.tasks` read their data. Training batches also have `labels`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,23 +19,23 @@ from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .views import Example
 
-# A mapping image_id -> regions, such as `RegionFeatures`; or a function from images to their regions, such as a
+# A mapping image_id -> regions, such as `RegionFeatures`; or a function from images to regions, such as a
 # `RegionExtractor`, which computes them for every batch.
 Regions = Mapping[str, np.ndarray] | Callable[[Sequence[Any]], np.ndarray]
 
-# Number of images with each text -> the columns of the images.
+# Number of images per text -> the image columns.
 IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
 
 class LabelledExamples:
-    """Examples with `text`, `language`, `label` and images, of the data of a task as its reader returns them. By
-    default, texts of all languages are kept."""
+    """Examples with `text`, `language`, `label` and images, from the data of a task. By default, texts in all
+    languages are kept."""
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
         missing = [name for name in ("text", "language", "label") if name not in dataset.column_names]
         if missing or not isinstance(dataset.features["label"], ClassLabel):
             raise CorpusError(
-                f"the data of a task need text, language and a ClassLabel label, and have {dataset.features}"
+                f"the data of a task need text, language and a ClassLabel label, but have {dataset.features}"
             )
         tags = np.array(dataset["language"])
         if languages is not None:
@@ -50,7 +50,7 @@ class LabelledExamples:
         self._rows = dataset
         self.languages: list[str] = list(dataset["language"])
         self.answers: list[str] = dataset.features["label"].names
-        # The answer of each row; None if it has none.
+        # The answer of each row, or None.
         self.labels: list[str | None] = [None if k is None else self.answers[k] for k in dataset["label"]]
 
     @cached_property
@@ -59,7 +59,7 @@ class LabelledExamples:
 
     @cached_property
     def image_ids(self) -> list[str]:
-        """What the image or the images of each row are called; rows of data without such names differ by number."""
+        """Names of the image or images of each row; rows of data without names are numbered."""
         for columns in IMAGE_COLUMNS.values():
             names = [f"{name}_id" for name in columns]
             if set(names) <= set(self._rows.column_names):
@@ -83,8 +83,8 @@ class TaskInputs:
 
     Args:
         processor: an `Rc3Processor`.
-        config: the configuration of the model, which tells whether it reads regions, patches or both, and how many
-            images with each text.
+        config: the model's configuration, which states whether it reads regions, patches or both, and how many images
+            with each text.
         regions: the regions of images.
         transform: (images, seeds) -> pixel values [N, 3, H, W], for training; by default the processor's.
         training_regions: (images, seeds) -> regions [N, R, region_size], for training; by default `regions`.
@@ -103,7 +103,7 @@ class TaskInputs:
         self._columns = IMAGE_COLUMNS[config.images_per_text]
 
     def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
-        """The inputs [N, …] of examples; with seeds, they are augmented for training."""
+        """Returns the inputs [N, …] of examples; with seeds, they are augmented for training."""
         return self.texts(examples) | self.visuals(examples, seeds)
 
     def texts(self, examples: list[Example]) -> dict[str, Tensor]:
@@ -120,13 +120,13 @@ class TaskInputs:
             inputs |= self.processor(regions=self._by_text(regions), return_tensors="pt")
         if not inputs:
             raise InputError(
-                f"the model reads {self.config.visual}, and the examples have {', '.join(examples[0])}"
+                f"the model reads {self.config.visual}, but the examples have {', '.join(examples[0])}"
                 f"{'' if self.regions is None else ' and regions'}: give the images, or their regions"
             )
         return inputs
 
     def _regions(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
-        """The regions of all images of the examples."""
+        """Returns the regions of all images of the examples."""
         images = [example.get(name) for example in examples for name in self._columns]
         if self.training_regions is not None and seeds is not None:
             return list(self.training_regions(images, self._image_seeds(seeds)))
@@ -146,7 +146,7 @@ class TaskInputs:
         return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
 
     def _by_text(self, flat: Sequence[Any]) -> list[Any]:
-        """A flat list of images or regions as the processor takes it: in pairs if there are two for each text."""
+        """Returns a flat list of images or regions in the processor's form: in pairs if each text has two."""
         count = len(self._columns)
         return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
 
@@ -176,7 +176,7 @@ class LabelCollator:
 
 
 class TargetCollator:
-    """Turns examples of `triplets` into inputs, the decoder's inputs and its labels: `text_a` is translated to
+    """Turns examples of `triplets` into encoder inputs, decoder inputs and labels, to translate `text_a` to
     `text_b`."""
 
     def __init__(self, inputs: TaskInputs) -> None:
@@ -189,12 +189,12 @@ class TargetCollator:
 
 
 def regions_of(regions: Regions, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
-    """The regions of images, [R, region_size] each, looked up or computed."""
+    """Returns the regions of images, [R, region_size] each, looked up or computed."""
     return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
 
 
 def sources(examples: list[Example]) -> list[Example]:
-    """Examples of `triplets` with the text to translate as `text`."""
+    """Returns examples of `triplets` with the text to translate as `text`."""
     return [example | {"text": example["text_a"], "language": example["language_a"]} for example in examples]
 
 

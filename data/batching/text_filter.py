@@ -1,12 +1,12 @@
-"""Rules for alt texts, by which noisy texts of the web are left out: those of ALIGN's kind, as Lee et al. (2022, ETCL,
-section 3.4) state them.
+"""Rules that remove noisy alt texts from web data, similar to ALIGN's, as stated by Lee et al. (2022, ETCL, section
+3.4):
 
     too short, too long    fewer than 3 or more than 100 words, or more than 1000 characters
     shared                 texts of more than 10 images, such as "thumbnail for version as of"
 
-Not here are their rules for images (a shorter side above 200 pixels and an aspect ratio of at most 3, which are
-img2dataset's `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts of an image), and that for the language,
-which cld3 told. They state no rule for rare words, as ALIGN has one.
+This module does not include their rules for images (a shorter side above 200 pixels and an aspect ratio of at most 3:
+img2dataset's `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts per image) or for the language, which they
+detect with cld3. Unlike ALIGN, they state no rule for rare words.
 """
 
 import logging
@@ -25,24 +25,24 @@ from ..corpus.corpus import AnyDataset, batch_with_captions, with_captions
 from .views import undecoded
 
 _BATCH_ROWS = 1000  # whose texts are read together
-_STREAM_ROWS = 128  # of a stream, with their images
+_STREAM_ROWS = 128  # rows of a stream, with their images
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TextFilter:
-    """Which texts of a caption corpus are kept.
+    """Rules that decide which texts of a caption corpus are kept.
 
     Args:
-        min_words: the smallest number of words, which are what spaces separate; for Chinese or Japanese give 1.
-        max_words: the largest number of words.
-        max_characters: the largest number of characters.
-        max_images: texts of more rows are left out; None keeps them. To count them, the texts are read once more
-            beforehand, those of a stream too; each distinct text takes some 100 bytes of memory.
+        min_words: minimum number of words, separated by spaces; use 1 for Chinese or Japanese.
+        max_words: maximum number of words.
+        max_characters: maximum number of characters.
+        max_images: texts of more rows are left out; None keeps them. Counting reads the texts an extra time
+            beforehand, even for a stream, and takes about 100 bytes of memory for each distinct text.
     """
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where a recipe states the rules
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for recipes that state the rules
 
     min_words: int = 3
     max_words: int = 100
@@ -61,13 +61,13 @@ class TextFilter:
         return f"texts of {self.min_words} to {self.max_words} words, {self.max_characters} characters at most{images}"
 
     def apply(self, corpus: AnyDataset) -> AnyDataset:
-        """The corpus without the other texts, and without the rows that have no text left.
+        """Returns the corpus without the rejected texts and without rows that have no text left.
 
         Args:
             corpus: a caption corpus, or a stream of one.
 
         Raises:
-            CorpusError: when no text is left (not checked for a stream).
+            CorpusError: if no text is left (not checked for a stream).
 
         Examples:
             >>> corpus = TextFilter(max_images=None).apply(load_captions("photos"))
@@ -78,14 +78,14 @@ class TextFilter:
             counts = Counter(digest for row in fitting for digest in row)
             shared = frozenset(digest for digest, images in counts.items() if images > self.max_images)
         if isinstance(corpus, IterableDataset):
-            encoded = undecoded(corpus.with_format(None))  # images stay as they are
+            encoded = undecoded(corpus.with_format(None))  # images are not decoded
             kept = encoded.map(partial(_of_batch, rules=self, shared=shared), batched=True, batch_size=_STREAM_ROWS)
             return kept.cast(corpus.features)
         rows = [self._kept(row, shared) for row in _rows(corpus)]
         left = [index for index, row in enumerate(rows) if row]
         if not left:
             raise CorpusError("the filter leaves no text")
-        logger.info("the filter of texts leaves %s of %s rows", f"{len(left):,}", f"{len(corpus):,}")
+        logger.info("the text filter keeps %s of %s rows", f"{len(left):,}", f"{len(corpus):,}")
         return with_captions(corpus.select(left), (row for row in rows if row))
 
     def _kept(self, row: list[Caption], shared: Collection[bytes]) -> list[Caption]:
@@ -105,5 +105,5 @@ def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:
 
 
 def _of_batch(batch: dict[str, list[Any]], *, rules: TextFilter, shared: Collection[bytes]) -> dict[str, list[Any]]:
-    """A batch of a stream, without the rows that have no text left."""
+    """Filters a batch of a stream, and leaves out rows that have no text left."""
     return batch_with_captions(batch, [rules._kept(row, shared) for row in batch["captions"]])

@@ -1,14 +1,14 @@
-"""Views of a corpus: the examples that a task trains on, made from the rows of the corpus when they are read.
+"""Views of a corpus: the examples that a task trains on, made from the rows of the corpus on access.
 
     image_text_pairs   image, image_id, text, language                      one example for each caption
     translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for each translation pair
     triplets           the columns of both                                  one for each image and translation pair
     weak_pairs         the columns of both                                  one for each image and two languages
 
-A view stores two or three integers for each example: its row, and the indices of its captions in the row. They are
-computed with Arrow from the captions alone. Images stay on disk until an example is read, and are upright RGB. A view
-of a stream makes the same examples from one block of rows after the other. If a corpus has `features`, the examples
-have them as well, beside the image or instead of it.
+A view stores two or three integers for each example: its row, and the indices of its captions in the row. Arrow
+computes them from the captions alone. Images stay on disk until an example is read, and are upright RGB. A view of a
+stream makes the same examples, one block of rows after another. If a corpus has `features`, so do the examples, in
+addition to the image or instead of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ _STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
 
 def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
-    """Examples {image, image_id, text, language}: one for each caption.
+    """Returns examples {image, image_id, text, language}: one for each caption.
 
     Args:
         corpus: a caption corpus.
@@ -69,20 +69,20 @@ def translation_pairs(
     *,
     co_captions: bool = False,
 ) -> "View":
-    """Examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is read.
+    """Returns examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is
+    read.
 
-    If a row has as many captions in one language as in the other, the first caption is paired with the first, and so
-    on; otherwise every caption is paired with every other. Rows that share an `image_id` (drawings of one thing by
-    several vendors, with the same names) give each pair of texts once; in a stream, only repetitions within a block of
-    rows are recognized.
+    If a row has equally many captions in both languages, they are paired in order; otherwise every caption is paired
+    with every other. Rows that share an `image_id` (drawings of one thing by several vendors, with the same names)
+    give each pair of texts once; in a stream, only repetitions within a block of rows are detected.
 
     Args:
         corpus: a caption corpus or a translation corpus.
-        pairs: (language_a, language_b) tuples; by default every two languages that occur in the same row, in
+        pairs: (language_a, language_b) tuples; by default all pairs of languages that occur in the same row, in
             alphabetical order.
-        languages: without `pairs`, the languages whose pairs are taken, as far as they occur; by default all.
-        co_captions: whether a pair of a language with itself is every two different captions of a row; by default, a
-            caption is then its own translation.
+        languages: without `pairs`, the languages to pair, as far as they occur; by default all.
+        co_captions: whether a language paired with itself gives every two different captions of a row; by default,
+            each caption is its own translation.
 
     Raises:
         CorpusError: if no row has texts in both languages of a pair, or in one of `languages` and in another (not
@@ -98,14 +98,14 @@ def triplets(
     pairs: Iterable[LanguagePair] | None = None,
     languages: Languages | None = None,
 ) -> "View":
-    """Examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an image.
-    Arguments and errors are those of `translation_pairs`."""
+    """Returns examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an
+    image. Arguments and errors are as in `translation_pairs`."""
     select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
 
 
 def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
-    """Examples like those of `triplets`: one for each image and two of its texts in different languages.
+    """Returns examples like those of `triplets`: one for each image and two of its texts in different languages.
 
     The texts describe the same image but need not be translations: they are weakly aligned (Zhou et al. 2023, RC3,
     section 2.1), like the captions of a photograph in Wikipedias of different languages. Every text in one language is
@@ -124,12 +124,12 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
 
 
 class CorpusView(Sequence[Example]):
-    """Examples that are made from the rows of a corpus when they are read.
+    """Examples made from the rows of a corpus on access.
 
     Args:
         name: the name of the view.
         corpus: the corpus.
-        columns: the columns of the examples, apart from texts and languages.
+        columns: the columns of the examples, except texts and languages.
         rows: the row of each example [N].
         positions: suffix of the columns text and language -> index of each example's caption in its row [N].
     """
@@ -151,7 +151,7 @@ class CorpusView(Sequence[Example]):
 
     @property
     def images(self) -> "Images":
-        """The images of the corpus; `rows` has the index of each example's image."""
+        """The images of the corpus; `rows` is the index of each example's image."""
         return Images(self.corpus)
 
     @property
@@ -160,19 +160,19 @@ class CorpusView(Sequence[Example]):
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns of the examples, without the languages of the texts."""
+        """The names of the example columns, without the languages of the texts."""
         return [*self._columns, *("text" + suffix for suffix in self._positions)]
 
     def identities(self) -> dict[str, list[str]]:
-        """The columns of all examples [N] by which they are positives of each other: `image_id`, if the corpus has it,
-        and the texts."""
+        """Returns the columns of all examples [N] that make them positives of each other: the texts and, if the corpus
+        has it, `image_id`."""
         if "image_id" not in self._columns:
             return self.texts()
         by_row = np.array(self._corpus.with_format(None)["image_id"][:], dtype=object)
         return {"image_id": by_row[self.rows].tolist()} | self.texts()
 
     def texts(self) -> dict[str, list[str]]:
-        """The texts of all examples [N], by the name of their column; no image is read."""
+        """Returns the texts of all examples [N] by column name; no image is read."""
         columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
         captions = self._corpus.select_columns("captions")
         for start in range(0, len(self), _TEXT_BLOCK):
@@ -184,11 +184,11 @@ class CorpusView(Sequence[Example]):
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
-        """Description of a language pair, such as `de with en` -> the indices of its examples."""
+        """Returns the indices of the examples of each language pair, described as in `de with en`."""
         return CaptionIndex(text_table(self._corpus)).pairs_at(self.rows, self._positions)
 
     def without_images(self) -> "CorpusView":
-        """The same examples without their images."""
+        """Returns the same examples without their images."""
         columns = [column for column in self._columns if column != "image"]
         return CorpusView(self._name, self._corpus, columns, self.rows, self._positions)
 
@@ -199,7 +199,7 @@ class CorpusView(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> Example | list[Example]:
         if isinstance(index, slice):
             return self.__getitems__(range(len(self))[index])
-        return self.__getitems__([range(len(self))[index]])[0]  # the range counts negative indices from the end
+        return self.__getitems__([range(len(self))[index]])[0]  # range resolves negative indices
 
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         chosen = np.asarray(indices, dtype=np.int64)
@@ -212,7 +212,7 @@ class CorpusView(Sequence[Example]):
         return [_with_image(example, row) for row, example in zip(rows, examples, strict=True)]
 
     def __iter__(self) -> Iterator[Example]:
-        """The examples one by one, with the texts of many read at a time."""
+        """Yields the examples one by one; reads the texts of many at a time."""
         at_once = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
         for start in range(0, len(self), at_once):
             yield from self[start : start + at_once]
@@ -224,12 +224,12 @@ class CorpusView(Sequence[Example]):
 
 
 class StreamView(Iterable[Example]):
-    """Examples that are made from the rows of a stream as they are read.
+    """Examples made from the rows of a stream as they are read.
 
     Args:
         name: the name of the view.
         corpus: the stream.
-        columns: the columns of the examples, apart from texts and languages.
+        columns: the columns of the examples, except texts and languages.
         select: selects the examples of a block of rows.
     """
 
@@ -240,7 +240,7 @@ class StreamView(Iterable[Example]):
         self._select = select
 
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
-        """The examples of some of the `rows`; none if the rows have no text in the languages of the view."""
+        """Returns the examples of some `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self.rows.features)
         return CorpusView(self._name, block, self._columns, *merged(self._select(text_table(block))))
 
@@ -257,7 +257,7 @@ View = CorpusView | Any  # a StreamView, if the corpus is a stream; the type che
 
 
 class Images(Sequence[PIL.Image.Image]):
-    """The images of a corpus as upright RGB; each is read when it is accessed."""
+    """The images of a corpus as upright RGB, each read on access."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = undecoded(corpus.select_columns(["image", "image_id"]))
@@ -276,7 +276,7 @@ class Images(Sequence[PIL.Image.Image]):
         return _with_image(self._corpus[row], row)["image"]
 
     def encoded(self, row: int) -> bytes:
-        """The encoded image of a row."""
+        """Returns the encoded image of a row."""
         stored = self._corpus[row]
         return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
 
@@ -285,7 +285,7 @@ class Images(Sequence[PIL.Image.Image]):
 
 
 class ImageFeatures:
-    """The features that a corpus has instead of images."""
+    """The features that replace images in a corpus."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = corpus.select_columns("features").with_format("numpy")
@@ -294,25 +294,25 @@ class ImageFeatures:
         return len(self._corpus)
 
     def __getitem__(self, rows: Sequence[int]) -> np.ndarray:
-        """The features of some rows, float32 [n, F]."""
+        """Returns the features of some rows, float32 [n, F]."""
         by_row = self._corpus[rows]["features"]
         for row, features in zip(rows, by_row, strict=True):
             if features is None or not len(features) or not np.isfinite(features).all():
                 raise CorpusError(f"row {row}: the features of an image must be a list of finite numbers")
         if len(sizes := sorted({len(features) for features in by_row})) > 1:
             lengths = " and ".join(map(str, sizes))
-            raise CorpusError(f"features of images must be of one length, not of {lengths} numbers")
+            raise CorpusError(f"image features must have one length, not {lengths} numbers")
         return np.stack(by_row)
 
 
 def images_of(corpus: Dataset) -> Images | ImageFeatures:
-    """The images of a corpus, or its features if it has no images."""
+    """Returns the images of a corpus, or its features if it has no images."""
     _refuse_addresses(corpus)
     return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
 
 def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns: list[str]) -> View:
-    """The view of the examples that `select` selects for each language or language pair."""
+    """Returns the view of the examples that `select` selects for each language or language pair."""
     if "captions" not in (corpus.column_names or []):
         raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
     if "image" in columns:
@@ -333,13 +333,13 @@ def _refuse_addresses(corpus: Dataset | IterableDataset) -> None:
 
 
 def text_table(corpus: Dataset) -> pa.Table:
-    """The columns that decide which examples there are, without images."""
+    """Returns the columns that determine the examples, without images."""
     names = [name for name in ("image_id", "captions") if name in corpus.column_names]
     return corpus.select_columns(names).with_format("arrow")[:]
 
 
 def undecoded(corpus: Dataset | IterableDataset) -> Any:
-    """The corpus with images as {bytes, path}, which `read_image` decodes with its checks."""
+    """Returns the corpus with images as {bytes, path}, which `read_image` decodes and checks."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 
 
@@ -359,7 +359,8 @@ def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | 
 
 
 def _text_columns(captions: pa.ListArray, positions: Positions) -> dict[str, list[str]]:
-    """The columns text and language of examples, from the captions [n] of their rows and the positions [n] in them."""
+    """Returns the text and language columns of examples, from the captions [n] of their rows and the positions [n] in
+    them."""
     columns = {}
     for suffix, chosen in positions.items():
         taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + chosen))

@@ -1,5 +1,5 @@
-"""The catalog of published retrieval benchmarks: what each needs on the disk, its license, its protocol, and the
-figures that papers report on it. The facts are in `entries/<name>.json`; `reading` reads the files of a benchmark, and
+"""The catalog of published retrieval benchmarks: the files that each needs, its license, its protocol, and the figures
+that papers report on it. The facts are in `entries/<name>.json`; `reading` reads the files of a benchmark, and
 `evaluation.benchmarks` runs its protocol.
 """
 
@@ -29,12 +29,12 @@ class Figures:
 
     Args:
         source: the paper and its table.
-        columns: for a table by languages the languages, else the metrics of English.
-        rows: what the paper measured, such as a model, and its figure in each column; None where it has none.
-        metric: the metric of a table by languages; None for a table of metrics.
+        columns: the languages, for a table by language; otherwise the metrics for English.
+        rows: what the paper measured, such as a model, and its figure in each column; None for a missing figure.
+        metric: the metric of a table by language; None for a table of metrics.
         test_set: the test set of the benchmark.
         ranking: how the paper counts recall from image to text: `standard` or `mla`, as in `evaluate_retrieval`. Our
-            results are counted in the same way beside these figures.
+            results are counted in the same way when compared with these figures.
         note: how the paper's measurement differs from the benchmark's.
     """
 
@@ -47,7 +47,7 @@ class Figures:
     note: str
 
     def place(self, column: str) -> tuple[str, str]:
-        """The language and the metric of a column."""
+        """Returns the language and the metric of a column."""
         return ("en", column) if self.metric is None else (column, self.metric)
 
 
@@ -57,14 +57,14 @@ class Benchmark:
 
     Args:
         name: its name on the command line.
-        title: its name in full.
+        title: its full name.
         languages: its languages, as BCP-47 tags.
         protocol: how it is evaluated, a key of `PROTOCOLS`.
-        files: what its folder needs.
+        files: the files that its folder needs.
         license: the licenses of its captions and images.
         paper: the paper that published it.
         url: where its authors offer it.
-        facts: what else is known about its data and its protocol, and what is not.
+        facts: other known facts about its data and its protocol, and open questions.
         figures: the figures of papers.
     """
 
@@ -80,7 +80,7 @@ class Benchmark:
     figures: tuple[Figures, ...]
 
     def chosen(self, languages: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The requested languages as canonical tags; by default all of the benchmark."""
+        """Returns the requested languages as canonical tags; by default all languages of the benchmark."""
         if languages is None:
             return self.languages
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
@@ -91,7 +91,7 @@ class Benchmark:
         return tuple(tags)
 
 
-# How a benchmark is evaluated: the sentence that describes it.
+# Protocol -> a sentence that describes it.
 PROTOCOLS = {
     "retrieval": "Every caption searches all images, and every image all captions of its language.",
     "folds": "As `retrieval`, in five folds of 1,000 images in the order of the test set; recalls are the mean of the "
@@ -102,17 +102,13 @@ PROTOCOLS = {
 
 
 def benchmark_names() -> tuple[str, ...]:
-    """The names of all benchmarks, in alphabetical order."""
+    """Returns the names of all benchmarks, in alphabetical order."""
     return tuple(sorted(entry.name.removesuffix(".json") for entry in _entries().iterdir()))
 
 
 @cache
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark of this name.
-
-    Raises:
-        BenchmarkError: for an unknown name.
-    """
+    """Returns the benchmark of this name, or raises a `BenchmarkError`."""
     if name not in benchmark_names():
         raise BenchmarkError(f"there is no benchmark {name!r}; there are {', '.join(benchmark_names())}")
     facts: dict[str, Any] = json.loads(_entries().joinpath(f"{name}.json").read_text(encoding="utf-8"))

@@ -2,8 +2,8 @@
 `flickr30k-images`, in the layouts in which they were published.
 
 Karpathy's `dataset_coco.json` (Karpathy & Fei-Fei 2015) has the English captions and the split. Captions in other
-languages come in COCO's own format (`annotations` with `image_id` and `caption`: STAIR, YJ Captions), or in formats of
-their own (COCO-CN, XTD, AI-Hub's Korean).
+languages use COCO's format (`annotations` with `image_id` and `caption`: STAIR, YJ Captions), or other formats
+(COCO-CN, XTD, AI-Hub's Korean).
 """
 
 import logging
@@ -26,13 +26,13 @@ from .catalog import Benchmark
 Languages = tuple[str, ...]
 
 KARPATHY = "dataset_coco.json"
-# COCO's images of 2014 have the name of their folder in theirs.
+# The names of COCO's 2014 images contain the name of their folder.
 _COCO_IMAGE = re.compile(r"COCO_(train2014|val2014)_\d{12}\.jpg")
-# The names of XTD's files have `jp`, which is not the tag of a language.
+# The names of XTD's files contain `jp`, which is not a language tag.
 _XTD_NAMES = {"ja": "jp"}
 _XTD_FOLDERS = ("XTD10", "MIC", "STAIR")
 _FLICKR_IMAGES = "flickr30k-images"
-# Multi30K has five descriptions of an image in these languages, and one translated sentence in the others.
+# Multi30K has five descriptions of each image in these languages, and one translated sentence in the others.
 _DESCRIBED = ("en", "de")
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layout:
-    """The folder of a benchmark, which errors name."""
+    """The folder of a benchmark, named in errors."""
 
     benchmark: Benchmark
     root: Path
 
     def file(self, *paths: str) -> Path:
-        """The first of these files that exists; each may be compressed, as `….gz`."""
+        """Returns the first of these files that exists; each may be compressed, as `….gz`."""
         for path in paths:
             for file in (self.root / path, self.root / f"{path}.gz"):
                 if file.is_file():
@@ -60,14 +60,14 @@ class Layout:
         return self.root / path
 
     def coco_image(self, name: str, place: str) -> str:
-        """The path of an image of COCO 2014, by its file name."""
+        """Returns the path of an image of COCO 2014, by its file name."""
         match = _COCO_IMAGE.fullmatch(name)
         if match is None:
             raise BenchmarkError(f"{place}: {name!r} is not the name of an image of COCO 2014")
         return image_path(self.folder(match[1]), name, place)
 
     def corpus(self, rows: Iterable[dict[str, Any]]) -> Dataset:
-        """A caption corpus of rows with `image`, `image_id` and `captions`."""
+        """Makes a caption corpus from rows with `image`, `image_id` and `captions`."""
         features = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
         return task_dataset(rows, features, self.root)
 
@@ -80,7 +80,7 @@ class Layout:
 
 
 def contents(folder: str | Path) -> str:
-    """The names of what is in a folder, for errors."""
+    """Returns the names of a folder's content, for errors."""
     if not Path(folder).is_dir():
         return "no such folder" if not Path(folder).exists() else "a file, not a folder"
     names = sorted(path.name for path in Path(folder).iterdir())
@@ -88,7 +88,7 @@ def contents(folder: str | Path) -> str:
 
 
 def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:
-    """The records of a JSON file: a list of objects, or such a list in an object under a key."""
+    """Returns the records of a JSON file: a list of objects, or such a list in an object under a key."""
     content = read_json(file)
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
@@ -99,7 +99,7 @@ def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:
 
 
 def captions_in(texts: Mapping[str, list[str]]) -> list[dict[str, str]]:
-    """The cell `captions` of an image with texts by language."""
+    """Returns the cell `captions` of an image from its texts by language."""
     return [{"language": language, "text": text} for language, each in texts.items() for text in each]
 
 
@@ -107,7 +107,7 @@ def captions_in(texts: Mapping[str, list[str]]) -> list[dict[str, str]]:
 
 
 def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields (place, record) of the images of a split of `dataset_coco.json` or `dataset_flickr30k.json`."""
+    """Yields (place, record) for the images in a split of `dataset_coco.json` or `dataset_flickr30k.json`."""
     count = 0
     for index, record in enumerate(json_records(file, "images")):
         place = f"{file} image {index}"
@@ -119,7 +119,7 @@ def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any
 
 
 def karpathy_sentences(record: dict[str, Any], place: str) -> list[dict[str, Any]]:
-    """The sentences of an image, records with `sentid` and `raw`."""
+    """Returns the sentences of an image: records with `sentid` and `raw`."""
     sentences = record.get("sentences")
     if not isinstance(sentences, list) or not sentences or not all(isinstance(each, dict) for each in sentences):
         raise BenchmarkError(f"{place}: 'sentences' should be a list of objects, and is {sentences!r:.60}")
@@ -127,12 +127,12 @@ def karpathy_sentences(record: dict[str, Any], place: str) -> list[dict[str, Any
 
 
 def karpathy_captions(record: dict[str, Any], place: str) -> list[str]:
-    """The captions of an image of a Karpathy split."""
+    """Returns the captions of an image in Karpathy's file."""
     return [text_of(sentence, "raw", place).strip() for sentence in karpathy_sentences(record, place)]
 
 
 def read_coco(layout: Layout, languages: Languages) -> Dataset:
-    """COCO's English captions on Karpathy's test images."""
+    """Reads COCO's English captions on Karpathy's test images."""
     return layout.corpus(
         _row(layout, identifier_of(record, "filename", place), {"en": karpathy_captions(record, place)}, place)
         for place, record in karpathy_images(layout.file(KARPATHY), "test")
@@ -140,19 +140,19 @@ def read_coco(layout: Layout, languages: Languages) -> Dataset:
 
 
 def read_stair(layout: Layout, languages: Languages) -> Dataset:
-    """STAIR's Japanese captions on Karpathy's test images, all of which are among COCO's validation images of 2014."""
+    """Reads STAIR's Japanese captions on Karpathy's test images, which are all in COCO's 2014 validation images."""
     file = layout.file("stair_captions_v1.2_val.json", "stair_captions_v1.2/stair_captions_v1.2_val.json")
     return _on_karpathy_test(layout, "ja", annotations_by_image(file), file)
 
 
 def read_korean(layout: Layout, languages: Languages) -> Dataset:
-    """AI-Hub's Korean translations of COCO's captions on Karpathy's test images."""
+    """Reads AI-Hub's Korean translations of COCO's captions on Karpathy's test images."""
     return _on_karpathy_test(layout, "ko", *korean_captions(layout))
 
 
 def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
-    """AI-Hub's Korean translations by the id of the image, and their file. Empty translations are left out, with a
-    warning that counts them."""
+    """Returns AI-Hub's Korean translations by image id, and their file. Empty translations are left out, and a warning
+    counts them."""
     file = layout.file("MSCOCO_train_val_Korean.json")
     captions: dict[str, list[str]] = {}
     empty: list[str] = []
@@ -170,19 +170,20 @@ def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
 
 
 def read_coco_cn(layout: Layout, languages: Languages) -> Dataset:
-    """COCO-CN's test images with the captions that people wrote in Chinese."""
+    """Reads COCO-CN's test images with the captions that people wrote in Chinese."""
     return coco_cn_split(layout, "test")
 
 
 def coco_cn_split(layout: Layout, split: str) -> Dataset:
-    """The images of a split of COCO-CN (`train`, `val` or `test`), with the captions that people wrote in Chinese."""
+    """Reads the images in a split of COCO-CN (`train`, `val` or `test`), with the captions that people wrote in
+    Chinese."""
     names, captions, places = coco_cn_captions(layout, split)
     return layout.corpus(_row(layout, f"{name}.jpg", {"zh": captions[name]}, places[name]) for name in names)
 
 
 def coco_cn_captions(layout: Layout, split: str) -> tuple[list[str], dict[str, list[str]], dict[str, str]]:
-    """The names of the images of a split of COCO-CN, without their ending; the captions by name; and the places of the
-    names, for errors."""
+    """Returns the names of the images in a split of COCO-CN, without their endings; the captions by name; and the
+    place of each name, for errors."""
     folder = "coco-cn-version1805v1.1/"
     names_file = layout.file(f"coco-cn_{split}.txt", f"{folder}coco-cn_{split}.txt")
     file = layout.file("imageid.human-written-caption.txt", f"{folder}imageid.human-written-caption.txt")
@@ -203,7 +204,7 @@ def coco_cn_captions(layout: Layout, split: str) -> tuple[list[str], dict[str, l
 
 
 def read_xtd(layout: Layout, languages: Languages) -> Dataset:
-    """XTD: 1,000 images, each with a caption in each language."""
+    """Reads XTD: 1,000 images, each with a caption in every language."""
     names_file = layout.file("XTD10/test_image_names.txt")
     names = [name.strip() for name in read_texts(names_file)]
     captions: dict[str, list[str]] = {}
@@ -222,7 +223,7 @@ def read_xtd(layout: Layout, languages: Languages) -> Dataset:
 
 
 def annotations_by_image(file: Path) -> dict[str, list[str]]:
-    """The captions of a file in COCO's format, by the id of the image."""
+    """Returns the captions of a file in COCO's format, by image id."""
     captions: dict[str, list[str]] = {}
     for index, record in enumerate(json_records(file, "annotations")):
         place = f"{file} annotation {index}"
@@ -232,7 +233,7 @@ def annotations_by_image(file: Path) -> dict[str, list[str]]:
 
 
 def _on_karpathy_test(layout: Layout, language: str, captions: dict[str, list[str]], file: Path) -> Dataset:
-    """Karpathy's test images with captions by the id of the image."""
+    """Makes a corpus of Karpathy's test images from captions by image id."""
     images = {
         identifier_of(record, "cocoid", place): (identifier_of(record, "filename", place), place)
         for place, record in karpathy_images(layout.file(KARPATHY), "test")
@@ -258,12 +259,12 @@ def _row(layout: Layout, name: str, texts: dict[str, list[str]], place: str) -> 
 
 
 def read_flickr30k(layout: Layout, languages: Languages) -> Dataset:
-    """Flickr30K's English captions on Karpathy's test images."""
+    """Reads Flickr30K's English captions on Karpathy's test images."""
     return flickr30k_split(layout, "test")
 
 
 def flickr30k_split(layout: Layout, split: str) -> Dataset:
-    """Flickr30K's English captions on the images of a split of Karpathy's."""
+    """Reads Flickr30K's English captions on the images in one of Karpathy's splits."""
     images = layout.folder(_FLICKR_IMAGES)
     rows = []
     for place, record in karpathy_images(layout.file("dataset_flickr30k.json"), split):
@@ -274,14 +275,15 @@ def flickr30k_split(layout: Layout, split: str) -> Dataset:
 
 
 def read_multi30k(layout: Layout, languages: Languages) -> Dataset:
-    """Multi30K's test set of 2016: five descriptions of an image in English and in German (task 2), one sentence in
-    French and in Czech (task 1)."""
+    """Reads Multi30K's test set of 2016: five descriptions of each image in English and in German (task 2), one
+    sentence in French and in Czech (task 1)."""
     described = [language for language in languages if language in _DESCRIBED]
     return _multi30k(layout, languages, described)
 
 
 def read_multi30k_translations(layout: Layout, languages: Languages) -> Dataset:
-    """Multi30K's test set of 2016 with one sentence in each language, translations of each other (task 1)."""
+    """Reads Multi30K's test set of 2016 with one sentence in each language; they are translations of each other (task
+    1)."""
     return _multi30k(layout, languages, [])
 
 

@@ -1,6 +1,6 @@
 """Reads the files of a benchmark from a folder, in the layout in which they were published.
 
-No image is decoded: images are files that a corpus names, and a missing one is an error at once.
+No image is decoded: images are files named in a corpus, and a missing one is an error immediately.
 """
 
 import csv
@@ -40,9 +40,9 @@ from .coco import (
 #     sis_test.csv    image1,image2,agg_score,sampling_method
 #     sits_test.csv   caption,image,agg_score,sampling_method
 #
-# A caption is called `COCO_val2014:sentid:346617`, by its `sentid` in `dataset_coco.json`, an image by its file name.
+# `COCO_val2014:sentid:346617` names a caption by its `sentid` in `dataset_coco.json`; a file name names an image.
 
-# From this rating on, a pair is positive: texts, images, and a text with an image (section 4).
+# Pairs with at least this rating are positive: texts, images, and a text with an image (section 4).
 POSITIVE = {"sts": 3.0, "sis": 2.5, "sits": 2.5}
 
 _HEADERS = {"sts": ("caption1", "caption2"), "sis": ("image1", "image2"), "sits": ("caption", "image")}
@@ -68,7 +68,7 @@ class Crisscrossed:
 
     Args:
         corpus: the images, as a caption corpus.
-        texts: all captions, those of an image one after the other.
+        texts: all captions, grouped by image.
         image_of_text: the index of each caption's image.
         ratings: the rated pairs of `sts` (captions), `sis` (images) and `sits` (a caption and an image).
     """
@@ -79,8 +79,9 @@ class Crisscrossed:
     ratings: dict[str, Ratings]
 
     def positives(self, kind: str) -> list[list[int]]:
-        """The positive items of each caption (`sts`: other captions, `sits`: images) or image (`sis`: other images):
-        those of COCO, and those with a rating from `POSITIVE` on. Ratings of captions and of images hold both ways."""
+        """Returns the positives of each caption (`sts`: other captions, `sits`: images) or image (`sis`: other
+        images): COCO's pairs, and pairs rated at least `POSITIVE`. Ratings of captions and of images count in both
+        directions."""
         ratings = self.ratings[kind]
         pairs = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
         if kind == "sits":
@@ -97,7 +98,7 @@ class Crisscrossed:
 
 
 def read_crisscrossed(layout: Layout, languages: tuple[str, ...]) -> Crisscrossed:
-    """CxC's test set."""
+    """Reads CxC's test set."""
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     image_of_text: list[int] = []
@@ -121,7 +122,7 @@ def read_crisscrossed(layout: Layout, languages: tuple[str, ...]) -> Crisscrosse
 
 
 def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int]]) -> Ratings:
-    """The rated pairs of a file with this header."""
+    """Returns the rated pairs of a file with this header."""
     indices = [known[column.rstrip("12")] for column in header]
     lines = read_lines(file)
     _, first_line = next(lines, (0, ""))
@@ -137,7 +138,7 @@ def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int
         pair = [of.get(cell.rpartition(":")[2]) for cell, of in zip(cells[:2], indices, strict=True)]
         for cell, column, index in zip(cells[:2], header, pair, strict=True):
             if index is None:
-                raise BenchmarkError(f"{place}: {cell!r} is no {column.rstrip('12')} of the test images")
+                raise BenchmarkError(f"{place}: {cell!r} is not a {column.rstrip('12')} of the test images")
         pairs.append(pair)
         try:
             scores.append(float(cells[2]))
@@ -150,7 +151,7 @@ def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int
 
 # ---- All benchmarks ----
 
-# Name of a benchmark -> what reads its folder: a corpus, or for its own protocol data of its own.
+# Name of a benchmark -> the function that reads its folder: into a corpus, or data for a special protocol.
 READERS: dict[str, Callable[[Layout, tuple[str, ...]], Any]] = {
     "coco-1k": read_coco,
     "coco-5k": read_coco,
@@ -167,7 +168,7 @@ READERS: dict[str, Callable[[Layout, tuple[str, ...]], Any]] = {
 
 
 def read_benchmark(benchmark: Benchmark, root: str | Path, languages: tuple[str, ...]) -> Any:
-    """What a benchmark's reader makes of its folder."""
+    """Runs a benchmark's reader on its folder."""
     if not Path(root).is_dir():
         raise BenchmarkError(f"{root}: there is no such folder; it should hold the files of {benchmark.name}")
     return READERS[benchmark.name](Layout(benchmark, Path(root)), languages)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LanguagePair = tuple[str, str]
-# Suffix of the columns `text` and `language` -> index of each example's caption in the list of its row [N].
+# Suffix of the columns `text` and `language` -> index of each example's caption in its row's list [N].
 Positions = dict[str, np.ndarray]
 # The row of each example [N], ascending, and the positions of its captions.
 Selection = tuple[np.ndarray, Positions]
@@ -21,13 +21,13 @@ class CaptionIndex:
     """All captions of a table in one sequence.
 
     Args:
-        table: a table with a column `captions`, and `image_id` where rows are about images.
+        table: a table with a column `captions`, and `image_id` if rows describe images.
 
     Attributes:
         texts: the text of each caption.
         rows: the row of each caption.
         positions: the index of each caption in the list of its row.
-        languages: the languages of the captions, in the order of their first caption.
+        languages: the languages of the captions, in order of first occurrence.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -41,21 +41,21 @@ class CaptionIndex:
         self.languages = languages.to_pylist()
 
     def captions_in(self, language: str) -> np.ndarray:
-        """The indices of the captions in a language."""
+        """Returns the indices of the captions in a language."""
         if language not in self.languages:
             return _NOTHING
         return np.flatnonzero(self._language_codes == self.languages.index(language))
 
     def pairs_at(self, rows: np.ndarray, positions: Positions) -> dict[str, np.ndarray]:
-        """The examples of each pair of languages, whichever of the two stands first.
+        """Returns the examples of each pair of languages, in either order.
 
         Args:
             rows, positions: the row of each example [N], and the positions of its captions `_a` and `_b` in it.
 
         Returns:
-            Description of a language pair -> the indices of its examples, in the order of the descriptions.
+            Description of a language pair -> the indices of its examples, sorted by description.
         """
-        first = np.searchsorted(self.rows, np.arange(len(self._table)))  # caption of each row
+        first = np.searchsorted(self.rows, np.arange(len(self._table)))  # first caption of each row
         sides = np.stack([self._language_codes[first[rows] + positions[side]] for side in ("_a", "_b")])
         found, pair = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
         order, ends = np.argsort(pair.ravel(), kind="stable"), np.cumsum(np.bincount(pair.ravel()))
@@ -65,18 +65,18 @@ class CaptionIndex:
 
     @cached_property
     def text_codes(self) -> np.ndarray:
-        """An integer for each caption; equal texts have equal integers."""
+        """Returns an integer for each caption; equal texts have equal integers."""
         return _encoded(self.texts)[0]
 
     @cached_property
     def concepts(self) -> np.ndarray:
-        """An integer for each row; rows that share an image_id have equal integers."""
+        """Returns an integer for each row; rows that share an image_id have equal integers."""
         names = self._table.column_names
         return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
 
 
 def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
-    """Selects the captions in each of some languages, by default in each language."""
+    """Selects the captions in each of some languages; by default in every language."""
     index = CaptionIndex(table)
     captions = {language: index.captions_in(language) for language in languages or index.languages}
     return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
@@ -94,14 +94,15 @@ def pairs_in(
 
     Args:
         table: as for `CaptionIndex`.
-        pairs: pairs of languages; by default every two languages that occur in the same row.
-        languages: without `pairs`, the languages that are paired, in this order; by default all, by their names.
-        once: whether to select a pair of texts only once, if several rows with the same image_id have it.
-        co_captions: whether a language with itself is every two different captions of a row, the earlier one first.
+        pairs: pairs of languages; by default all pairs that occur in the same row.
+        languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically.
+        once: whether to select a pair of texts only once if several rows with the same image_id have it.
+        co_captions: whether a language paired with itself gives every two different captions of a row, the earlier one
+            first.
 
     Returns:
-        Description of a language pair -> its examples. One of `languages` that never meets another has an empty
-        selection, and so has one of `pairs` that does not occur.
+        Description of a language pair -> its examples. The selection is empty for one of `languages` that never occurs
+        with another, and for one of `pairs` that does not occur.
     """
     index = CaptionIndex(table)
     repeating = once and len(np.unique(index.concepts)) < len(table)
@@ -126,7 +127,8 @@ def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Sel
     """Selects every two captions of a row in different languages, in the order of `languages`.
 
     Returns:
-        Description of a language pair -> its examples. A language that never meets another one has an empty selection.
+        Description of a language pair -> its examples. The selection is empty for a language that never occurs with
+        another.
     """
     index = CaptionIndex(table)
     selections, met = {}, set[str]()
@@ -140,7 +142,7 @@ def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Sel
 
 
 def _alone(languages: list[str] | None, met: set[str]) -> dict[str, Selection]:
-    """Empty selections for those of `languages` that are in no pair."""
+    """Returns empty selections for those of `languages` that are in no pair."""
     alone = [f"{language} and another of the languages" for language in languages or () if language not in met]
     return dict.fromkeys(alone, _NO_PAIRS)
 
@@ -150,13 +152,13 @@ def _pair_name(language_a: str, language_b: str) -> str:
 
 
 def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs the captions `a` with the captions `b` of the same row: each with each; or, if `aligned` and a row has as
-    many of both, the first with the first, and so on."""
+    """Pairs captions `a` with captions `b` of the same row: all combinations or, if `aligned` and their numbers are
+    equal in a row, in order."""
     size = index.rows[-1] + 1 if len(index.rows) else 0
     count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
     equal = (count_a == count_b) & aligned
     examples = np.where(equal, count_a, count_a * count_b)
-    row = np.repeat(np.arange(size), examples)  # of each example
+    row = np.repeat(np.arange(size), examples)  # row of each example
     within = np.arange(len(row)) - (np.cumsum(examples) - examples)[row]  # index of each example within its row
     offset_a = np.where(equal[row], within, within // count_b[row])
     offset_b = np.where(equal[row], within, within % count_b[row])
@@ -164,7 +166,7 @@ def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray, aligned: bool) -
 
 
 def repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
-    """Which entries have the same keys as an entry of an earlier row; `rows` [N] ascend. -> boolean [N]"""
+    """Returns which entries have the same keys as an entry of an earlier row; `rows` [N] ascend. -> boolean [N]"""
     key = np.zeros(len(rows), dtype=np.int64)
     for part in keys:
         _, key = np.unique(key * (part.max(initial=0) + 1) + part, return_inverse=True)
@@ -173,13 +175,13 @@ def repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
 
 
 def _encoded(strings: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """An integer code for each string, and the string of each code."""
+    """Returns an integer code for each string, and the string of each code."""
     distinct = pc.unique(strings)
     return pc.index_in(strings, value_set=distinct).to_numpy().astype(np.int64), distinct
 
 
 def merged(selections: dict[str, Selection]) -> Selection:
-    """Joins several selections into one, sorted by row."""
+    """Merges several selections into one, sorted by row."""
     rows = np.concatenate([rows for rows, _ in selections.values()])
     order = np.argsort(rows, kind="stable")
     suffixes = next(iter(selections.values()))[1]

@@ -1,5 +1,5 @@
-"""Captions, which are texts with their languages: brings them from any accepted form into a list of {language, text},
-and counts what became of the rows of a source."""
+"""Captions, which are texts with their languages: converts any accepted form into a list of {language, text}, and
+counts the rows of a source that are read or left out."""
 
 import logging
 from collections import Counter
@@ -13,18 +13,18 @@ from ...utils.languages import counts_as, normalize_language
 Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # index of a row -> its name in error messages
 
-_NAMED_ROWS = 10  # that the log names for each reason
+_NAMED_ROWS = 10  # number of rows that the log names for each reason
 
 logger = logging.getLogger(__name__)
 
 
 class IncompleteRowError(BadTextError):
-    """A row without a caption, or a translation with a single text."""
+    """A row without a caption, or a translation with only one text."""
 
 
 @dataclass
 class RowCount:
-    """Counts the rows of a source: each is read, or left out for a reason. A row that is refused raises an error."""
+    """Counts the rows of a source that are read, or left out for a reason. A refused row raises an error."""
 
     source: str
     read: int = 0
@@ -37,17 +37,18 @@ class RowCount:
 
     @property
     def unasked(self) -> bool:
-        """Whether rows were left out that nobody asked to leave out."""
+        """Returns whether rows were left out without the caller asking for it."""
         return bool(self._named)
 
     def leave_out(self, reason: str, row: str | None = None) -> None:
-        """Counts a row. `row` is its name in the log; None for a row that the caller asked to leave out."""
+        """Counts a row as left out. `row` is its name in the log; None for a row that the caller asked to leave
+        out."""
         self.left_out[reason] += 1
         if row is not None and len(named := self._named.setdefault(reason, [])) < _NAMED_ROWS:
             named.append(row.removeprefix(f"{self.source} "))
 
     def report(self) -> None:
-        """Logs the counts in one line: a warning if rows were left out that nobody asked to leave out."""
+        """Logs the counts in one line, as a warning if rows were left out without the caller asking for it."""
         if not +self.left_out:
             return
         parts = []
@@ -64,15 +65,15 @@ class RowCount:
 
 @dataclass(frozen=True)
 class CaptionRules:
-    """Which captions a corpus accepts, and which of them it keeps.
+    """Rules that decide which captions a corpus accepts, and which of them it keeps.
 
     Args:
-        language: the language of captions that are plain text.
+        language: the language of plain-text captions.
         languages: canonical tags of the languages to keep; rows without a caption in any of them are left out. A
-            caption in `en-US` counts as one in `en`, unless the row has one in `en`.
-        max_characters: a longer text is refused.
+            caption in `en-US` counts as `en`, unless the row has one in `en`.
+        max_characters: longer texts are refused.
         at_least: minimum number of texts in a row: one for an image, two for a translation.
-        skip_incomplete: whether rows with fewer texts are left out with a warning, instead of being refused.
+        skip_incomplete: whether rows with fewer texts are left out with a warning instead of being refused.
     """
 
     language: str | None = None
@@ -83,11 +84,11 @@ class CaptionRules:
 
 
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
-    """The captions of one row; an empty list if too few of them are in `rules.languages`.
+    """Returns the captions of one row; an empty list if too few of them are in `rules.languages`.
 
     Args:
-        value: a list of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, a text or
-            texts.
+        value: a list of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text
+            or several.
     """
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
     if len(captions) < rules.at_least:
@@ -100,7 +101,7 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
 
 
 def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[Caption]:
-    """The captions in the requested languages, under the tags of the request."""
+    """Yields the captions in the requested languages, under the requested tags."""
     given = {caption["language"] for caption in captions}
     for caption in captions:
         tag = counts_as(caption["language"], languages)
@@ -111,8 +112,8 @@ def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[
 def normalize_rows(
     values: Iterable[Any], rules: CaptionRules, place: Place, count: RowCount | None = None
 ) -> Iterator[list[Caption]]:
-    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list. Without
-    a `count`, they are logged at the end."""
+    """Applies `normalize_captions` to every row; errors name the row. Rows to leave out get an empty list. Without a
+    `count`, they are logged at the end."""
     counted = count or RowCount("captions")
     for row, value in enumerate(values):
         try:
@@ -134,12 +135,12 @@ def normalize_rows(
 
 
 def enumeration(names: list[str], shown: int = 10) -> str:
-    """The first names, and how many more there are."""
+    """Returns the first names, and the number of the others."""
     return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
-    """(canonical language, text) for every caption in a cell of any accepted form."""
+    """Yields (canonical language, text) for every caption in a cell of any accepted form."""
     if isinstance(value, dict):
         spellings: dict[str, str] = {}
         for tag, texts in value.items():
@@ -155,7 +156,7 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         is_tagged = isinstance(caption, dict) and caption.keys() == {"language", "text"}
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
-            raise CorpusError(f"{shortened(text)} comes without a language; name it, as in language='en'")
+            raise CorpusError(f"{shortened(text)} has no language; name it, as in language='en'")
         yield rules.language or "" if tag is None else normalize_language(tag), text
 
 
@@ -183,6 +184,6 @@ def _checked(text: Any, rules: CaptionRules) -> str:
 
 
 def shortened(value: Any) -> str:
-    """A value as errors show it."""
+    """Returns a value as errors show it."""
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:59] + "…"

@@ -1,13 +1,14 @@
-"""Which columns of a table hold images, captions and translations: one rule for files, parquet, the Hub and memory.
+"""Finds the columns of a table that hold images, captions and translations: one rule for files, parquet, the Hub and
+memory.
 
     image, caption        names that the caller gives (`ColumnNames`), which always win
     text_pl, caption_pl   texts in Polish
-    pl                    texts in Polish, if its cells are (`text_languages`)
+    pl                    texts in Polish, if the cells confirm it (`text_languages`)
     jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
     english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
 
-All other columns stay as they are. The log says which columns were read in which language, and which were not although
-their names are tags.
+All other columns are kept unchanged. The log lists the columns that were read with their languages, and the columns
+that were not read although their names are tags.
 """
 
 import logging
@@ -26,7 +27,7 @@ from .text_languages import SAMPLE, is_mislabelled, language_of_column, tag_in
 logger = logging.getLogger(__name__)
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
-Cells = Callable[[str], Sequence[Any]]  # the name of a column -> some of its cells
+Cells = Callable[[str], Sequence[Any]]  # name of a column -> some of its cells
 
 CAPTION_COLUMNS = ("captions", "caption", "text")
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
@@ -37,11 +38,11 @@ _PARALLEL = (("english", "non_english"), ("anchor", "positive"))
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What the columns of a source are called.
+    """The names of a source's columns.
 
     Args:
         image: the column of images.
-        caption: the column of captions; or, by their languages, several: `{"pl": "text_pl", "uk": "text_uk"}`.
+        caption: the column of captions, or several columns by language: `{"pl": "text_pl", "uk": "text_uk"}`.
         language: the column with the language of each row's captions.
     """
 
@@ -53,7 +54,7 @@ class ColumnNames:
         """Checks that all columns exist."""
         if self.language is not None and isinstance(self.caption, Mapping):
             raise CorpusError(
-                f"language_column={self.language!r}: caption_column names the language of each column already"
+                f"language_column={self.language!r}: caption_column already names the language of each column"
             )
         captions = self.caption.values() if isinstance(self.caption, Mapping) else [self.caption]
         given = [("image_column", self.image), ("language_column", self.language)]
@@ -70,7 +71,7 @@ DEFAULT_COLUMNS = ColumnNames()
 
 @dataclass(frozen=True)
 class CaptionColumns:
-    """Where the captions of a row are: in a column of each language, or in one, perhaps with another of languages."""
+    """The columns of a row's captions: one for each language, or a single one, perhaps with a column of languages."""
 
     by_language: Mapping[str, str] = field(default_factory=dict)
     column: str = ""
@@ -83,7 +84,7 @@ class CaptionColumns:
         return list(dict.fromkeys(self.by_language.values())) or one
 
     def of(self, row: Mapping[str, Any]) -> Any:
-        """The captions of a row, in a form that `normalize_captions` takes; empty texts of a language are left out."""
+        """Returns the captions of a row in a form that `normalize_captions` accepts, without empty texts."""
         if self.by_language:
             texts = {tag: row.get(name) for tag, name in self.by_language.items()}
             return {tag: None if _is_empty(text) else text for tag, text in texts.items()}
@@ -104,13 +105,13 @@ class CaptionColumns:
 def find_captions(
     names: Sequence[str], cells: Cells, named: ColumnNames = DEFAULT_COLUMNS, asked: Sequence[str] | None = None
 ) -> CaptionColumns:
-    """The columns of captions, by the names that the caller gives or by the rule of this module.
+    """Finds the columns of captions, by the names that the caller gives or by the rule of this module.
 
     Args:
-        names: of all columns.
-        cells: gives some cells of a column.
-        named: what the caller says.
-        asked: canonical tags of the languages that are asked for.
+        names: the names of all columns.
+        cells: returns some cells of a column.
+        named: the names given by the caller.
+        asked: canonical tags of the requested languages.
     """
     chosen = named.caption
     if chosen is None and not set(CAPTION_COLUMNS) & set(names):
@@ -127,18 +128,18 @@ def find_captions(
 
 
 def captions_column(names: Sequence[str], candidates: tuple[str, ...] = CAPTION_COLUMNS) -> str:
-    """Which of the columns has the captions: `captions` itself, or the only one of the other candidates."""
+    """Returns the column that has the captions: `captions`, or the only one of the other candidates."""
     found = [name for name in candidates if name in names]
     if "captions" not in found and len(found) != 1:
         wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
-        raise CorpusError(f"captions are looked for in one column called {wanted}; the columns are {there}")
+        raise CorpusError(f"captions are expected in one column called {wanted}; the columns are {there}")
     return found[0]
 
 
 def in_corpus_columns(
     dataset: AnyDataset, columns: ColumnNames = DEFAULT_COLUMNS, languages: Sequence[str] | None = None
 ) -> AnyDataset:
-    """Gives a dataset, whose columns are known, the columns `image` and `captions` (or one of `CAPTION_COLUMNS`)."""
+    """Gives a dataset with known columns the columns `image` and `captions` (or one of `CAPTION_COLUMNS`)."""
     names = list(dataset.column_names or ())
     columns.check(names)
     typed = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
@@ -163,13 +164,13 @@ def in_corpus_columns(
 def in_translation_columns(
     dataset: AnyDataset, columns: Mapping[str, str] | None, languages: Sequence[str] | None, name: str | None
 ) -> AnyDataset:
-    """Gives a dataset of translations the column `translation`, unless it has that or `captions`.
+    """Adds the column `translation` to a dataset of translations, unless it has that or `captions`.
 
     Args:
         dataset: the dataset.
         columns: language -> column.
-        languages: the languages of parallel columns, in their order, where the names do not have them.
-        name: the configuration of the data set, which may have them too, such as `en-de`.
+        languages: the languages of parallel columns, in order, if their names do not state them.
+        name: the configuration of the data set, which may also state them, such as `en-de`.
     """
     names: list[str] = list(dataset.column_names or ())
     chosen: Mapping[str, str] = columns or {}
@@ -196,14 +197,14 @@ def translation_columns(
     name: str | None = None,
     every_name: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """Language -> column, of the columns that hold translations of each other.
+    """Returns language -> column for the columns that hold translations of each other.
 
     Args:
-        names: of the columns of texts.
-        cells: gives some cells of a column.
-        languages: those that are asked for; of parallel columns, their languages in order.
+        names: the names of text columns.
+        cells: returns some cells of a column.
+        languages: the requested languages; for parallel columns, their languages in order.
         name: as in `in_translation_columns`.
-        every_name: of all columns, for the error.
+        every_name: the names of all columns, for the error.
     """
     for parallel in _PARALLEL:
         if parallel[0] in names and parallel[1] in names:
@@ -224,20 +225,20 @@ def translation_columns(
             "the languages of their names: correct the header if they are swapped, or name the columns, as in "
             "caption_column={'en': 'source', 'de': 'target'}"
         )
-    return found  # whose rows are incomplete
+    return found  # incomplete rows are reported later
 
 
 def text_columns(
     names: Sequence[str], cells: Cells, *, asked: Sequence[str] | None = None, at_least: int = 1
 ) -> dict[str, str]:
-    """Language -> column, of the columns that hold texts in the language of their name.
+    """Returns language -> column for the columns that hold texts in the language of their name.
 
     Args:
-        names: of the columns.
-        cells: gives some cells of a column.
-        asked: canonical tags of the languages that are asked for.
-        at_least: number of languages that are needed. Where the cells confirm fewer, names are believed unless the
-            cells contradict them; for translations, a column without any cell is believed, too.
+        names: the names of the columns.
+        cells: returns some cells of a column.
+        asked: canonical tags of the requested languages.
+        at_least: number of languages that are needed. If the cells confirm fewer, names are believed unless the cells
+            contradict them; for translations, even a column without any cell is believed.
     """
     tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
     samples = {
@@ -266,8 +267,8 @@ def text_columns(
         logger.log(level, "texts are read from %s%s", read_as, not_read)
     if others and not found and at_least == 1:
         raise CorpusError(
-            f"no column holds captions: by their cells, {_quoted(others)} are not texts in the languages that their "
-            "names say. Name the columns of captions, as in caption_column={'de': 'title'}"
+            f"no column holds captions: by their cells, {_quoted(others)} are not texts in the languages of their "
+            "names. Name the columns of captions, as in caption_column={'de': 'title'}"
         )
     return found
 
@@ -290,7 +291,7 @@ def _holds_texts(feature: Any) -> bool:
 
 
 def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
-    """Some cells of a column of texts: of a stream the first."""
+    """Returns some cells of a text column; the first ones of a stream."""
     if not _holds_texts(dataset.features[name]):
         return []
     column = dataset.select_columns(name)
@@ -301,7 +302,7 @@ def _cells(dataset: Dataset | IterableDataset, name: str) -> list[Any]:
 
 
 def _mapped(dataset: AnyDataset, found: CaptionColumns, into: str, feature: Any) -> AnyDataset:
-    """A dataset with a column of captions instead of those that it is read from, and of a former one of its name."""
+    """Replaces the source columns of captions, and an existing column of that name, with one column of captions."""
     gone = list(dict.fromkeys([*found.read, *([into] if into in (dataset.column_names or ()) else [])]))
     add = partial(_add, found=found, into=into)
     if isinstance(dataset, Dataset):
@@ -323,7 +324,7 @@ def _mapped(dataset: AnyDataset, found: CaptionColumns, into: str, feature: Any)
 
 
 def _add(row: dict[str, Any], found: CaptionColumns, into: str) -> dict[str, Any]:
-    """The captions of a row, and its image as a cell, where it is a path."""
+    """Returns the captions of a row, and its image as a cell if it is a path."""
     image = row.get("image")
     return {into: found.of(row)} | ({"image": {"bytes": None, "path": image}} if isinstance(image, str) else {})
 
@@ -339,7 +340,7 @@ def _parallel_languages(
         stated = ["en", *(tag for tag in stated if tag != "en")]
     if len(stated) != 2:
         raise CorpusError(
-            f"the names {columns[0]!r} and {columns[1]!r} do not say the languages: name them in this order, as in "
+            f"the names {columns[0]!r} and {columns[1]!r} do not state the languages: name them in this order, as in "
             "languages=['en', 'de']"
         )
     return stated[0], stated[1]

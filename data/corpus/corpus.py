@@ -9,8 +9,8 @@ A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than
     split       string, optional
 
 in this order, and any other columns after them. A translation corpus has the same form without images. This module
-brings ordinary datasets into that form and checks them; `loading` reads files and the Hub, and `batching.views` makes
-the examples that a task trains on.
+converts ordinary datasets into that form and checks them; `loading` reads files and the Hub, and `batching.views`
+makes the examples that a task trains on.
 """
 
 import math
@@ -43,12 +43,12 @@ from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly
 from .text_files import refuse_broken_texts
 
 FEATURES = List(Value("float32"))
-IMAGE_URL = "image_url"  # the address of an image that was not downloaded
+IMAGE_URL = "image_url"  # URL of an image that was not downloaded
 DOWNLOAD = "download the images (img2dataset does), and name the files"
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
-_PART_ROWS = 10_000  # that are held as Python objects
-_BATCH_ROWS = 256  # that are read together; so many encoded images are in memory while they are checked
+_PART_ROWS = 10_000  # number of rows held as Python objects
+_BATCH_ROWS = 256  # number of rows read together; all their encoded images are in memory while they are checked
 
 
 def as_caption_corpus(
@@ -60,24 +60,24 @@ def as_caption_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """Turns a dataset into a caption corpus, with its columns in order, checked captions and canonical languages.
+    """Turns a dataset into a caption corpus: columns in order, checked captions, canonical languages.
 
-    Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; or, if
+    Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; if
     `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`; or from
-    columns that are named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a
-    row is a digest of its image file, or of its features: the same in a stream, and equal for equal files.
+    columns named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a row is a
+    digest of its image file or its features: the same in a stream, and equal for equal files.
 
     Args:
         dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
         captions: the rules for captions.
-        images: the rules by which every image is checked: now for a `Dataset`, and while it is read for a stream. With
+        images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. With
             None, images are not checked, and a bad image causes an error when it is first read.
-        columns: what the columns are called, where they have other names.
+        columns: the names of the columns, if they differ.
         split: keep rows with this value in the column `split`.
-        place: the name of the row with an index in error messages.
+        place: returns the name of a row in error messages, from its index.
 
     Raises:
-        CorpusError: for missing columns and rows that cannot be used; the message names the row. `BadTextError` and
+        CorpusError: for missing columns and unusable rows; the message names the row. `BadTextError` and
             `BadImageError` are special cases.
         LanguageTagError: for an unknown language.
 
@@ -107,7 +107,7 @@ def as_translation_corpus(
     """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
 
     They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
-    that are named by language tags. Arguments and errors are those of `as_caption_corpus`.
+    named by language tags. Arguments and errors are as in `as_caption_corpus`.
     """
     rules = captions or CaptionRules(at_least=2)
     _column_names(dataset)
@@ -117,11 +117,11 @@ def as_translation_corpus(
 
 
 def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
-    """The training data of a trainer, with a data set of images and texts as a caption corpus; anything else as it is.
+    """Turns a trainer's data set of images and texts into a caption corpus; returns any other training data unchanged.
 
     Args:
-        data: a dataset or a stream, whose columns are as `as_caption_corpus` reads them.
-        languages: the languages that are trained; if there is one, plain texts are in it.
+        data: a dataset or a stream, with columns that `as_caption_corpus` reads.
+        languages: the languages to train; if there is only one, plain texts are in it.
     """
     if not isinstance(data, Dataset | IterableDataset) or not data.features:
         return data
@@ -139,7 +139,7 @@ def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
 
 
 def image_id_of(value: Any, place: str) -> str:
-    """The image_id of a row as text."""
+    """Returns the image_id of a row as text."""
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
         raise CorpusError(f"{place}: image_id is {value!r}; give every row an id or drop the column")
@@ -147,12 +147,12 @@ def image_id_of(value: Any, place: str) -> str:
 
 
 def captions_of(corpus: Dataset) -> pa.ChunkedArray:
-    """The captions as one Arrow column, list<struct<language, text>>; no other column is read."""
+    """Returns the captions as one Arrow column, list<struct<language, text>>; no other column is read."""
     return corpus.select_columns("captions").with_format("arrow")[:]["captions"]
 
 
 def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset:
-    """The corpus with other captions, which may be made one row after the other; its columns keep their order."""
+    """Replaces the captions of a corpus, from any iterable; the order of columns stays."""
     rows = ({"captions": row} for row in captions)
     parts = []
     while part := list(islice(rows, _PART_ROWS)):  # stored compactly in Arrow before more rows are made
@@ -163,21 +163,21 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
 
 
 def batch_with_captions(batch: dict[str, list[Any]], captions: list[list[Caption]]) -> dict[str, list[Any]]:
-    """A batch of a stream with other captions, without the rows that have none."""
+    """Replaces the captions of a stream's batch, and leaves out rows without any."""
     kept = [row for row, texts in enumerate(captions) if texts]
     return {name: [cells[row] for row in kept] for name, cells in {**batch, "captions": captions}.items()}
 
 
 def languages_of(corpus: Dataset) -> dict[str, int]:
-    """Language -> number of its captions, the most frequent language first."""
+    """Returns language -> number of its captions, most frequent first."""
     tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))
     counts = {tag["values"]: tag["counts"] for tag in tags.to_pylist()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
-    """Two languages -> number of images with a text in both, by the names of the languages. A language with itself has
-    the number of its images, as the diagonal of RC3's table 5 (Zhou et al. 2023) has."""
+    """Returns two languages -> number of images with a text in both, sorted by language. For a language with itself,
+    it is the number of its images, as on the diagonal of RC3's table 5 (Zhou et al. 2023)."""
     chunks = captions_of(corpus).chunks
     languages = (pa.ListArray.from_arrays(part.offsets, part.values.field("language")) for part in chunks)
     pairs = (combinations_with_replacement(sorted({*own.as_py()}), 2) for part in languages for own in part)
@@ -188,12 +188,12 @@ def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
 class _Normalizer:
     """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
 
-    column: str  # where the captions are
+    column: str  # the column of captions
     captions: CaptionRules
     images: ImageRules | None
     split: str | None
     place: Place
-    names_images: bool  # rows without an image_id get one
+    names_images: bool  # whether rows without an image_id get one
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
         if dataset.features.get("features", FEATURES) != FEATURES:
@@ -236,7 +236,7 @@ class _Normalizer:
         return corpus
 
     def _is_normal(self, texts: Dataset) -> bool:
-        """Whether the texts can stay where they are, on disk or in memory. Those not acceptable raise an error."""
+        """Returns whether the texts can stay unchanged, on disk or in memory. Unacceptable texts raise an error."""
         if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
             return False
         unread = RowCount("")
@@ -250,7 +250,7 @@ class _Normalizer:
             remove_columns=texts.column_names,
             features=self._features(texts.features),
             keep_in_memory=True,
-            load_from_cache_file=False,  # a result from the cache would not repeat its warnings
+            load_from_cache_file=False,  # a cached result would not repeat its warnings
             desc="Reading captions",
         )
 
@@ -261,7 +261,7 @@ class _Normalizer:
         places: Sequence[str] | None = None,
         count: RowCount | None = None,
     ) -> dict[str, list[Any]]:
-        """Captions, empty where the row is to be left out, and the image_id of every row."""
+        """Returns captions, empty for rows to leave out, and the image_id of every row."""
         place = places.__getitem__ if places else lambda index: self.place(rows[index])
         captions = normalize_rows(batch[self.column], self.captions, place, count)
         texts: dict[str, list[Any]] = {"captions": list(captions)}
@@ -270,7 +270,7 @@ class _Normalizer:
         return texts
 
     def _features(self, features: Features) -> Features:
-        """The features a dataset has when it is a corpus."""
+        """Returns the features of a dataset once it is a corpus."""
         normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
         if self.names_images or "image_id" in features:
             normal["image_id"] = Value("string")
@@ -287,7 +287,7 @@ class _Normalizer:
         refuse_absent_languages(corpus, self.captions, lambda: whole._mapped(texts))
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
-        """Which rows of `corpus` have an image that can be read; `rows` are their numbers in the source."""
+        """Returns the rows of `corpus` whose image can be read; `rows` are their numbers in the source."""
         images = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         kept: list[int] = []
         skipped: list[SkippedImage] = []
@@ -318,8 +318,8 @@ class _Normalizer:
         return corpus.cast(features)
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
-        """A batch of the corpus: without the rows to leave out."""
-        # Each worker counts the rows that it reads, so that an index does not identify a row of the source.
+        """Returns a batch of the corpus, without the rows to leave out."""
+        # Each worker counts the rows that it reads, so an index does not identify a row of the source.
         places = [self.place(row) for row in rows]
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
@@ -339,7 +339,7 @@ class _Normalizer:
 
 
 def _digests(dataset: Dataset) -> list[str]:
-    """The image_id of each row, by its image or its features."""
+    """Returns the image_id of each row, from its image or its features."""
     name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
     cells = dataset.select_columns(name)
     if name == "image":
@@ -348,8 +348,8 @@ def _digests(dataset: Dataset) -> list[str]:
 
 
 def refuse_absent_languages(corpus: Dataset, rules: CaptionRules, whole: Callable[[], Dataset]) -> None:
-    """Checks that a corpus has captions in each language that was asked for. `whole` gives all rows with all their
-    languages, for the error."""
+    """Checks that a corpus has captions in each requested language. `whole` returns all rows with all their languages,
+    for the error."""
     kept = languages_of(corpus)
     if missing := [language for language in rules.languages or () if language not in kept]:
         there = languages_of(whole())
@@ -360,19 +360,19 @@ def refuse_absent_languages(corpus: Dataset, rules: CaptionRules, whole: Callabl
 
 
 def describe(languages: dict[str, int]) -> str:
-    """Languages and their counts in a sentence: 'en (120), de (80)'."""
+    """Describes languages and their counts: 'en (120), de (80)'."""
     return ", ".join(f"{language} ({count})" for language, count in languages.items())
 
 
 def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
-    """The rows of each batch and their cells."""
+    """Yields the rows of each batch and their cells."""
     for start in range(0, len(dataset), _BATCH_ROWS):
         rows = range(start, min(start + _BATCH_ROWS, len(dataset)))
         yield rows, dataset[rows.start : rows.stop]
 
 
 def _refuse_other_types(features: Features | None, place: Place) -> None:
-    """The columns of images and features hold something that can become those."""
+    """Checks that the columns of images and features have convertible types."""
     for name, wanted, meaning in (
         ("image", Image(), "images (bytes, paths, or both)"),
         ("features", FEATURES, "lists of numbers"),

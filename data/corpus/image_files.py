@@ -1,8 +1,8 @@
-"""Lists the images of a folder of photos, as people have them: with hidden folders, thumbnails, trash, and files that
-cannot be read.
+"""Lists the images of a folder of photos as found on real disks: with hidden folders, thumbnails, trash, and files
+that cannot be read.
 
-Hidden and system entries are passed over. Images that cannot be read are skipped, each with a reason, and
-`skipped_line` counts and names them in one line.
+Hidden and system entries are ignored. Images that cannot be read are skipped, each with a reason, and `skipped_line`
+counts and names them in one line.
 """
 
 import errno
@@ -19,7 +19,7 @@ import PIL.Image
 from ...processing.images import HEIC_ADVICE, check_image, readable_formats
 from ...utils.errors import ImageError
 
-# Files and folders that no user made, in lower case; names that begin with a dot are hidden too.
+# Files and folders that users did not make, in lower case; names that begin with a dot are hidden too.
 _SYSTEM = {
     *("@eadir", "@tmp", "@sharebin", "#recycle", "#snapshot"),  # Synology
     *("@recycle", "@recently-snapshot", "@transcode", "network recycle bin"),  # QNAP
@@ -31,7 +31,7 @@ _SYSTEM = {
 }
 # Windows' recovered fragments, Nextcloud's previews, Lightroom's previews and catalogues
 _SYSTEM_PATTERN = re.compile(r"found\.\d{3}|appdata_\w+|.*\.(lrdata|lrcat-data)")
-# Photos and iPhoto keep photographs in these folders of a library, and in others what they make of them.
+# Photos and iPhoto keep photographs in these folders of a library; the other folders hold derived images.
 _LIBRARY = re.compile(r".*\.(photoslibrary|photolibrary|aplibrary|migrated\w*library)")
 _ORIGINALS = {"originals", "masters"}
 # Takeout names the folder of deleted photographs in the user's language.
@@ -46,7 +46,7 @@ _RAW = (
     *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw", ".nef"),
     *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
 )
-# Images in kinds that are not read, by the endings of their names
+# Image formats that are not read, by the endings of their names
 _OTHER_KINDS = {
     **dict.fromkeys(_HEIC, HEIC_ADVICE),
     **dict.fromkeys(_RAW, "RAW is not supported"),
@@ -57,18 +57,18 @@ _OTHER_KINDS = {
     **{f".{kind}": f"{kind.upper()} is not supported" for kind in ("ai", "eps", "exr", "ico", "pcx", "tga", "xcf")},
 }
 _DATA = {".arrow", ".csv", ".gz", ".json", ".jsonl", ".parquet", ".py", ".tar", ".tsv", ".txt", ".xml", ".zip"}
-_THREADS = 8  # that open images; each holds one of them decoded
-_SHOWN = 3  # names of skipped files for each reason
+_THREADS = 8  # number of threads that open images; each holds one decoded image
+_SHOWN = 3  # number of skipped files named for each reason
 
 
 def is_system_name(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, trash, or made by a system for itself."""
+    """Returns whether a file or folder of this name is hidden, trash, or for a system's internal use."""
     lower = name.lower()
     return name.startswith(".") or lower in _SYSTEM or bool(_SYSTEM_PATTERN.fullmatch(lower))
 
 
 def image_suffixes() -> set[str]:
-    """The endings of the names of images that can be read, in lower case."""
+    """Returns the endings of readable images' names, in lower case."""
     formats = readable_formats()
     known = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in formats}
     return known if PIL.features.check("avif") else known - {".avif", ".avifs"}
@@ -77,14 +77,14 @@ def image_suffixes() -> set[str]:
 def walk_images(
     folder: Path, skipped: dict[str, str], *, utf8_names: bool = False
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """The images of a folder and its subfolders, found by their endings, in the order of their paths.
+    """Yields the images of a folder and its subfolders, found by their endings, sorted by path.
 
     Links to files are followed, links to folders are not. The names of one folder at a time are in memory.
 
     Args:
         folder: the folder, which may itself be hidden.
-        skipped: where the images that cannot be read are entered: path in the folder -> reason.
-        utf8_names: skip images whose names are not UTF-8, and which no column of text can hold.
+        skipped: receives the images that cannot be read: path in the folder -> reason.
+        utf8_names: skip images whose names are not UTF-8, because a text column cannot hold them.
 
     Yields:
         The path of each image in the folder, and its state.
@@ -112,14 +112,14 @@ def walk_images(
 
 
 def is_photo_folder(folder: Path) -> bool:
-    """Whether a folder and its subfolders have images, and no file of a data set."""
+    """Returns whether a folder and its subfolders have images, and no data set files."""
     names = (name for name, _ in _visible(folder, "", {}, os.path.realpath(folder)))
     endings = {os.path.splitext(name)[1].lower() for name in names}
     return bool(endings & (image_suffixes() | {*_OTHER_KINDS})) and not endings & _DATA
 
 
 def _visible(folder: Path, inside: str, skipped: dict[str, str], root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    # Strings: a Path for each of a million files takes longer than everything else here.
+    # Strings: making a Path for each of a million files takes longer than everything else here.
     here = os.path.basename(folder).lower()
     is_library, is_takeout = bool(_LIBRARY.fullmatch(here)), bool(_TAKEOUT.fullmatch(here))
     try:
@@ -145,14 +145,14 @@ def _visible(folder: Path, inside: str, skipped: dict[str, str], root: str) -> I
 
 
 def unreadable(paths: Iterable[Path]) -> dict[Path, str]:
-    """Opens images; the reasons of those that cannot be read."""
+    """Opens images, and returns the reasons why some cannot be read."""
     paths = list(paths)
     with ThreadPoolExecutor(_THREADS) as pool:
         return {path: reason for path, reason in zip(paths, pool.map(_defect, paths), strict=True) if reason}
 
 
 def readable_images(folder: Path, skipped: dict[str, str]) -> list[Path]:
-    """The images of `walk_images` that can be opened; the others are entered in `skipped`."""
+    """Returns the images of `walk_images` that can be opened, and records the others in `skipped`."""
     paths = {folder / name: name for name, _ in walk_images(folder, skipped)}
     bad = unreadable(paths)
     skipped.update((paths[path], reason) for path, reason in bad.items())
@@ -160,7 +160,7 @@ def readable_images(folder: Path, skipped: dict[str, str]) -> list[Path]:
 
 
 def skipped_line(skipped: Mapping[str, str], read: int) -> str:
-    """One line that counts skipped files and names some for each reason.
+    """Describes skipped files in one line: counts them and names some for each reason.
 
     Args:
         skipped: path in the folder -> reason.

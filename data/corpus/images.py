@@ -1,5 +1,4 @@
-"""The image files of a corpus: checks whether they can be read and where they are, and leaves bad ones out on
-demand."""
+"""The image files of a corpus: checks whether they can be read, locates them, and leaves bad ones out on request."""
 
 import logging
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from ...processing.images import check_image, open_image, regular_file
 from ...utils.errors import BadImageError, CorpusError, ImageError
 from .captions import enumeration
 
-MIN_JUDGED_IMAGES = 20  # from which a broken source is told from a few bad images
+MIN_JUDGED_IMAGES = 20  # minimum to distinguish a broken source from a few bad images
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +39,12 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """What to do with images that cannot be read.
+    """Rules for images that cannot be read.
 
     Args:
-        max_pixels: a larger image is refused before it is decoded. By default 67 million pixels.
-        skip: whether bad images are left out with a warning, instead of raising an error. At least half of the images
-            of a `Dataset` must be good (`refuse_mostly_bad`), which is not checked for a stream.
+        max_pixels: larger images are refused before they are decoded. By default 67 million pixels.
+        skip: whether bad images are left out with a warning instead of raising an error. At least half of the images
+            of a `Dataset` must be good (`refuse_mostly_bad`); a stream is not checked for this.
         skipped: a list to which the skipped images are added.
     """
 
@@ -60,7 +59,7 @@ def readable(
     """Checks the images of a batch with the columns `image` and `image_id`.
 
     Returns:
-        The indices of the images that can be read, and the others, if they are skipped.
+        The indices of the readable images, and the other images if they are skipped.
     """
     with ThreadPoolExecutor() as pool:
         problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
@@ -83,8 +82,8 @@ def warn_of_skipped(skipped: list[SkippedImage]) -> None:
 
 
 def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
-    """Refuses a source without a good image, or with more than half of twenty or more bad: the source itself is then
-    wrong, such as a disk that is not mounted or an interrupted download.
+    """Refuses a source without a good image, or with twenty or more images that are mostly bad: then the source itself
+    is wrong, such as a disk that is not mounted or an interrupted download.
 
     Args:
         reasons: the problems of the bad images, with their places.
@@ -93,13 +92,13 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
     bad = len(reasons)
     if bad and (bad == checked or bad * 2 > checked >= MIN_JUDGED_IMAGES):
         raise BadImageError(
-            f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: mend "
-            f"the source, or take them out of it. {enumeration(list(reasons), shown=3)}"
+            f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: repair the "
+            f"source, or remove them from it. {enumeration(list(reasons), shown=3)}"
         )
 
 
 def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image.Image:
-    """The upright RGB image in a cell {bytes, path} of a `datasets.Image` column that is not decoded.
+    """Returns the upright RGB image in a cell {bytes, path} of a `datasets.Image` column that is not decoded.
 
     Args:
         value: the cell.
@@ -113,7 +112,7 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
 
 
 def image_bytes(value: Any, place: str) -> bytes:
-    """The encoded image in such a cell."""
+    """Returns the encoded image in such a cell."""
     try:
         source = image_source(value)
         return source if isinstance(source, bytes) else regular_file(source).read_bytes()
@@ -122,14 +121,14 @@ def image_bytes(value: Any, place: str) -> bytes:
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a file name from data stays in the folder that it is relative to. Links in the folder are allowed,
-    because users may keep their images elsewhere."""
+    """Returns whether a file name from data stays in the folder that it is relative to. Links in the folder are
+    allowed, because users may keep their images elsewhere."""
     path = Path(name)
     return not path.anchor and ".." not in path.parts
 
 
 def path_inside(folder: str | Path, name: str, place: str) -> Path:
-    """The absolute path of a file whose name comes from data."""
+    """Returns the absolute path of a file whose name comes from data."""
     if not stays_inside(name):
         raise CorpusError(f"{place}: {name!r} leaves the folder {folder}; name a file in it, without '..'")
     return Path(folder).absolute() / name
@@ -144,7 +143,7 @@ def _problem(value: Any, max_pixels: int | None) -> str | None:
 
 
 def image_source(value: Any) -> str | bytes:
-    """The bytes of the image in such a cell, fetched from a remote address; or the path of a local file."""
+    """Returns the bytes of the image in such a cell, downloaded from a remote address, or the path of a local file."""
     if value is None or (value["bytes"] is None and value["path"] is None):
         raise ImageError("no image")
     if value["bytes"] is not None or "://" not in value["path"]:
@@ -152,18 +151,18 @@ def image_source(value: Any) -> str | bytes:
     try:
         with fsspec.open(value["path"]) as file:
             return file.read()
-    except Exception as error:  # what the libraries of file systems raise for an address has no common type
+    except Exception as error:  # file system libraries raise unrelated types for an address
         raise ImageError(f"{value['path']}: {error}") from error
 
 
 def digest_of(cell: Any) -> str:
-    """The image_id of a row without one: a digest of its image, a cell {bytes, path}, or of its features."""
+    """Returns the image_id of a row without one: a digest of its image, a cell {bytes, path}, or of its features."""
     if not isinstance(cell, dict):
         return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
     content = cell["bytes"]
     if content is None:
         try:
             content = Path(cell["path"] or "").read_bytes()
-        except (OSError, ValueError):  # an address, or a file that a check of images will name
+        except (OSError, ValueError):  # an address, or a file that the image check will report
             content = (cell["path"] or "").encode()
     return blake2b(content, digest_size=8).hexdigest()

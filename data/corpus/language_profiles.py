@@ -1,7 +1,7 @@
-"""Which language texts are in, by their character n-grams, compared with profiles that are kept on disk.
+"""Identifies the language of texts by their character n-grams, compared with profiles stored on disk.
 
-`data.emoji.profiles` makes them of CLDR's names of emoji, when those are first fetched. Of a thousand captions in 200
-languages, 20 are enough to find the language where it has a profile.
+`data.emoji.profiles` makes the profiles from CLDR's names of emoji, when those are first fetched. For captions in 200
+languages, 20 of a thousand are enough to find a language that has a profile.
 """
 
 import unicodedata
@@ -18,8 +18,8 @@ from ...utils.languages import language_and_script
 
 KEPT = Path(config.HF_DATASETS_CACHE) / "babelens"
 VERSION = 2  # of the counts on disk
-ROWS = 2**16  # into which n-grams are hashed
-_TEXTS, _CHARACTERS = 300, 512  # the most that is read of texts
+ROWS = 2**16  # number of hash buckets of n-grams
+_TEXTS, _CHARACTERS = 300, 512  # maximum number of texts, and of characters of each
 _SIZES, _FACTOR = (2, 3, 4), 1_000_003
 
 Array = npt.NDArray[np.float32]
@@ -27,25 +27,27 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class LanguageProfiles:
-    """The n-grams of languages: the importance of each [rows], and weighted counts [languages, rows] of length 1."""
+    """The n-grams of languages: the weight of each [rows], and weighted counts [languages, rows] of unit length."""
 
     tags: list[str]
     importance: Array
     profiles: Array
 
     def likeness(self, texts: Sequence[str]) -> dict[str, float]:
-        """The cosine of texts with each language: 0.5 to 0.8 in their own, of 300 sentences; less of fewer."""
+        """Returns the cosine of texts with each language: 0.5 to 0.8 with their language for 300 sentences; less for
+        fewer."""
         cosines = self.profiles @ normal(counts_of(texts[:_TEXTS]) * self.importance)
         return dict(zip(self.tags, cosines.tolist(), strict=True))
 
     def own(self, language: str) -> list[str]:
-        """The profiles of a language: in any script, of its macrolanguage."""
+        """Returns the profiles of a language: in any script, or of its macrolanguage."""
         primary = language_and_script(language)[0]
         return [tag for tag in self.tags if tag == language or language_and_script(tag)[0] == primary]
 
 
 def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
-    """The profiles of languages, from `counts_of` texts of each [languages, rows]; one without any is left out."""
+    """Makes the profiles of languages from `counts_of` their texts [languages, rows], without languages that have
+    none."""
     some = np.asarray(counts.any(1))
     tags, counts = [tag for tag, has in zip(tags, some, strict=True) if has], counts[some].astype(np.float32)
     importance = np.log(len(tags) / np.maximum((counts > 0).sum(0), 1)).astype(np.float32)
@@ -54,7 +56,7 @@ def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
 
 @cache
 def profiles_at_hand() -> LanguageProfiles | None:
-    """The profiles that were kept; None if there are none. Nothing is fetched."""
+    """Returns the stored profiles, or None. Nothing is downloaded."""
     files = sorted(KEPT.glob(f"profiles-{VERSION}-*.npz"))
     if not files:
         return None
@@ -63,7 +65,8 @@ def profiles_at_hand() -> LanguageProfiles | None:
 
 
 def counts_of(texts: Sequence[str]) -> Array:
-    """Damped counts of the n-grams in texts, hashed [rows]; one may begin or end with a space, and has none inside."""
+    """Returns damped counts of hashed n-grams in texts [rows]; an n-gram may begin or end with a space, but has none
+    inside."""
     words = (word for text in texts for word in unicodedata.normalize("NFKC", text[:_CHARACTERS]).lower().split())
     characters = np.array([ord(each) for each in f" {' '.join(words)} "], np.uint64)
     counts = np.zeros(ROWS, np.int64)
@@ -80,5 +83,5 @@ def counts_of(texts: Sequence[str]) -> Array:
 
 
 def normal(vectors: Array) -> Array:
-    """The vectors with length 1."""
+    """Scales vectors to unit length."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))

@@ -4,8 +4,8 @@
                        id, a dataset
     load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
 
-The result is a caption corpus or a translation corpus (`corpus`). Data that cannot be used raise an error that names
-the file and the line; if the caller asks for skipping, they are left out with a warning that counts and names them.
+The result is a caption corpus or a translation corpus (`corpus`). Unusable data raise an error that names the file and
+the line; if the caller chooses skipping, they are left out, and a warning counts and names them.
 """
 
 import re
@@ -38,7 +38,7 @@ Languages = str | list[str] | tuple[str, ...] | None
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _FILES = (*TABLES, *JSON_FILES)
-_SHARDS = 64  # of a stream that is made from a dataset: enough for the processes and workers of one machine
+_SHARDS = 64  # shards of a stream made from a dataset: enough for the processes and workers of one machine
 
 
 def load_captions(
@@ -58,7 +58,7 @@ def load_captions(
     max_image_pixels: int | None = None,
     max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
-    """Loads a caption corpus: the columns `image`, `image_id` and `captions`, and further columns of the source.
+    """Loads a caption corpus: the columns `image`, `image_id` and `captions`, and other columns of the source.
 
     Args:
         source: one of
@@ -66,7 +66,7 @@ def load_captions(
             - a folder of images with a `metadata.jsonl`, which has a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
               optionally `image_id` (by default the file name), `split` and other columns. File names are relative and
-              without `..`, so that data cannot read other files of the machine. Links in the folder are followed;
+              without `..`, so data cannot read other files of the machine. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.corpus.tar_shards`), as a stream: a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
@@ -76,30 +76,30 @@ def load_captions(
               not; images are named relative to the file;
             - a `datasets.Dataset` or `IterableDataset`.
 
-            Which columns hold captions, if not `captions`, `caption` or `text`, is found by the rule of
-            `data.corpus.columns`: `text_pl` and `caption_pl` do, and `pl` if its cells are texts in Polish.
-        languages: languages of the captions to keep; images without a caption in one of them are left out. By default
-            all.
-        language: the language of captions that are plain text; it is never guessed.
+            Columns of captions with other names than `captions`, `caption` or `text` are found by the rule in
+            `data.corpus.columns`: `text_pl` and `caption_pl`, and `pl` if its cells are texts in Polish.
+        languages: languages of the captions to keep; images without a caption in any of them are left out. By
+            default all.
+        language: the language of plain-text captions; it is never guessed.
         name: the configuration of a Hub data set.
         split: the split to load, if the source has several.
         image_column: the column of images, if it is not called `image`.
         caption_column: the column of captions, if it is not called `captions`, `caption` or `text`; or several, by
-            their languages: `{"pl": "title", "uk": "title_ukrainian"}`.
+            language: `{"pl": "title", "uk": "title_ukrainian"}`.
         language_column: the column with the language of each row's captions.
-        streaming: whether to return an `IterableDataset`, which is read while it is used.
-        check_images: whether to open every image now (in a stream: while it is read). Otherwise, a bad image causes an
-            error when it is first used.
-        on_bad_image: whether an image that is missing, unreadable or too large is an error, or is left out with a
-            warning that counts and names such images. It is an error in either case if no image can be read, or fewer
-            than half of twenty or more (not checked for a stream).
+        streaming: whether to return an `IterableDataset`, which is read during use.
+        check_images: whether to open every image now (in a stream: on reading). Otherwise, a bad image causes an error
+            when it is first used.
+        on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning that
+            counts and names such images. It is always an error if no image can be read, or fewer than half of twenty
+            or more (not checked for a stream).
         skipped: a list to which the skipped images are added.
         max_image_pixels: larger images are bad; by default and at most `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
 
     Raises:
-        CorpusError: for a source that cannot be used; `BadImageError` for an image and `BadTextError` for a caption,
-            with the row.
+        CorpusError: for an unusable source; `BadImageError` for an image and `BadTextError` for a caption, with the
+            row.
         LanguageTagError: for an unknown language, with the row.
         SourceUnavailableError: for a data set that the Hub does not provide.
 
@@ -144,25 +144,25 @@ def load_translations(
     on_incomplete: Literal["error", "skip"] = "error",
     max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
-    """Loads a translation corpus: the column `captions` has two or more translations of each other in every row.
+    """Loads a translation corpus: every row has two or more translations of each other in the column `captions`.
 
     Args:
-        source: a CSV or TSV file with a header of language tags, or without one if its name tells the languages, such
+        source: a CSV or TSV file with a header of language tags, or without one if its name states the languages, such
             as `TED2020-en-de-train.tsv.gz`; JSON lines such as `{"en": "a cat", "de": "eine Katze"}` or
             `{"translation": {…}}`; or, as for `load_captions`, parquet files, a saved data set, a Hub id or a dataset,
-            with a `datasets.Translation`, a column for each language, or `captions`. Columns of other things stay
-            out, but for `image_id`. Also the parallel columns of sentence-transformers, `english` and `non_english` or
-            `anchor` and `positive`: their languages are those of `name` (`en-de`), or of `languages` in this order.
+            with a `datasets.Translation`, a column for each language, or `captions`. Other columns are dropped, except
+            `image_id`. Also the parallel columns of sentence-transformers, `english` and `non_english` or `anchor` and
+            `positive`: `name` states their languages (`en-de`), or `languages` in this order.
         languages: languages of the texts to keep; rows with fewer than two of them are left out. By default all.
-        caption_column: the columns of texts by their languages, `{"en": "source", "de": "target"}`, where their names
-            do not tell them; others are ignored.
+        caption_column: the columns of texts by language, `{"en": "source", "de": "target"}`, if their names do not
+            state it; others are ignored.
         name, split, streaming: as for `load_captions`.
-        on_incomplete: whether a row with a single text is an error, or is left out with a warning that counts and
+        on_incomplete: whether a row with only one text is an error, or is left out with a warning that counts and
             names such rows. With three or more languages, a cell may be empty if two texts remain.
         max_caption_characters: longer texts are an error.
 
     Raises:
-        CorpusError, LanguageTagError, SourceUnavailableError: as `load_captions`.
+        CorpusError, LanguageTagError, SourceUnavailableError: as in `load_captions`.
 
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
@@ -174,7 +174,7 @@ def load_translations(
         skip_incomplete=on_incomplete == "skip",
     )
     if rules.languages is not None and len(rules.languages) < 2:
-        raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
+        raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
         if isinstance(source, str | Path) and kind_of(source) in _FILES and not Path(source).is_dir():
             options: dict[str, Any] = {"columns": caption_column, "name": name, "streaming": streaming}
@@ -188,7 +188,8 @@ def load_translations(
 
 
 def _caption_file(source: Path) -> Path | None:
-    """The table or the JSON file of a source, which may be a folder with a metadata.jsonl or a metadata.csv."""
+    """Returns the table or the JSON file of a source, which may be a folder with a metadata.jsonl or a
+    metadata.csv."""
     if is_table(source, *_FILES):
         return source
     return next((file for name in METADATA if (file := source / name).is_file()), None)
@@ -201,7 +202,7 @@ def _tags(languages: Languages) -> tuple[str, ...] | None:
 def _opened(
     source: Source, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset, str | None, Place]:
-    """The dataset of a source, the split that must still be selected by its column `split`, and the names of rows."""
+    """Returns the dataset of a source, the split yet to be selected by its column `split`, and the names of rows."""
     place: Place = "row {}".format
     if isinstance(source, str | Path):
         place = partial("{} row {}".format, source)
@@ -229,19 +230,19 @@ def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
 def _read(
     source: str, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset | DatasetDict, str | None]:
-    """The dataset that `datasets` loads from a path or Hub id, and the split that is still to be selected."""
+    """Returns the dataset that `datasets` loads from a path or Hub id, and the split yet to be selected."""
     path = Path(source)
     if any((path / written).is_file() for written in ("state.json", "dataset_dict.json")):
         saved = datasets.load_from_disk(source)
         for part in saved.values() if isinstance(saved, dict) else [saved]:
-            part.data.validate(full=True)  # Arrow trusts offsets, which may lead out of its memory
+            part.data.validate(full=True)  # Arrow trusts offsets, which may point outside its memory
         return saved, split
-    if path.suffix == ".parquet":  # a pattern, too
+    if path.suffix == ".parquet":  # or a pattern
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
     if path.exists() and not path.is_dir():
         if path.name.endswith(TMX):
             raise CorpusError(NO_TMX)
-        raise CorpusError("a file of unknown kind; known are .parquet, .csv, .tsv, .jsonl and .json")
+        raise CorpusError("a file of unknown kind; supported are .parquet, .csv, .tsv, .jsonl and .json")
     if not path.is_dir() and (kind_of(path) in _FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
     if path.is_dir() and is_photo_folder(path):
@@ -249,7 +250,7 @@ def _read(
             f"a folder of images needs a {METADATA[0]} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
         )
-    if path.is_dir() and path.name == source:  # `datasets` takes some names, such as `csv`, for kinds of files
+    if path.is_dir() and path.name == source:  # `datasets` reads some names, such as `csv`, as file formats
         source = str(Path.cwd() / source)
     cache = {"cache_dir": _cache_of(source, name)} if (path / "README.md").is_file() else {}
     split = _one_of(datasets.get_dataset_split_names(source, name, **cache), split)
@@ -257,12 +258,12 @@ def _read(
 
 
 def _cache_of(folder: str, name: str | None) -> str:
-    """The cache of a folder's data set whose README.md lists its files.
+    """Returns the cache of a folder's data set whose README.md lists its files.
 
     `datasets` finds such a data set in its cache by the name of the folder and the patterns of the list, and would
-    return what the folder held before its files were changed.
+    return the content of the folder before its files were changed.
     """
-    files = datasets.load_dataset_builder(folder, name).config.data_files  # with the times of their last changes
+    files = datasets.load_dataset_builder(folder, name).config.data_files  # with their modification times
     return str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / Hasher.hash(files))
 
 
@@ -282,7 +283,7 @@ def _named(source: Source) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None or isinstance(error, BabelensError):
             raise
-        raise CorpusError(f"{source}: {error}") from error  # Arrow's, about what is in a file
+        raise CorpusError(f"{source}: {error}") from error  # Arrow's, about the content of a file
     except (CorpusError, LanguageTagError) as error:
         if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
             raise
@@ -299,7 +300,7 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         raise SourceUnavailableError(message) from error
     except FileNotFoundError as error:
         raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
-    except (AttributeError, LookupError, RecursionError, TypeError) as error:  # of settings with other contents
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:  # from settings of unexpected form
         raise CorpusError(f"{source}: it cannot be read ({type(error).__name__}: {error})") from error
     except (DatasetsError, ValueError) as error:
         raise CorpusError(f"{source}: {error.__cause__ or error}") from error

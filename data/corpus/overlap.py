@@ -1,4 +1,4 @@
-"""Finds overlap between training and test data: images by their files, texts word for word."""
+"""Finds overlap between training and test data: images by their files, texts by exact match."""
 
 import hashlib
 import os
@@ -17,12 +17,12 @@ from .images import image_bytes
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many held-out items are in the training data as well.
+    """Number of held-out items that are also in the training data.
 
     Attributes:
         kind: `images` or `texts`.
         total: number of distinct held-out items.
-        same: how many of them are trained on.
+        same: number of them that are also in the training data.
         unchecked: the training data that were not compared, such as streams.
     """
 
@@ -33,7 +33,8 @@ class Overlap:
 
     @property
     def is_notable(self) -> bool:
-        """Whether results on the held-out data may be too good. One text in a hundred is a name or a single word."""
+        """Returns whether results on the held-out data may be too good. One text in a hundred is a name or a single
+        word."""
         return self.same > (0.01 * self.total if self.kind == "texts" else 0)
 
     def __str__(self) -> str:
@@ -91,12 +92,13 @@ def _captions(corpus: Dataset) -> list[str]:
 
 
 def _image_files(corpus: Dataset, sizes: Collection[int] | None = None) -> Iterator[tuple[int, tuple[int, bytes]]]:
-    """Yields (row, (size, digest)) of the local image files that can be read, if `sizes` is given of those sizes."""
+    """Yields (row, (size, digest)) of the readable local image files; if `sizes` is given, only files of those
+    sizes."""
     for row, cell in enumerate(corpus.select_columns("image").cast_column("image", Image(decode=False))):
         try:
             image = cell["image"]
             size = os.path.getsize(image["path"]) if image["bytes"] is None else len(image["bytes"])
             if sizes is None or size in sizes:
                 yield row, (size, hashlib.sha256(image_bytes(image, f"row {row}")).digest())
-        except (BadImageError, OSError, TypeError):  # not on this machine, or no image: refused when it is used
+        except (BadImageError, OSError, TypeError):  # not on this machine, or not an image: refused on use
             continue

@@ -1,4 +1,4 @@
-"""Corpora on the disk: parquet files that are read in batches, rows in a cache, and a data set for the Hub."""
+"""Corpora on disk: parquet files read in batches, rows in a cache, and a data set for the Hub."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -17,30 +17,31 @@ from ...utils.files import new_folder
 from .corpus import languages_of
 
 _IMAGES_IN_FILE = 1000
-_IMAGES_IN_GROUP = 100  # which the Hub's viewer reads at a time
-_SPLIT = re.compile(r"\w+(\.\w+)*")  # what `datasets` accepts
+_IMAGES_IN_GROUP = 100  # number of images that the Hub's viewer reads at a time
+_SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
 
 
 def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
-    """A parquet file to be read in batches. By default, pyarrow holds all that it has read until the end."""
+    """Opens a parquet file for reading in batches. By default, pyarrow keeps everything that it has read until the
+    end."""
     return pq.ParquetFile(file, pre_buffer=False)
 
 
 def cache_key(*settings: Any) -> str:
-    """A name for what is made of files with some settings."""
+    """Returns a name for the result of processing files with some settings."""
     return blake2b(repr(settings).encode(), digest_size=8).hexdigest()
 
 
 def prepared(
     rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
 ) -> Dataset:
-    """A dataset of rows, which are written to a folder of the cache unless they are there.
+    """Returns a dataset of rows, which are written to a folder of the cache unless it has them.
 
     Args:
         rows: returns the rows; called if they are not in the folder.
         features: the features of their columns.
         folder: the folder, whose name identifies the rows.
-        source: where the rows are from, for errors.
+        source: the source of the rows, for errors.
     """
 
     def checked() -> Iterator[dict[str, Any]]:
@@ -59,16 +60,16 @@ def prepared(
 def save_captions(corpus: Dataset, folder: str | Path) -> Path:
     """Writes a corpus into a new folder, from which `huggingface_hub` can upload it as a data set: parquet files that
     hold the images, `data/train-00000-of-00002.parquet`, and a card. The Hub's viewer shows the images without running
-    code; `load_dataset` and `load_captions` read the folder and the repository alike.
+    code; `load_dataset` and `load_captions` read both the folder and the repository.
 
     Args:
-        corpus: a caption corpus, such as `load_captions` returns. Its column `split` divides it into files; without
-            one, all is `train`.
+        corpus: a caption corpus, such as the one from `load_captions`. Its column `split` divides it into files;
+            without one, all rows are `train`.
         folder: a folder that does not exist.
 
     Raises:
         CorpusError: for a corpus without rows, and for a split whose name `datasets` does not accept.
-        SaveError: when the folder exists, or cannot be written.
+        SaveError: if the folder exists, or cannot be written.
 
     Examples:
         >>> save_captions(load_captions("photos"), "photos-data-set")
@@ -82,7 +83,7 @@ def save_captions(corpus: Dataset, folder: str | Path) -> Path:
     splits: dict[str, list[int]] = {}
     for row, name in enumerate(corpus["split"] if "split" in corpus.column_names else ["train"] * len(corpus)):
         if not _SPLIT.fullmatch(str(name)):
-            raise CorpusError(f"split {name!r} of row {row}: the name of a split has letters, digits and _ alone")
+            raise CorpusError(f"split {name!r} of row {row}: the name of a split may only have letters, digits and _")
         splits.setdefault(name, []).append(row)
     with new_folder(folder) as unfinished:
         (unfinished / "data").mkdir()

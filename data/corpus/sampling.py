@@ -1,8 +1,8 @@
-"""Choosing some rows of many."""
+"""Selects some of many rows."""
 
 
 def evenly_spread(size: int, count: int) -> list[int]:
-    """The indices of `count` rows among `size`, at even distances from the first on; all when there are fewer.
+    """Returns the indices of `count` evenly spaced rows among `size`, starting at the first; all if there are fewer.
 
     >>> evenly_spread(10, 4)
     [0, 2, 5, 7]

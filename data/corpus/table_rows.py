@@ -1,8 +1,8 @@
 """The rows of CSV and TSV files, as spreadsheets, pandas and shops write them.
 
-Found by themselves are the encoding, the delimiter (or Excel's `sep=;`), whether the cells between tabs are in
-quotation marks, and ends of lines of any kind; a file may be compressed. A file of sentence pairs without a header is
-read if its name has the languages, such as `TED2020-en-de-train.tsv.gz`.
+The module detects the encoding, the delimiter (or Excel's `sep=;`), whether the cells between tabs are quoted, and
+line ends of any kind; a file may be compressed. A file of sentence pairs without a header is read if its name states
+the languages, such as `TED2020-en-de-train.tsv.gz`.
 """
 
 import csv
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 DELIMITERS = ",;\t|"
 SCORE = "score"  # the column of numbers in a file without a header
-_SAMPLE_CHARACTERS = 1 << 16  # from which the delimiter is found
-_SAMPLE_BYTES = 1 << 18  # from which the encoding is found
+_SAMPLE_CHARACTERS = 1 << 16  # used to detect the delimiter
+_SAMPLE_BYTES = 1 << 18  # used to detect the encoding
 _FIRST_ROWS = 20
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _QUOTED = re.compile(r'\s*"(?:[^"]|"")*"\s*')
@@ -39,24 +39,24 @@ Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of e
 
 
 class TableRows(NamedTuple):
-    """The names of the columns, "" for one without a name; and the rows, with a cell for each name."""
+    """The names of the columns, "" for one without a name, and the rows, with a cell for each name."""
 
     names: list[str]
     rows: Rows
 
 
 class _Form(NamedTuple):
-    """How a file is written."""
+    """The format of a file."""
 
     encoding: str
     newline: str
     delimiter: str
-    skipped: int  # lines before the header
+    skipped: int  # number of lines before the header
     quoted: bool
 
 
 def table_rows(file: Path) -> TableRows:
-    """The rows of a file that are not blank."""
+    """Returns the rows of a file that are not blank."""
     form = _form_of(file)
     rows = _rows(file, form)
     first = list(islice(rows, _FIRST_ROWS))
@@ -73,29 +73,29 @@ def table_rows(file: Path) -> TableRows:
 
 
 def pair_in_name(file: str | Path) -> tuple[str, str] | None:
-    """The two languages in the name of a file, such as `en` and `de` of `TED2020-en-de-train.tsv.gz`: neighbors; of
-    several pairs, the most likely one."""
+    """Returns two adjacent languages in the name of a file, such as `en` and `de` in `TED2020-en-de-train.tsv.gz`; the
+    most likely pair if there are several."""
     path = Path(file)
     stem = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
     found = []
     for pair in pairwise(re.split(r"[.-]", stem)):
         first, second = (tag_in(part)[0] for part in pair)
-        # `dev` and `all` are languages, too, in no script that CLDR knows.
+        # `dev` and `all` are also languages, but in no script that CLDR knows.
         if first and second and first != second and scripts_of(first) and scripts_of(second):
             found.append((sum(len(part) == 2 for part in pair), (first, second)))
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
 def has_header(file: Path) -> bool:
-    """Whether the first row of a file has names of columns."""
+    """Returns whether the first row of a file has column names."""
     first = next(_rows(file, _form_of(file)), None)
     pair = pair_in_name(file)
     return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
 
 
 def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
-    """Whether names are those of columns, in a file whose name has a pair of languages: both languages, other tags of
-    two letters alone, or two of the names that tables of texts have. A word may be a tag, too, such as `low`."""
+    """Returns whether these are column names, in a file whose name has a pair of languages: both languages, only other
+    tags of two letters, or two of the usual names in text tables. A word may also be a tag, such as `low`."""
     found = [tag_in(name) for name in names]
     tags = {tag for tag, _ in found if tag is not None}
     if {*pair} <= {counts_as(tag, pair) for tag in tags}:
@@ -106,7 +106,7 @@ def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
 
 
 def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
-    """The names of the columns of a file without a header: two texts, and perhaps a number before or behind them."""
+    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them."""
     width = len(rows[0])
     full = [row for row in rows if len(row) == width]
     numbers = [column for column in range(width) if 2 * sum(_is_number(row[column]) for row in full) >= len(full)]
@@ -128,7 +128,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _whole(file: Path, names: list[str], rows: Rows, form: _Form) -> Rows:
-    """The rows, each of the length of the header. Spreadsheets add empty cells at the end."""
+    """Yields the rows, each as long as the header. Spreadsheets add empty cells at the end."""
     for line, cells in rows:
         while len(cells) > len(names) and not cells[-1].strip():
             del cells[-1]
@@ -144,7 +144,7 @@ def _whole(file: Path, names: list[str], rows: Rows, form: _Form) -> Rows:
 
 
 def _rows(file: Path, form: _Form) -> Rows:
-    """All rows, the header among them."""
+    """Yields all rows, including the header."""
     with _opened(file, form) as lines:
         for _ in range(form.skipped):
             next(lines, None)
@@ -164,7 +164,7 @@ def _rows(file: Path, form: _Form) -> Rows:
 
 @contextmanager
 def _opened(file: Path, form: _Form) -> Iterator[Iterator[str]]:
-    """The lines of a file."""
+    """Opens the lines of a file."""
     number = 0
 
     def lines(stream: io.TextIOWrapper) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _form_of(file: Path) -> _Form:
                 content += chunk
     except DAMAGED as error:
         if not content:
-            raise CorpusError(f"{file} after line 0: {error}") from error  # otherwise raised when it is read
+            raise CorpusError(f"{file} after line 0: {error}") from error  # otherwise raised on reading
     encoding = _encoding_of(content, file)
     sample = content.decode(encoding, errors="ignore")[:_SAMPLE_CHARACTERS]
     newline = "\r" if "\r" in sample and "\n" not in sample else "\n"
@@ -202,8 +202,9 @@ def _form_of(file: Path) -> _Form:
 
 
 def _is_quoted(file: Path, form: _Form) -> bool:
-    """Whether marks of quotation between tabs enclose cells, and are not part of the texts. pandas and spreadsheets
-    enclose each cell with a mark in it, and double the mark; most published files of pairs enclose none."""
+    """Returns whether quotation marks between tabs enclose cells instead of being part of the texts. pandas and
+    spreadsheets enclose each cell that contains a mark, and double the mark; most published files of pairs enclose
+    none."""
     with _opened(file, form) as lines:
         if not any('"' in line for line in lines):
             return False
@@ -224,10 +225,10 @@ def _is_quoted(file: Path, form: _Form) -> bool:
 
 
 def _encoding_of(content: bytes, file: Path) -> str:
-    """UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely one, with a warning."""
+    """Returns UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely encoding, with a warning."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    if b"\0" in content[:_SAMPLE_CHARACTERS]:  # ASCII letters in two bytes, without a mark of their order
+    if b"\0" in content[:_SAMPLE_CHARACTERS]:  # ASCII letters in two bytes, without a byte order mark
         return "utf-16-le" if content[1::2].count(0) >= content[::2].count(0) else "utf-16-be"
     try:
         content.decode("utf-8")
@@ -246,13 +247,13 @@ def _encoding_of(content: bytes, file: Path) -> str:
 def _warn_of_encoding(file: Path, encoding: str, shown: str) -> None:
     """Warns once, although a file is opened several times."""
     logger.warning(
-        "%s is not UTF-8, and is read as %s, so that it says %.60r; save it as UTF-8 if that is wrong",
+        "%s is not UTF-8 and is read as %s, which gives %.60r; save it as UTF-8 if that is wrong",
         *(file, encoding, shown),
     )
 
 
 def delimiter_of(text: str) -> str:
-    """The character between the cells of a table: one that its first line has."""
+    """Returns the character between the cells of a table; its first line contains it."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     found = [each for each in DELIMITERS if each in first]
     if len(found) < 2:

@@ -1,6 +1,6 @@
 """Files of captions and of translations: CSV and TSV (`table_rows`), JSON lines and JSON.
 
-Their columns are read by the rule of `columns`. Images are named relative to the file.
+The rule in `columns` finds their columns. Images are named relative to the file.
 """
 
 import logging
@@ -44,15 +44,16 @@ IMAGE_NAMES = (
     *("image", "file_name", "filename", "image_path", "image_file", "img", "photo", "picture", "path", "filepath"),
     *("file", "image_url", "url"),
 )
-_FOLDER = "\0folder"  # where the image of a record is, if not beside its file
-_PART_ROWS = 10_000  # that are held as Python objects
+_FOLDER = "\0folder"  # folder of a record's image, if not next to its file
+_PART_ROWS = 10_000  # number of rows held as Python objects
 
 Record = dict[str, Any]
 Records = Iterator[tuple[int, Record]]  # each with its line, or its number in a JSON document
 
 
 def records_of(file: Path) -> Records:
-    """The rows of a file that is a table, JSON lines, or one JSON document: a list of objects, or COCO's captions."""
+    """Yields the rows of a file that is a table, JSON lines, or one JSON document: a list of objects, or COCO's
+    captions."""
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
     if kind_of(file) in JSON_FILES:
@@ -80,7 +81,7 @@ def _json_records(file: Path) -> Records:
 
 
 def _is_document(file: Path) -> bool:
-    """Whether a JSON file is one value, and not a line for each row."""
+    """Returns whether a JSON file is one value, not one for each line."""
     try:
         with open_plain(file) as stream:
             first = parse_json(stream.readline(1 << 20).decode("utf-8-sig"))
@@ -94,7 +95,7 @@ def _is_document(file: Path) -> bool:
 
 
 def _coco_records(document: Mapping[str, Any], file: Path) -> list[Record]:
-    """The images of COCO's captions, each with its captions."""
+    """Returns the images of COCO's captions, each with its captions."""
     captions: dict[Any, list[Any]] = {}
     for annotation in document["annotations"]:
         captions.setdefault(annotation.get("image_id"), []).append(annotation.get("caption"))
@@ -116,7 +117,7 @@ def _coco_records(document: Mapping[str, Any], file: Path) -> list[Record]:
 
 
 def is_table(source: str | Path, *endings: str) -> bool:
-    """Whether a source is a file that ends as tables do, compressed or not."""
+    """Returns whether a source is a file with a table's ending, compressed or not."""
     return kind_of(source) in endings and Path(source).is_file()
 
 
@@ -131,14 +132,14 @@ def translation_file(
     name: str | None = None,
     streaming: bool = False,
 ) -> Dataset | IterableDataset:
-    """The rows of a translation file, with normalized captions.
+    """Reads the rows of a translation file, with normalized captions.
 
     Args:
         file: a table or JSON.
         rules: the rules for texts.
-        columns: language -> column, where the names do not say the languages.
+        columns: language -> column, if the names do not state the languages.
         name: the languages of parallel columns, such as `en-de`.
-        streaming: whether to read the file while it is used.
+        streaming: whether to read the file during use.
     """
     is_json = kind_of(file) in JSON_FILES
     head = [_canonical(record) if is_json else record for _, record in islice(records_of(file), SAMPLE)]
@@ -156,7 +157,7 @@ def translation_file(
         except (CorpusError, LanguageTagError) as error:
             raise type(error)(f"{file} line 1: {error}") from error
         found = CaptionColumns({normalize_language(tag): column for tag, column in given.items()})
-        is_open = is_json and columns is None  # further languages may come later
+        is_open = is_json and columns is None  # other languages may follow
     kept: list[str] = [each for each in ("image_id", "split") if each in names]
     features = Features({each: Value("string") for each in kept} | {"captions": CAPTIONS})
     read = partial(_translations, file, rules, found, kept, set(names) if is_open else None)
@@ -164,7 +165,7 @@ def translation_file(
         return IterableDataset.from_generator(read, features=features)
     rows, parts = read(), []
     while part := list(islice(rows, _PART_ROWS)):  # stored compactly in Arrow before more lines are read
-        parts.append(pa.Table.from_pylist(part, features.arrow_schema))  # a third of the time of `Dataset.from_list`
+        parts.append(pa.Table.from_pylist(part, features.arrow_schema))  # takes a third of `Dataset.from_list`'s time
     if not parts and rules.languages is None:
         empty = [column for column in found.read if not any(record.get(column) for record in head)]
         raise CorpusError(f"{file}: no row has two texts" + f": {', '.join(map(repr, empty))} has none" * bool(empty))
@@ -177,7 +178,7 @@ def translation_file(
 def _translations(
     file: Path, rules: CaptionRules, found: CaptionColumns, kept: list[str], known: set[str] | None
 ) -> Iterator[Record]:
-    """The rows of a translation corpus. With `known`, the names of columns so far, further columns are read, too."""
+    """Yields the rows of a translation corpus. With `known`, the column names so far, new columns are read, too."""
     place, record, by_language = "", Record(), dict(found.by_language)
 
     def texts() -> Iterator[Any]:
@@ -210,7 +211,7 @@ def _translations(
 
 
 def _canonical(record: Record) -> Record:
-    """A row whose languages are spelled as they are in any other row: `en` for `EN`."""
+    """Returns a row with canonical language names: `en` for `EN`."""
     spelled = {}
     for name, value in record.items():
         tag = tag_in(name)[0] or ""
@@ -222,7 +223,7 @@ def _canonical(record: Record) -> Record:
 
 
 def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, {column: cell}) of a table whose columns are all called by a language, or as the key."""
+    """Yields (line, {column: cell}) of a table whose column names are all languages, except for the key."""
     names, rows = table_rows(file)
     spellings: dict[str, str] = {}
     for number, name in enumerate(names, 1):
@@ -240,7 +241,7 @@ def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[s
 
 
 def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = DEFAULT_COLUMNS) -> tuple[Dataset, Place]:
-    """The images that a file names, with normalized captions in all languages, and what errors call the rows."""
+    """Returns the images that a file names, with normalized captions in all languages, and their names in errors."""
     numbered = list(records_of(file))
     if not numbered:
         raise CorpusError(f"{file}: there are no rows{' below the header' * (kind_of(file) in TABLES)}")
@@ -273,7 +274,7 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = DEFAULT_C
             image_id_of(record.get("image_id", record.get(image)), where)
             for record, where in zip(records, places, strict=True)
         ]
-    every_language = replace(rules, languages=None)  # so that no row is left out here
+    every_language = replace(rules, languages=None)  # to keep all rows here
     values = map(found.of, records)
     columns["captions"] = list(normalize_rows(values, every_language, places.__getitem__, RowCount(str(file))))
     place = places.__getitem__
@@ -281,18 +282,18 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = DEFAULT_C
 
 
 class _Folders:
-    """Finds files by names that data give, also where the disk composes letters otherwise: `ä` is one code point or
-    two, and names that look alike differ."""
+    """Finds files by names in data, even if the disk composes letters differently: `ä` is one code point or two, so
+    names that look alike differ."""
 
     def __init__(self) -> None:
         self._named: dict[Path, dict[str, str]] = {}
 
     def has(self, folder: Path, name: Any) -> bool:
-        """Whether a name is that of a file: not an address, or one whose file is in the folder."""
+        """Returns whether a name refers to a file: it is not an address, or its file is in the folder."""
         return not isinstance(name, str) or "://" not in name or self._local(folder, name) is not None
 
     def image(self, folder: Path, name: Any, column: str, place: str) -> str:
-        """The path of an image."""
+        """Returns the path of an image."""
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place}: no image in the column {column!r}")
         if "://" in name:
@@ -315,7 +316,7 @@ class _Folders:
         return next((path for path in found if path is not None), None)
 
     def _find(self, folder: Path, name: Path) -> Path | None:
-        """A file in a folder, by its name in any composition."""
+        """Returns a file in a folder, by its name in any composition."""
         for part in name.parts:
             if folder not in self._named:
                 entries = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
@@ -330,7 +331,7 @@ class _Folders:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a possible file name
         return True
 
 
@@ -342,8 +343,8 @@ def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
         except _NO_COLUMN as error:
             row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
             raise CorpusError(
-                f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values before "
-                f"it: {error}"
+                f"{place(row)}: {name!r} is {shortened(cells[row])}, which does not fit in a column with the values "
+                f"before it: {error}"
             ) from error
     return Dataset(pa.table(made))
 

@@ -1,13 +1,13 @@
 """Tar shards in WebDataset's layout: members whose names are equal up to the first dot are one sample.
 
     cats/17.jpg    the image; or .jpeg, .png, .webp
-    cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language that the caller names,
+    cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language given by the caller,
                    {"caption": "a cat"}
-    cats/17.txt    a caption in a language that the caller names, where there is no json with one
+    cats/17.txt    a caption in a language given by the caller, if there is no json with one
 
-Endings may be in capitals, as cameras write them (`17.JPG`). Other members are skipped. The reader of this layout in
+Endings may be in upper case, as cameras write them (`17.JPG`). Other members are skipped. The reader of this layout in
 `datasets` guesses the columns from the first five samples, which would lose languages that occur later, and reads a
-truncated file as a shorter one. This one has fixed columns, and refuses truncated files.
+truncated file as a shorter one. This reader has fixed columns, and refuses truncated files.
 """
 
 import re
@@ -28,7 +28,7 @@ from .corpus import CAPTIONS
 from .text_files import MAX_BYTES, parse_object
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
-MAX_IMAGE_BYTES = 1 << 28  # more than an image with the maximum number of pixels has with hardly any compression
+MAX_IMAGE_BYTES = 1 << 28  # larger than a barely compressed image with the maximum number of pixels
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
 _MAX_HEADER_BYTES = 1 << 20
@@ -36,13 +36,13 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def tar_shards(source: str) -> list[str]:
-    """The tar shards that a source names, as `files_named` does."""
+    """Returns the tar shards of a source, as in `files_named`."""
     return files_named(source, ".tar")
 
 
 def files_named(source: str, suffix: str) -> list[str]:
-    """The files with a suffix that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar`
-    names; an empty list for another source.
+    """Returns the files with a suffix that a source names: a folder, a file or URL, or a pattern such as
+    `train-{000..099}.tar` or `*.tar`; an empty list for any other source.
     """
     if not source.endswith(suffix):
         return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
@@ -64,7 +64,7 @@ def files_named(source: str, suffix: str) -> list[str]:
 
 
 def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
-    """The files in local tar archives: name -> (archive, offset, size in bytes). No file is read."""
+    """Returns the files in local tar archives: name -> (archive, offset, size in bytes). No file is read."""
     members_of: dict[str, tuple[str, int, int]] = {}
     for shard in shards:
         try:
@@ -81,7 +81,7 @@ def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
 
 
 def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
-    """The samples as `image`, `image_id` (the common name of the members) and `captions`; every tar file is a
+    """Streams the samples as `image`, `image_id` (the common name of the members) and `captions`; every tar file is a
     shard."""
     return IterableDataset.from_generator(_rows, gen_kwargs={"shards": shards, "rules": rules}, features=FEATURES)
 
@@ -98,7 +98,7 @@ def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
 
 
 def _captions(fields: dict[str, bytes], place: str) -> Any:
-    """The captions of a sample in any accepted form; None if it has none."""
+    """Returns the captions of a sample in any accepted form, or None."""
     try:
         texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
         record = parse_object(texts["json"]) if "json" in texts else {}
@@ -109,12 +109,12 @@ def _captions(fields: dict[str, bytes], place: str) -> Any:
 
 
 def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(name, content by ending) of neighboring members that share their name."""
+    """Yields (name, content by ending) of adjacent members that share their name."""
     name = ""
     fields: dict[str, bytes] = {}
     for path, content in _members(shard):
         own, ending = _parts(path)
-        # A Mac may have composed the letters of an image's name otherwise than those of its caption's.
+        # A Mac may compose the letters in the name of an image differently from those of its caption.
         if unicodedata.normalize("NFC", own) != unicodedata.normalize("NFC", name):
             if fields:
                 yield name, fields
@@ -127,22 +127,22 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def opened(address: str) -> Any:
-    """A file or an address to read, as `datasets` opens it: a remote one is tried again when the connection breaks."""
+    """Opens a file or an address as `datasets` does: it retries a remote one if the connection breaks."""
     try:
         return xopen(address, "rb")
-    except ValueError as error:  # of a protocol that fsspec does not know
+    except ValueError as error:  # for a protocol that fsspec does not know
         raise CorpusError(f"{address}: {error}") from error
 
 
 def _parts(path: PurePosixPath) -> tuple[str, str]:
-    """The path of a member up to the first dot of its name, and its ending in small letters."""
+    """Returns the path of a member up to the first dot of its name, and its ending in lower case."""
     stem, _, ending = path.name.partition(".")
     return str(path.parent / stem), ending.lower()
 
 
 def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """The images and captions of a shard, in their order."""
-    if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
+    """Yields the images and captions of a shard in order."""
+    if (local := Path(shard)).exists() and not local.is_file():  # opening a pipe would wait
         raise CorpusError(f"{shard}: not a file")
     try:
         with opened(shard) as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
@@ -151,12 +151,12 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
                 ending = _parts(path)[1]
                 is_hidden = path.name.startswith((".", "__"))
                 if member.isreg() and not is_hidden and ending in (*IMAGES, "json", "txt"):
-                    member.name.encode()  # a column of text can hold no other name
+                    member.name.encode()  # a text column cannot hold any other name
                     most = MAX_IMAGE_BYTES if ending in IMAGES else MAX_BYTES
-                    if member.size > most:  # a small archive can decompress to more than there is memory
+                    if member.size > most:  # a small archive can decompress to more than fits in memory
                         raise CorpusError(f"{shard} {path}: {member.size:,} bytes, where {most:,} are allowed")
                     yield path, tar.extractfile(member).read()  # type: ignore[union-attr]  # a regular file has one
-                tar.members.clear()  # type: ignore[attr-defined]  # else the archive remembers all of them
+                tar.members.clear()  # type: ignore[attr-defined]  # otherwise the archive remembers all of them
     except UnicodeEncodeError as error:
         raise CorpusError(f"{shard}: the name {error.object!r} is not UTF-8; pack the archive again") from error
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -164,8 +164,8 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header. `tarfile` would read a file that is truncated between two members as complete, and hold headers of
-    any size with the name of the next member."""
+    """A header. `tarfile` would read a file that is truncated between two members as complete, and would hold headers
+    of any size with the name of the next member in memory."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:

@@ -1,7 +1,7 @@
 """Reads text files line by line, plain or compressed, with errors that name the file and the line.
 
-A line ends at a line feed, with or without a carriage return before it. Other characters that Unicode defines as ends
-of lines (form feeds, U+2028) occur inside texts; splitting there would shift all following lines.
+A line ends at a line feed, with or without a carriage return before it. Other characters that Unicode defines as line
+ends (form feeds, U+2028) occur inside texts; splitting there would shift all following lines.
 """
 
 import bz2
@@ -24,9 +24,9 @@ from ...utils.errors import BadTextError, CorpusError, wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
-_MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arrow's
+_MAX_DEPTH = 32  # maximum depth of JSON: deeper values exhaust Python's stack, and later Arrow's
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # what compressed files raise
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # raised for damaged compressed files
 TMX = (".tmx", ".tmx.gz")
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose header has the languages, such as en and de"
@@ -38,7 +38,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_texts(file: Path) -> list[str]:
-    """The texts of a file with one text in every line."""
+    """Returns the texts of a file with one text on every line."""
     texts = []
     for number, text in _lines(file):
         if not text or text.isspace():
@@ -57,7 +57,7 @@ def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_json(file: Path) -> Any:
-    """The value that a JSON file holds, of any size, plain or compressed."""
+    """Returns the value in a JSON file of any size, plain or compressed."""
     try:
         with open_plain(file) as stream:
             return parse_json(stream.read().decode("utf-8-sig"))
@@ -68,7 +68,7 @@ def read_json(file: Path) -> Any:
 
 
 def parse_file(file: str | Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Returns the object in a JSON file."""
     value = read_json(Path(file))
     if not isinstance(value, dict):
         raise CorpusError(f"{file}: a JSON object is expected, such as {{…: …}}")
@@ -76,7 +76,7 @@ def parse_file(file: str | Path) -> dict[str, Any]:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Parses a JSON object."""
     record = parse_json(text)
     if not isinstance(record, dict):
         raise CorpusError("a JSON object is expected, such as {…: …}")
@@ -84,7 +84,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text."""
+    """Parses a JSON value."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
@@ -96,7 +96,7 @@ def parse_json(text: str) -> Any:
     except UnicodeEncodeError as error:
         raise CorpusError(f"{error.object[error.start]!r} is half of a surrogate pair, not a character") from error
     except ValueError as error:
-        raise CorpusError(f"not JSON that can be used: {error}") from error
+        raise CorpusError(f"unusable JSON: {error}") from error
     return value
 
 
@@ -117,15 +117,15 @@ def _depth(value: Any) -> int:
 
 
 def files_matching(source: str | Path) -> list[Path]:
-    """What a folder holds, or what a path or a pattern such as `wit/*.tsv.gz` names, in order; empty for a missing
-    file."""
+    """Returns the files in a folder, or those that a path or a pattern such as `wit/*.tsv.gz` names, sorted; empty if
+    there are none."""
     path = Path(source)
     inside = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     return sorted(inside)
 
 
 def open_plain(file: Path) -> IO[bytes]:
-    """Opens a file to read its bytes; one that ends as in `COMPRESSED` is decompressed."""
+    """Opens a file to read its bytes; decompresses it if its ending is in `COMPRESSED`."""
     opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstd}.get(file.suffix.lower())
     return file.open("rb") if opened is None else opened(file, "rb")  # type: ignore[operator]
 
@@ -135,7 +135,7 @@ def _open_zstd(file: Path, mode: str) -> IO[bytes]:
 
 
 def kind_of(file: str | Path) -> str:
-    """The ending of a name in small letters, without that of a compression: `.tsv` of `a.TSV.gz`."""
+    """Returns the ending of a name in lower case, without a compression's: `.tsv` for `a.TSV.gz`."""
     path = Path(file)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
@@ -147,7 +147,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
 def numbered_lines(
     open_stream: Callable[[], IO[bytes]], file: str | Path, first: int = 1
 ) -> Iterator[tuple[int, str]]:
-    """Yields (number, text) of every line, of blank ones too.
+    """Yields (number, text) of every line, including blank ones.
 
     Args:
         open_stream: opens the text.
@@ -170,11 +170,11 @@ def numbered_lines(
 
 
 def refuse_broken_texts(dataset: Dataset, place: Callable[[int], str], batch_rows: int) -> None:
-    """Refuses a dataset with texts that are not UTF-8, which parquet files can hold."""
+    """Refuses a dataset with texts that are not UTF-8, which parquet files can contain."""
     names = [name for name in dataset.column_names if name not in ("image", "features")]
     texts = dataset.select_columns(names).with_format("arrow")
     for start in range(0, len(texts), batch_rows):
         try:
             texts[start : start + batch_rows].validate(full=True)
         except pa.ArrowInvalid as error:
-            raise CorpusError(f"{place(start)}, or a row after it, holds a text that is not UTF-8: {error}") from error
+            raise CorpusError(f"{place(start)}, or a row after it, has a text that is not UTF-8: {error}") from error

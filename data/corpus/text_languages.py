@@ -1,16 +1,16 @@
-"""What a column of a table holds: texts in the language that its name says, or something else.
+"""Decides what a column of a table holds: texts in the language of its name, or something else.
 
-Names of columns are tags of languages by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So
-the cells decide, by
+Some column names are language tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So the
+cells decide, by
 
-    form       letters and words, not numbers, codes, flags, names of files and addresses
+    form       letters and words, not numbers, codes, flags, file names or addresses
     script     the scripts in which CLDR knows the language
     n-grams    those of CLDR's names of emoji, if they were fetched before (`language_profiles`)
     words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
 
-A name with `text_` or `caption_`, a language that is asked for, or a tag with a script (`cat_Latn`) needs the form
-alone. A tag of two letters is believed unless the cells speak against it; one of three letters, or one that tables
-use for other things, needs sentences, or n-grams that agree.
+A name with `text_` or `caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only the form. A tag
+of two letters is believed unless the cells contradict it; one of three letters, or one that tables use for other
+things, needs sentences, or n-grams that agree.
 """
 
 import re
@@ -26,7 +26,7 @@ from ...utils.languages import language_and_script, normalize_language
 from . import language_profiles
 from .language_profiles import LanguageProfiles
 
-SAMPLE = 300  # number of cells that are looked at
+SAMPLE = 300  # number of cells that are examined
 _TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
 
 
@@ -34,7 +34,7 @@ def _words(line: str) -> frozenset[str]:
     return frozenset(line.split())
 
 
-# Names of other things that are tags of two letters and of three. A language of the latter needs n-grams that agree.
+# Names of other things that are tags of two or three letters. A language of three letters needs n-grams that agree.
 _OTHER_THINGS = _words("id no is to so an co in la na se st")
 _ALWAYS_OTHER_THINGS = _words(
     "alt art cap cat des img index key lat mar may min mon nom pos ref sat sku src sub sun tag txt typ url"
@@ -55,15 +55,15 @@ _JOINT = {
 _WITHOUT_RELATIVES, _NEAR_ENGLISH = ("en", "de", "fr"), ("pcm", "sco", "jam", "tpi")
 
 _WORDS_OF_A_SENTENCE, _LETTERS_OF_A_SENTENCE = 2.5, 6
-_LETTERS_OF_A_SCRIPT = 8  # from which a script speaks against a tag of two letters
-_FEWEST_PAIRS = 5  # of which equal ones say something
-_FEWEST_LETTERS = 20  # from which n-grams say something
-# Likeness to the profile of the tag, compared with the most similar profile.
+_LETTERS_OF_A_SCRIPT = 8  # minimum for a script to contradict a tag of two letters
+_FEWEST_PAIRS = 5  # minimum for equal pairs to be meaningful
+_FEWEST_LETTERS = 20  # minimum for n-grams to be meaningful
+# Similarity to the profile of the tag, relative to the most similar profile.
 _AGREES, _CONTRADICTS, _CLEAR = 0.8, 0.5, 0.25
-_FREQUENT, _RARE = 0.12, 0.4  # share of frequent words of a language; of the tag's compared with it
+_FREQUENT, _RARE = 0.12, 0.4  # share of frequent words of a language; the tag's share relative to it
 
-# Frequent words that few other languages have. Of a thousand captions they are 15 to 30 % in the language itself, less
-# than 7 % in the 190 others; but 12 to 14 % in near relatives (Asturian, Afrikaans, Silesian, Bulgarian).
+# Frequent words that few other languages have. In a thousand captions they are 15 to 30 % in the language itself, less
+# than 7 % in the 190 others; but 12 to 14 % in close relatives (Asturian, Afrikaans, Silesian, Bulgarian).
 FREQUENT_WORDS = {
     "en": "the of and with on is are to from for at by an this that",
     "de": "der die das und mit auf ein eine einen einem ist nicht von für im den dem",
@@ -81,13 +81,13 @@ FREQUENT_WORDS = {
 def language_of_column(
     name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
 ) -> str | None:
-    """The language of the texts in a column, such as `pl` or `text_pl`; None for anything else.
+    """Returns the language of the texts in a column, such as `pl` or `text_pl`; None for anything else.
 
     Args:
         name: the name of the column.
         cells: some of its cells.
-        asked: canonical tags of languages that the caller asks for.
-        lenient: whether the name is believed unless no cell has letters, or those are of another script.
+        asked: canonical tags of the languages that the caller requests.
+        lenient: whether to believe the name unless no cell has letters, or the letters are in another script.
     """
     tag, is_stated = tag_in(name)
     given = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())][:SAMPLE]
@@ -99,7 +99,7 @@ def language_of_column(
     fits = fits_script(tag, texts)
     is_long = len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
     if is_stated or tag in asked:
-        # `caption_alt` in Latin letters is no Southern Altai, which is written in Cyrillic ones.
+        # `caption_alt` in Latin letters is not Southern Altai, which is written in Cyrillic.
         return None if is_long and fits is False else tag
     is_doubtful = is_long or written[0] in _OTHER_THINGS
     if fits is False and (is_doubtful or sum(len(_LETTER.findall(text)) for text in texts) >= _LETTERS_OF_A_SCRIPT):
@@ -118,7 +118,8 @@ def language_of_column(
 
 
 def is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
-    """Whether a column that was not read has a tag of two letters, which names hardly anything else, and texts."""
+    """Returns whether a column that was not read has texts and a tag of two letters, which hardly names anything
+    else."""
     first = re.split("[-_]", name.lower())[0]
     given = [cell for cell in cells if cell]
     return len(first) == 2 and first not in _OTHER_THINGS and 2 * sum(map(is_text, given)) > len(given)
@@ -126,8 +127,8 @@ def is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
 
 @cache
 def tag_in(name: str) -> tuple[str | None, bool]:
-    """The language in the name of a column, None where there is none; and whether `text_` or `caption_` states that it
-    is one: `pl` of `pl` and `text_pl`."""
+    """Returns the language in the name of a column, or None; and whether `text_` or `caption_` states that it is one:
+    `pl` for both `pl` and `text_pl`."""
     match = _TAGGED.fullmatch(name)
     tag = match and (match[1] or match[2])
     try:
@@ -137,7 +138,7 @@ def tag_in(name: str) -> tuple[str | None, bool]:
 
 
 def is_text(cell: Any) -> bool:
-    """Whether a cell is a word or a text, and not a number, a code, a flag, a file's name or an address."""
+    """Returns whether a cell is a word or a text, not a number, a code, a flag, a file name or an address."""
     if not isinstance(cell, str):
         return False
     text = cell.strip()
@@ -150,13 +151,13 @@ def is_text(cell: Any) -> bool:
 
 
 def _has_marks(text: str) -> bool:
-    """Whether there are vowel signs, which Indic scripts write as marks."""
+    """Returns whether there are vowel signs, which Indic scripts write as marks."""
     return regex.search(r"\p{L}\p{M}", text) is not None
 
 
 def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
-    """Whether letters of texts are of a script in which a language is written: most of the Latin script, a tenth of
-    any other, since names of brands are Latin; None where CLDR knows no script."""
+    """Returns whether the letters of texts are in a script of a language: most of them for Latin, a tenth for any
+    other, because brand names are Latin; None if CLDR knows no script."""
     scripts = scripts_of(tag)
     if not scripts:
         return None
@@ -167,7 +168,7 @@ def fits_script(tag: str, texts: Sequence[str]) -> bool | None:
 
 @cache
 def scripts_of(tag: str) -> tuple[str, ...]:
-    """The scripts, as Unicode names them, in which a language is written: that of its tag, or all that CLDR knows."""
+    """Returns the scripts of a language, as Unicode names them: the one in its tag, or all that CLDR knows."""
     from langcodes import Language
     from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
 
@@ -190,20 +191,20 @@ def _is_known_script(script: str) -> bool:
 
 
 def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
-    """Which share of the words are among the most frequent of a language, where each counts up to a thirtieth: a
-    single one may be a word of another language, too."""
+    """Returns the share of words that are among the most frequent of a language. Each word counts at most a thirtieth:
+    a single one may also be a word of another language."""
     words = Counter(word for text in texts for word in regex.findall(r"\p{L}+", text.lower()))
     most = words.total() / 30
     return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
 
 
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
-    """The language that texts look like, if it clearly is another one than that of their tag.
+    """Returns the language that texts resemble if it clearly differs from their tag's.
 
     Args:
-        tag: the language that they should be in.
+        tag: the expected language.
         texts: the texts.
-        profiles: the n-grams of languages; by default those at hand. Without them, frequent words tell.
+        profiles: the n-grams of languages; by default those on disk. Without them, frequent words decide.
     """
     likeness = _likeness(tag, tuple(texts), profiles)
     if likeness is not None:
@@ -220,7 +221,7 @@ def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles
 
 
 def _are_sentences(texts: Sequence[str]) -> bool:
-    """Whether cells have several words on the mean, and few of them repeat."""
+    """Returns whether cells have several words on average, and few of them repeat."""
     if 2 * len(set(texts)) < len(texts):
         return False
     letters = sum(len(_LETTER.findall(text)) for text in texts)
@@ -236,7 +237,7 @@ def check_pairs(
     native: str,
     profiles: LanguageProfiles | None = None,
 ) -> None:
-    """Checks that texts and their translations are in the languages that their columns say.
+    """Checks that texts and their translations are in the languages of their columns.
 
     Args:
         texts, natives: the texts, and the translation of each.
@@ -252,14 +253,14 @@ def check_pairs(
     crossed = _is_foreign(native, others) and not _is_foreign(native, some) and not _is_foreign(language, others)
     if crossed or _is_native(some, others, native, profiles):
         raise CorpusError(
-            f"{columns} seem to be swapped, or {language!r} is in {native} too: {language!r} says {_shown(some)}, and "
-            f"{native!r} says {_shown(others)}. Correct the header, or name the columns"
+            f"{columns} seem to be swapped, or {language!r} is also in {native}: {language!r} has {_shown(some)}, and "
+            f"{native!r} has {_shown(others)}. Correct the header, or name the columns"
         )
     for tag, column in ((native, others), (language, some)):
         if _is_foreign(tag, column):
             raise CorpusError(
-                f"the column {tag!r} says {_shown(column)}, which is not in the script of {tag}: correct the header, "
-                f"or write the script into the tag, such as {tag.partition('-')[0]}-Latn"
+                f"the column {tag!r} has {_shown(column)}, which is not in the script of {tag}: correct the header, "
+                f"or add the script to the tag, such as {tag.partition('-')[0]}-Latn"
             )
         if nearest := resembles_another(tag, column, profiles):
             raise CorpusError(
@@ -271,7 +272,7 @@ def check_pairs(
 def _is_native(
     texts: tuple[str, ...], natives: tuple[str, ...], native: str, profiles: LanguageProfiles | None
 ) -> bool:
-    """Whether texts are more like the native language than those that should be in it."""
+    """Returns whether texts are more similar to the native language than those that should be in it."""
     own, other = _likeness(native, natives, profiles), _likeness(native, texts, profiles)
     if own is not None and other is not None:
         return other[0] > own[0] and other[0] >= _CLEAR
@@ -294,8 +295,8 @@ def _shown(texts: Sequence[str]) -> str:
 def _likeness(
     tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None = None
 ) -> tuple[float, float, str] | None:
-    """How alike texts are to their language and to that to which they are most alike, which is named; None where
-    nothing is known."""
+    """Returns the similarity of texts to their language and to the most similar one, which is named; None if nothing
+    is known."""
     profiles = profiles or language_profiles.profiles_at_hand()
     own = [] if profiles is None else profiles.own(tag)
     if profiles is None or not own or sum(len(_LETTER.findall(text)) for text in texts) < _FEWEST_LETTERS:

@@ -109,7 +109,7 @@ def test_a_model_is_given_what_it_has_layers_for(rc3_processor):
         rc3_processor, tiny_config(rc3_processor), lambda images: np.ones((len(images), 2, REGION_SIZE))
     )
     assert (found.visuals(rows)["region_features"] == 1).all()
-    with pytest.raises(InputError, match="the model reads regions, and the examples have image, image_id"):
+    with pytest.raises(InputError, match="the model reads regions, but the examples have image, image_id"):
         TaskInputs(rc3_processor, tiny_config(rc3_processor, visual="regions")).visuals(rows)
 
 
@@ -181,7 +181,7 @@ def test_nearest_images_show_something_else():
     assert np.array_equal(
         np.sort(most_similar(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     )
-    with pytest.raises(CorpusError, match="all images show the same"):
+    with pytest.raises(CorpusError, match="all images show the same thing"):
         most_similar(vectors, ["a"] * 4)
 
 

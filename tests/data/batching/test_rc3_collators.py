@@ -130,7 +130,7 @@ def test_a_batch_has_one_language_on_each_side(processor, strict):
 @pytest.mark.parametrize("collator", [TripletCollator, TranslationCollator])
 def test_a_batch_of_several_pairs_is_refused(processor, collator):
     given = triplets(shapes_corpus(), [("en", "de"), ("fr", "en")])[:4]
-    with pytest.raises(InputError, match="is of one pair of languages, and this one has de with en, en with fr"):
+    with pytest.raises(InputError, match="must have one pair of languages, but this one has de with en, en with fr"):
         collator(processor)(given, SEEDS[:4])
 
 
