@@ -1,6 +1,6 @@
-"""Measurements of what models find: retrieval, consistent retrieval, classification, the emoji benchmark's questions.
+"""Evaluation of models: retrieval, consistent retrieval, classification and the emoji benchmark.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used.
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Published retrieval benchmarks, each evaluated by its own protocol, beside the figures that papers report.
+"""Published retrieval benchmarks, each evaluated by its own protocol, with the results that papers report.
 
 `data.benchmarks.catalog` describes the benchmarks, and `data.benchmarks.reading` reads their files.
 """
@@ -27,12 +27,12 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class LoadedBenchmark:
-    """A benchmark whose files have been read; `load_benchmark` makes it.
+    """A benchmark with its data; `load_benchmark` returns it.
 
     Args:
         facts: what is known about the benchmark.
         languages: the languages to evaluate.
-        data: the images and captions; for `cxc` the captions, images and ratings.
+        data: the images and captions; for `cxc`, the captions, images and ratings.
     """
 
     facts: Benchmark
@@ -42,20 +42,19 @@ class LoadedBenchmark:
     def evaluate(
         self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
     ) -> dict[str, Any]:
-        """Measures a model by the protocol of the benchmark.
+        """Evaluates a model by the protocol of the benchmark.
 
         Args:
             embedder: the model.
-            ranks: a dictionary to which the ranks of the single queries are added, by test set and language.
+            ranks: a dictionary to which the ranks of single queries are added, by test set and language.
             show_progress: as in `Embedder.encode_image`.
 
         Returns:
-            `benchmark`, its name. `results`: test set -> language -> metric -> number; the only test set is called as
-            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`.
-            `means`: the mean over all languages, where there are several. `published`: the
-            figures of papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are
-            metrics), `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here
-            in each column.
+            `benchmark`, its name. `results`: test set -> language -> metric -> number; except for `cxc`, there is one
+            test set, named like the benchmark, with the metrics of `evaluate_retrieval`. `means`: the mean over all
+            languages, if there are several. `published`: the results of papers for these languages, as `source`,
+            `note`, `test_set`, `metric` (None if the columns are metrics), `ranking` (`standard` or `mla`), `columns`,
+            `rows` (published numbers), and `ours`, the numbers measured here for each column.
         """
         recorded = _Recorded(embedder)
         collected: dict[str, QueryRanks] = {}
@@ -76,7 +75,7 @@ class LoadedBenchmark:
     def _measured(
         self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None
     ) -> Results:
-        """What the benchmark's protocol measures with one of the papers' rankings; adds to `ranks` as `evaluate`."""
+        """Evaluates by the benchmark's protocol with one of the papers' rankings; adds to `ranks` as in `evaluate`."""
         if self.facts.protocol == "crisscrossed":
             return evaluate_crisscrossed(embedder, self.data, ranks=ranks, show_progress=progress)
         measure = self._folds if self.facts.protocol == "folds" else self._retrieval
@@ -99,10 +98,10 @@ class LoadedBenchmark:
         return {name: results}
 
     def _folds(self, embedder: Embedder, ranking: str, ranks: dict[str, QueryRanks], progress: bool | None) -> Results:
-        """Folds share no image, so that each image and each caption is encoded once."""
+        """Evaluates in folds. Folds do not share images, so each image and each caption is encoded once."""
         name, corpus = self.facts.name, self.data
         if len(corpus) % FOLD:
-            raise BenchmarkError(f"{name} has {len(corpus):,} images, which make no folds of {FOLD:,}")
+            raise BenchmarkError(f"{name} has {len(corpus):,} images, which cannot be split into folds of {FOLD:,}")
         folds, of_folds = [], []
         for start in range(0, len(corpus), FOLD):
             part = replace(self, data=corpus.select(range(start, start + FOLD)))
@@ -119,7 +118,7 @@ class LoadedBenchmark:
         return {name: joined}
 
     def _means(self, measured: Results) -> dict[str, dict[str, float]]:
-        """The mean of recalls over all languages, where there are several."""
+        """Returns the mean recalls over all languages, if there are several."""
         if len(self.languages) < 2:
             return {}
         return {ALL: _mean(list(measured[self.facts.name].values()))}
@@ -132,12 +131,12 @@ class LoadedBenchmark:
 def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
     """Reads the files of a published benchmark.
 
-    Images are not decoded, and a missing one is an error at once.
+    Images are not decoded. A missing image raises an error immediately.
 
     Args:
         name: the name of the benchmark, as `babelens evaluate benchmark` lists it.
-        root: the folder with its files, in the layout in which they were published.
-        languages: the languages to evaluate; by default all of the benchmark.
+        root: the folder with the files, in their published layout.
+        languages: the languages to evaluate; by default all languages of the benchmark.
 
     Examples:
         >>> benchmark = load_benchmark("xtd", "data/xtd", ["de", "ko"])
@@ -152,9 +151,9 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
 
 
 class _Recorded(Embedder):
-    """An embedder that keeps what it has encoded: after `rewind`, the same calls in the same order return it again.
+    """An embedder that keeps its embeddings: after `rewind`, the same calls in the same order return them again.
 
-    A protocol asks for the same each time it runs, so that it can run with another ranking and encode nothing.
+    A protocol makes the same calls each time, so it can run with another ranking without encoding again.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -182,14 +181,15 @@ class _Recorded(Embedder):
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each recall; counts are left out. Where no captions are equal, the second reading is the first."""
+    """Returns the mean of each recall, without counts. If no captions are equal, the second reading is the same as the
+    first."""
     names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
     first_of = {name: name.removesuffix("_equal_texts") for name in names}
     return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
 
 
 def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
-    """The figures of the columns that have been measured, with what was measured."""
+    """Returns the published numbers of the measured columns, with the measured numbers."""
     places = [figures.place(column) for column in figures.columns]
     ours = [_value(measured.get(figures.test_set, {}).get(language, {}), metric) for language, metric in places]
     kept = [index for index, value in enumerate(ours) if value is not None]
@@ -206,7 +206,7 @@ def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
 
 
 def _value(numbers: Mapping[str, float], metric: str) -> float | None:
-    """A metric; `r1` is the mean of recall at 1 in both directions."""
+    """Returns a metric; `r1` is the mean of R@1 in both directions."""
     if metric == "r1" and "t2i_r1" in numbers:
         return (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2
     value = numbers.get(metric)

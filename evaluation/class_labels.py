@@ -1,4 +1,5 @@
-"""What zero-shot classification is given: images by their classes, and the labels of the classes in each language."""
+"""The inputs of zero-shot classification: images with their classes, and the labels of the classes in each
+language."""
 
 import json
 import logging
@@ -21,15 +22,15 @@ from .query_ranks import QueryRanks
 
 logger = logging.getLogger(__name__)
 
-# Language -> index of a class -> its label. A class that a language lacks is not in it.
+# Language -> class index -> label. Classes without a label in the language are missing.
 Labels = dict[str, dict[int, str]]
 
 IMAGENET_CLASSES = 1000
 _WORDNET_ID = re.compile(r"n\d{8}")
-_CLASS = "class"  # the column of a table of labels that names the classes
+_CLASS = "class"  # the column with the names of the classes in a table of labels
 
-# Babel-ImageNet names languages as BabelNet does, which follows Wikipedia where it departs from BCP 47. Two of the
-# names are tags of other languages: ALS is Alemannic (and the tag als Tosk Albanian), NRM is Norman (and nrm Narom).
+# Babel-ImageNet uses BabelNet's names of languages, which follow Wikipedia where it deviates from BCP 47. Two of the
+# names are tags of other languages: ALS is Alemannic (the tag als is Tosk Albanian), NRM is Norman (nrm is Narom).
 _BABELNET = {
     "ALS": "gsw",
     "BAT_SMG": "sgs",
@@ -46,11 +47,11 @@ _BABELNET = {
 
 @dataclass(frozen=True)
 class ClassifiedImages:
-    """Images with the class of each.
+    """Images with their classes.
 
     Attributes:
         images: the files [N].
-        targets: for each image the index of its class [N].
+        targets: the class index of each image [N].
         classes: the names of the classes [C].
     """
 
@@ -60,22 +61,22 @@ class ClassifiedImages:
 
     @classmethod
     def of_folder(cls, folder: str | Path) -> "ClassifiedImages":
-        """The images of a folder that has a folder for each class, as ImageNet's validation images are usually kept.
+        """Reads a folder with a subfolder for each class, the usual layout of ImageNet's validation images.
 
-        The names of the folders are those of the classes, whose order is that of the names. Hidden folders are passed
-        over; images that cannot be read are skipped, with a warning that counts and names them.
+        The classes have the names of the subfolders, in sorted order. Hidden folders are ignored; unreadable images
+        are skipped, with a warning that counts and names them.
         """
         inside = Path(folder).glob("*") if Path(folder).is_dir() else ()
         folders = sorted(path for path in inside if path.is_dir() and not is_system_name(path.name))
         if not folders:
-            raise CorpusError(f"{folder}: a folder is expected that has a folder of images for each class")
+            raise CorpusError(f"{folder}: expected a folder with a subfolder of images for each class")
         files, skipped = [], dict[str, str]()
         for each in folders:
             of_class = dict[str, str]()
             files.append(readable_images(each, of_class))
             if not files[-1]:
                 why = f". {skipped_line(of_class, 0)}" if of_class else ""
-                raise CorpusError(f"{each}: no image of the class {each.name!r}{why}")
+                raise CorpusError(f"{each}: no images of the class {each.name!r}{why}")
             skipped |= {f"{each.name}/{name}": reason for name, reason in of_class.items()}
         if skipped:
             logger.warning("%s", skipped_line(skipped, sum(map(len, files))))
@@ -83,7 +84,7 @@ class ClassifiedImages:
         return cls([file for found in files for file in found], targets, [each.name for each in folders])
 
     def query_ranks(self, ranks: np.ndarray, rows: np.ndarray | None = None) -> QueryRanks:
-        """The ranks of the right classes of images, to compare models by.
+        """Returns the ranks of the correct classes of images, for comparing models.
 
         Args:
             ranks: the rank of each image's class, from 1, [n].
@@ -94,12 +95,10 @@ class ClassifiedImages:
         return QueryRanks.of_labels([self.classes[self.targets[row]] for row in chosen], files, ranks)
 
     def targets_among(self, classes: Sequence[str]) -> np.ndarray:
-        """For each image the index of its class among other classes, found by name, [N]."""
+        """Returns for each image the index of its class in another list of classes, matched by name, [N]."""
         indices = {name: index for index, name in enumerate(classes)}
         if missing := [name for name in self.classes if name not in indices]:
-            raise CorpusError(
-                f"the training images have none of the class {missing[0]!r} ({len(missing)} such classes)"
-            )
+            raise CorpusError(f"the training images have no class {missing[0]!r} ({len(missing)} classes are missing)")
         return np.array([indices[name] for name in self.classes])[self.targets]
 
 
@@ -112,16 +111,15 @@ def read_labels(
         file: one of
 
             - a JSON file `{"de": {"cat": "Katze", "dog": "Hund"}, …}`, with the names of the classes;
-            - a TSV file with the header `class`, `en`, `de` and so on, and a line for each class. A cell is empty
-              where a language has no label;
-            - Babel-ImageNet's `babel_imagenet-298.json` as it is published: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
+            - a TSV file with the header `class`, `en`, `de` and so on, and a line for each class. Cells
+              are empty if a language has no label;
+            - Babel-ImageNet's published `babel_imagenet-298.json`: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
               with the indices of ImageNet's classes.
         classes: the names of the classes, in the order of their indices.
         languages: BCP-47 tags of the languages to read; by default all.
 
     Returns:
-        The label of each class that a language has, by language and index. Languages that have a label of none of the
-        classes are absent.
+        language -> class index -> label. Languages without a label for any of the classes are missing.
     """
     path = Path(file)
     wanted = None if languages is None else normalize_languages(languages)
@@ -135,7 +133,7 @@ def read_labels(
         if wanted is not None and language not in wanted:
             continue
         if language in labels:
-            raise CorpusError(f"{path}: {name}: the labels in {language!r} are given twice")
+            raise CorpusError(f"{path}: {name}: the labels in {language!r} occur twice")
         place = f"{path}: {name}"
         labels[language] = _by_index(given, classes, place) if is_published else _by_name(given, classes, place)
     for language in wanted or ():
@@ -150,16 +148,16 @@ def read_labels(
 
 
 def _table(file: Path) -> dict[str, dict[str, str]]:
-    """Language -> class -> label, of a table; empty cells are left out."""
+    """Reads a table: language -> class -> label, without empty cells."""
     labels: dict[str, dict[str, str]] = {}
     for line, record in tsv_records(file, _CLASS):
         name = record.pop(_CLASS, None)
         if not name:
-            raise CorpusError(f"{file} line {line}: no class: the header begins with {_CLASS!r}")
+            raise CorpusError(f"{file} line {line}: there is no class; the header must begin with {_CLASS!r}")
         for language, label in record.items():
             column = labels.setdefault(language, {})
             if name in column:
-                raise CorpusError(f"{file} line {line}: the class {name!r} is given twice")
+                raise CorpusError(f"{file} line {line}: the class {name!r} occurs twice")
             if label and not label.isspace():
                 column[name] = label
     return labels
@@ -167,7 +165,7 @@ def _table(file: Path) -> dict[str, dict[str, str]]:
 
 def _by_name(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
     if not isinstance(given, dict):
-        raise CorpusError(f'{place}: labels are expected by class, such as {{"cat": "Katze"}}')
+        raise CorpusError(f'{place}: expected labels by class, such as {{"cat": "Katze"}}')
     indices = {name: index for index, name in enumerate(classes)}
     for name in given:
         if name not in indices:
@@ -178,17 +176,17 @@ def _by_name(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
 def _by_index(given: list[Any], classes: Sequence[str], place: str) -> dict[int, str]:
     """The labels in the form of Babel-ImageNet."""
     if len(given) != 2 or not all(isinstance(part, list) for part in given) or len(given[0]) != len(given[1]):
-        raise CorpusError(f"{place}: two lists of the same length are expected, indices of classes and their labels")
+        raise CorpusError(f"{place}: expected two lists of the same length, class indices and labels")
     if len(classes) != IMAGENET_CLASSES and all(map(_WORDNET_ID.fullmatch, classes)):
         raise CorpusError(
-            f"{place}: the labels are by index among ImageNet's {IMAGENET_CLASSES:,} classes, and the folder has "
-            f"{len(classes):,} of them; give labels by name"
+            f"{place}: the labels use the indices of ImageNet's {IMAGENET_CLASSES:,} classes, but the folder has "
+            f"{len(classes):,} classes; use labels by name"
         )
     for index in given[0]:
         if type(index) is not int or not 0 <= index < len(classes):
             raise CorpusError(f"{place}: there is no class {index!r} among {len(classes):,} (0 to {len(classes) - 1})")
     if len(set(given[0])) < len(given[0]):
-        raise CorpusError(f"{place}: a class is given twice")
+        raise CorpusError(f"{place}: a class occurs twice")
     return _checked(zip(*given, strict=True), place)
 
 
@@ -196,18 +194,18 @@ def _checked(labels: Iterable[tuple[int, Any]], place: str) -> dict[int, str]:
     checked = {}
     for index, label in labels:
         if not isinstance(label, str) or not label or label.isspace():
-            raise CorpusError(f"{place}: {label!r} is no label of a class")
+            raise CorpusError(f"{place}: {label!r} is not a label of a class")
         checked[index] = label
     return dict(sorted(checked.items()))
 
 
 def babel_imagenet_group(count: int) -> str:
-    """The group of a language in Babel-ImageNet's paper (Geigle et al. 2024), by how many of ImageNet's classes have a
-    label: `low` up to 333, `mid` up to 667, `high` above."""
+    """Returns the group of a language in Babel-ImageNet's paper (Geigle et al. 2024), by the number of ImageNet
+    classes with a label: `low` up to 333, `mid` up to 667, `high` above."""
     return "low" if count <= 333 else "mid" if count <= 667 else "high"
 
 
-# The groups of ETCL's paper (Lee et al. 2022, section 4.1), beside all languages.
+# The groups of ETCL's paper (Lee et al. 2022, section 4.1), in addition to all languages.
 ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
     "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
     "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
@@ -215,20 +213,20 @@ ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def read_prompts(file: str | Path) -> Prompts:
-    """Reads a JSON file of prompts: `{"de": ["ein Foto von {}.", …], …}`, as Babel-ImageNet's translated prompts are
-    published.
+    """Reads a JSON file of prompts, in the format of Babel-ImageNet's translated prompts: `{"de": ["ein Foto von {}.",
+    …], …}`.
     """
     prompts: dict[str, list[str]] = {}
     for tag, templates in parse_file(file).items():
         language = normalize_language(tag)
         if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
-            raise InputError(f'{file}: {tag}: a list of templates is expected, such as ["a photo of a {{}}."]')
+            raise InputError(f'{file}: {tag}: expected a list of templates, such as ["a photo of a {{}}."]')
         prompts[language] = prompts.get(language, []) + templates
     check_templates((template for templates in prompts.values() for template in templates), str(file))
     return prompts
 
 
-# ---- Prompts of zero-shot classification: templates in which `{}` stands for the label of a class ----
+# ---- Prompts of zero-shot classification: templates in which `{}` is replaced by the label of a class ----
 #
 #     photo   one template for each of some forty languages, such as "This is a photo of {}." and
 #             "これは{}の写真です。"
@@ -236,10 +234,9 @@ def read_prompts(file: str | Path) -> Prompts:
 #     clip    the 80 English templates with which CLIP classifies ImageNet (Radford et al. 2021), which ETCL's paper
 #             had
 #             translated by machine (Lee et al. 2022, appendix A.4)
-#     label   no template: the text is the label alone
-#
-# A language without a template is asked by its labels alone. An English sentence around a foreign label would be a
-# text in no language; Babel-ImageNet's published results have the same rule (Geigle et al. 2024).
+# label no template: the text is only the label
+# Languages without a template use only the labels. An English sentence around a foreign label would mix languages;
+# Babel-ImageNet's published results follow the same rule (Geigle et al. 2024).
 
 PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
 _CLIP_FILE = Path(__file__).with_name("clip_prompts.json")
@@ -247,9 +244,9 @@ _CLIP_FILE = Path(__file__).with_name("clip_prompts.json")
 
 @cache
 def prompt_set(name: str) -> Prompts:
-    """One of `PROMPT_SETS`: the templates of each language."""
+    """Returns one of `PROMPT_SETS`: language -> templates."""
     if name not in PROMPT_SETS:
-        raise InputError(f"there are no prompts called {name!r}; there are {', '.join(PROMPT_SETS)}")
+        raise InputError(f"there are no prompts named {name!r}; choose one of {', '.join(PROMPT_SETS)}")
     if name == CLIP:
         return json.loads(_CLIP_FILE.read_text("utf-8"))
     return PHOTO_TEMPLATES if name == PHOTO else {}

@@ -4,11 +4,11 @@
     labels = read_labels("babel_imagenet-298.json", data.classes, ["de", "sw"])
     evaluate_classification(Embedder.from_pretrained("runs/mural"), data, labels)["de"]["top1"]
 
-Zero-shot, the embedding of a class is the mean of the unit embeddings of its texts, one for each template, divided by
-its length (Radford et al. 2021, section 3.1.4); an image belongs to the class whose embedding is nearest. Classes that
-a language has no label for are left out of that language, with their images, as in Babel-ImageNet, so that languages
-with few labels have an easier task: compare them within a group of languages, or among models. The ranks are those of
-`ranking`: a class that ties with the right one is ranked before it.
+In zero-shot classification, the embedding of a class is the normalized mean of the unit embeddings of its texts, one
+for each template (Radford et al. 2021, section 3.1.4). An image is assigned to the class with the nearest embedding.
+As in Babel-ImageNet, classes without a label in a language, and their images, are left out for this language.
+Languages with few labels therefore have an easier task: compare results within a group of languages, or between
+models. Ranks are computed as in `ranking`: a class that ties with the correct one is ranked before it.
 """
 
 import logging
@@ -55,23 +55,23 @@ def evaluate_classification(
         embedder: the model.
         data: the images and their classes.
         labels: the labels of the classes in each language (`read_labels`).
-        prompts: the templates of each language, or the name of a set of `inference.prompts`: `photo`, `clip` or
-            `label`. A language without a template is asked by its labels alone, which a warning says.
-        image_embeddings: the embeddings of the images [N, d], where they are at hand.
-        ranks: receives for each language the rank of each image's class, so that models can be compared image by
-            image (`evaluation.comparison`).
+        prompts: the templates of each language, or the name of one of `PROMPT_SETS`: `photo`, `clip` or `label`.
+            Languages without a template use only the labels, with a warning.
+        image_embeddings: the embeddings of the images [N, d], if they are already computed.
+        ranks: a dictionary to which the rank of each image's class is added, by language, for comparing models image
+            by image (`evaluation.comparison`).
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
-        For each language `top1` and `top5`, the share of images in percent whose class is the nearest, or among the
-        five nearest (without `top5` where there are no more than five classes); `n_classes` and `n_images`, those that
-        the language has; `n_templates`, 0 for labels alone; and, if classes of the language share a label, word for
-        word, `n_equal_labels`, the number of such classes, whose images are never found.
+        For each language, `top1` and `top5`, the accuracy in percent (without `top5` if there are at most five
+        classes); `n_classes` and `n_images`, the numbers of classes with a label and of their images; `n_templates`, 0
+        if only labels are used; and, if several classes have exactly the same label, `n_equal_labels`, the number of
+        these classes, whose images are never classified correctly.
     """
     given = prompt_set(prompts) if isinstance(prompts, str) else prompts
     templates = {language: templates_of(language, given) for language in labels}
     if prompts != "label" and (missing := [language for language in labels if not templates[language]]):
-        logger.warning("there is no template in %s: labels are read alone", ", ".join(missing))
+        logger.warning("there is no template in %s: only the labels are used", ", ".join(missing))
     if image_embeddings is None:
         image_embeddings = embedder.encode_image(data.images, show_progress=show_progress)
     results = {}
@@ -103,12 +103,13 @@ def class_embeddings(
     *,
     show_progress: bool | None = None,
 ) -> np.ndarray:
-    """The embeddings of classes, [C, d] of unit length: for each the mean of its texts' unit embeddings, normalised.
+    """Returns the embeddings of classes, [C, d], of unit length: for each class, the normalized mean of the unit
+    embeddings of its texts.
 
     Args:
         embedder: the model.
         labels: the labels of the classes [C].
-        templates: the templates of their texts, in which `{}` stands for the label.
+        templates: the templates of the texts, in which `{}` is replaced by the label.
         language: the BCP-47 tag of labels and templates.
         show_progress: as in `Embedder.encode_text`.
     """
@@ -119,14 +120,14 @@ def class_embeddings(
 
 
 def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
-    """The mean over the languages of each group.
+    """Returns the mean over the languages of each group.
 
     Args:
-        results: what `evaluate_classification` returns.
-        groups: the languages of each group, such as those of `language_groups`.
+        results: the result of `evaluate_classification`.
+        groups: the languages of each group, such as the result of `language_groups`.
 
     Returns:
-        For `all` and each group of which there are results: `top1`, `top5` and `languages`, those that the mean is of.
+        For `all` and each group with results: `top1`, `top5` and `languages`, the languages in the mean.
     """
     means: Numbers = {}
     for name, languages in ({"all": list(results)} | dict(groups)).items():
@@ -140,13 +141,13 @@ def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[st
 
 
 def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
-    """The groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
-    ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by how many classes have a label, without
-    English.
+    """Returns the groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
+    ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by the number of classes with a label,
+    without English.
 
     Args:
         labels: the labels of the classes in each language.
-        n_classes: number of classes of the data.
+        n_classes: the number of classes in the data.
     """
     groups: dict[str, Sequence[str]] = dict(ETCL_GROUPS)
     if n_classes == IMAGENET_CLASSES:
@@ -166,22 +167,22 @@ def neighbor_accuracy(
     neighbors: int,
     ranks: list[int] | None = None,
 ) -> Numbers:
-    """Classifies images by a vote of the nearest images of known class, by cosine; no text takes part.
+    """Classifies images by a vote of the nearest labelled images, by cosine, without texts.
 
-    ETCL's paper (appendix A.3) takes the class of the nearest image, `neighbors=1`. Of classes with as many votes, the
-    one of the lower index is taken, as scikit-learn does.
+    ETCL's paper (appendix A.3) uses the class of the nearest image, `neighbors=1`. If classes have equally many votes,
+    the class with the lowest index wins, as in scikit-learn.
 
     Args:
         train, train_targets: the embeddings of images [N, d] and their classes [N].
-        test, test_targets: those of the images that are classified.
-        neighbors: number of images that vote.
-        ranks: receives for each image that is classified 1 if its class was found, and 2 if not.
+        test, test_targets: the embeddings and classes of the images to classify.
+        neighbors: the number of images that vote.
+        ranks: receives for each classified image 1 if its class was predicted correctly, otherwise 2.
 
     Returns:
         `top1` in percent, `neighbors`, `n_train` and `n_images`.
     """
     if not 1 <= neighbors <= len(train):
-        raise InputError(f"there are {len(train):,} images to be neighbors, and {neighbors:,} were asked for")
+        raise InputError(f"there are only {len(train):,} images for neighbors={neighbors:,}")
     classifier = _sklearn("neighbors").KNeighborsClassifier(neighbors, metric="cosine", algorithm="brute")
     found = np.where(classifier.fit(train, train_targets).predict(test) == test_targets, 1, 2)
     if ranks is not None:
@@ -195,13 +196,13 @@ def neighbor_accuracy(
 
 
 def _accuracies(ranks: np.ndarray, n_classes: int) -> Numbers:
-    """The share of ranks within the first and the first five, in percent."""
+    """Returns the top-1 and top-5 accuracy in percent."""
     return {f"top{k}": 100.0 * float(np.mean(ranks <= k)) for k in (1, 5) if k == 1 or n_classes > k}
 
 
 def _sklearn(module: str) -> Any:
-    """A module of scikit-learn; raises a `MissingExtraError` without it."""
+    """Imports a module of scikit-learn; raises a `MissingExtraError` without it."""
     try:
         return import_module(f"sklearn.{module}")
     except ImportError as error:
-        raise MissingExtraError("nearest neighbors are scikit-learn's: pip install scikit-learn") from error
+        raise MissingExtraError("nearest neighbors need scikit-learn: pip install scikit-learn") from error

@@ -1,11 +1,11 @@
-"""Comparing models: the mean and the deviation over the seeds of each, and whether two differ by more than chance.
+"""Comparing models: the mean and the standard deviation over seeds, and whether differences are significant.
 
-A row is a model that was trained with one seed or several. Its score is the mean over its seeds. Whether it differs
-from the first row's is asked by the paired bootstrap (Efron & Tibshirani 1993): the queries are drawn anew, with
-replacement and the same for both rows, and the difference is computed each time. What is drawn is an image with all of
-its texts, in all languages, since texts about the same image are not independent of each other. Where languages search
-images of their own, images are drawn within each language (a stratified bootstrap). The result tells about other
-queries with these trained models; the deviation tells about other seeds.
+A row is a model that was trained with one or several seeds. Its score is the mean over its seeds. The paired bootstrap
+(Efron & Tibshirani 1993) tests the difference from the first row: it resamples the queries with replacement, in the
+same way for both rows, and computes the difference each time. It resamples images with all of their texts, in all
+languages, because texts about the same image are not independent. If each language searches different images, images
+are resampled within each language (a stratified bootstrap). The test is about other queries for the same trained
+models; the standard deviation is about other seeds.
 """
 
 import statistics
@@ -22,7 +22,8 @@ RESAMPLES = 10_000
 SIGNIFICANT = {0.001: "***", 0.01: "**", 0.05: "*"}
 _INTERVAL = (2.5, 97.5)  # percentiles
 _RECALLS = [f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT]
-# The metrics that follow from ranks, as means of recalls. Of labels, a rank is that of the right one (`QueryRanks`).
+# The metrics that can be computed from ranks, as means of recalls. For labels, the rank of the correct label is used
+# (`QueryRanks`).
 _OF_RANKS = {name: [name] for name in _RECALLS}
 _OF_RANKS |= {f"r{k}": [f"t2i_r{k}", f"i2t_r{k}"] for k in RECALL_AT}
 _OF_RANKS |= {"mean_recall": _RECALLS, "accuracy": ["t2i_r1"], "top1": ["t2i_r1"], "top5": ["t2i_r5"]}
@@ -35,10 +36,10 @@ class RunResults:
     """The results of one run.
 
     Args:
-        name: what errors call it.
+        name: the name in error messages.
         scores: the scores by test set and language, and then by metric.
         ranks: the ranks of the queries by test set and language; fewer or none for a run of an earlier version.
-        groups: for each test set, the languages whose mean is shown, by the name of the mean.
+        groups: test set -> name of a mean -> its languages.
     """
 
     name: str
@@ -49,12 +50,12 @@ class RunResults:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a row to the first one, in percent, by the paired bootstrap.
+    """The difference between a row and the first row, in percentage points, by the paired bootstrap.
 
     Args:
         value: the difference of the means.
-        low, high: its interval of 95 %.
-        p: the probability of a difference at least as large where there is none, for both directions.
+        low, high: the 95 % confidence interval.
+        p: the two-sided p-value: the probability of a difference at least as large if there is none.
     """
 
     value: float
@@ -70,12 +71,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a row on the queries of a language, or the mean of several languages.
+    """A metric of a row for the queries of a language, or the mean over several languages.
 
     Args:
-        test_set, language, row, metric: what was measured; of a mean, `language` is its name.
+        test_set, language, row, metric: what was measured; for a mean, `language` is its name.
         values: the score with each seed, in percent.
-        difference: the difference to the first row; None for the first row itself, and where ranks are missing.
+        difference: the difference from the first row; None for the first row and if ranks are missing.
     """
 
     test_set: str
@@ -92,7 +93,7 @@ class Score:
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation over the seeds; None for a single one."""
+        """The standard deviation over the seeds; None for a single seed."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def __str__(self) -> str:
@@ -100,16 +101,16 @@ class Score:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, as tables show them: `71.2 ± 0.4`; of a single value, the value."""
+    """Formats the mean and standard deviation as in tables: `71.2 ± 0.4`; for a single value, only the value."""
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
 
 
 def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | None = None) -> list[Score]:
-    """Compares rows on every test set and language that all of them have.
+    """Compares rows on every test set and language that they have in common.
 
     Args:
-        rows: by name, the results of each seed.
+        rows: name -> the results of each seed.
         metrics: the metrics to compare; by default all.
 
     Returns:
@@ -124,12 +125,12 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
     known = [name for name in _names(runs[0].scores[common[0]]) if all(name in run.scores[common[0]] for run in runs)]
     for name in metrics or ():
         if name not in known:
-            raise ComparisonError(f"there is no metric {name!r} in all runs; there are {', '.join(known)}")
+            raise ComparisonError(f"the metric {name!r} is not in all runs; available: {', '.join(known)}")
     return list(_scores(rows, _entries(runs[0], common), list(metrics or known)))
 
 
 def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
-    """The names of the runs that have no ranks of queries, although they were evaluated by ranking."""
+    """Returns the names of the runs that have no ranks of queries although they were evaluated by ranking."""
     runs = [run for results in rows.values() for run in results]
     return [
         run.name
@@ -139,18 +140,18 @@ def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
 
 
 def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
-    """The difference of two means by the paired bootstrap.
+    """Returns the difference of two means by the paired bootstrap.
 
     Args:
-        contributions: what each image adds to the difference, [n_images]; several arrays for several sets of images,
-            each of which is drawn within itself.
-        resamples: how many times as many images are drawn, with replacement.
-        seed: seed of the drawing.
+        contributions: the contribution of each image to the difference, [n_images]; several arrays for several sets of
+            images, which are resampled separately.
+        resamples: the number of bootstrap resamples.
+        seed: the seed for resampling.
     """
     random, drawn = np.random.default_rng(seed), np.zeros(resamples)
     for each in contributions:
         values, counts = np.unique(each, return_counts=True)
-        # How often each value is drawn is all that the sum depends on.
+        # The sum only depends on how often each value is drawn.
         drawn = drawn + random.multinomial(len(each), counts / counts.sum(), size=resamples) @ values
     less = min(int(np.sum(drawn <= 0)), int(np.sum(drawn >= 0)))
     low, high = np.percentile(drawn, _INTERVAL)
@@ -159,11 +160,11 @@ def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, see
 
 
 def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
-    """What each image with its texts adds to a metric, as the mean of runs, [n_images]; the sum is the metric in
-    percent.
+    """Returns the contribution of each image and its texts to a metric, averaged over runs, [n_images]; the sum is the
+    metric in percent.
 
     Args:
-        runs: the ranks of the same queries by each run.
+        runs: each run's ranks of the same queries.
         metric: `mean_recall`, another metric of `evaluate_retrieval` or of retrieval by RC3; `r1`, `r5` or `r10` of
             bitext; `top1` or `top5` of classification; or `accuracy`.
     """
@@ -181,7 +182,7 @@ def _recall_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray
 
 @dataclass(frozen=True)
 class _Entry:
-    """A line of the comparison: one language, or the mean of several."""
+    """A line of the comparison: one language, or the mean over several languages."""
 
     test_set: str
     language: str
@@ -189,7 +190,7 @@ class _Entry:
 
 
 def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[_Entry]:
-    """The languages of each test set, and after them the means."""
+    """Yields the languages of each test set, followed by the means."""
     for test_set in dict.fromkeys(name for name, _ in common):
         keys = [key for key in common if key[0] == test_set]
         yield from (_Entry(test_set, key[1], [key]) for key in keys)
@@ -217,7 +218,7 @@ def _scores(
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """The difference of the second row to the first; None for a metric that does not follow from ranks, and where
+    """Returns the difference between the second row and the first; None if the metric cannot be computed from ranks or
     ranks are missing."""
     before, after = (_contributions(row, keys, metric) for row in (first, second))
     if before is None or after is None:
@@ -226,8 +227,8 @@ def _difference(
 
 
 def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> list[np.ndarray] | None:
-    """As `image_contributions`, to the mean over languages: an array for the languages that search the same images;
-    None for a metric that does not follow from ranks, and where ranks are missing."""
+    """Like `image_contributions`, for the mean over languages: one array for the languages that search the same
+    images; None if the metric cannot be computed from ranks or ranks are missing."""
     if metric not in _OF_RANKS or not all(key in run.ranks for run in runs for key in keys):
         return None
     languages_with: dict[str, list[Key]] = {}
@@ -240,7 +241,7 @@ def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str)
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
-    """Refuses runs whose counts or digests tell that their queries differ."""
+    """Raises an error if the counts or digests of runs show that their queries differ."""
     place = f"{key[0]}, {key[1]}"
     everything = {name: number for run in runs for name, number in run.scores[key].items()}
     metrics = _names(everything)
@@ -251,17 +252,17 @@ def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
             (one, name), (other, second), *_ = sizes.items()
             raise ComparisonError(
                 f"{name} and {second} were evaluated on different queries ({place}: {count} is {one:.0f} and "
-                f"{other:.0f}), so that their results cannot be compared"
+                f"{other:.0f}), so their results cannot be compared"
             )
     digests = {run.ranks[key].queries: run.name for run in runs if key in run.ranks}
     if len(digests) > 1:
         name, second, *_ = digests.values()
         raise ComparisonError(
-            f"{name} and {second} were evaluated on different queries ({place}: the texts or the images are others), "
-            "so that their results cannot be compared"
+            f"{name} and {second} were evaluated on different queries ({place}: the texts or the images differ), "
+            "so their results cannot be compared"
         )
 
 
 def _names(scores: Mapping[str, float]) -> list[str]:
-    """The metrics among the numbers of a report; the others count rows."""
+    """Returns the metrics among the numbers of a report; the other numbers are counts."""
     return [name for name in scores if not name.startswith("n_") and name != "n"]

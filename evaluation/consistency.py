@@ -1,16 +1,16 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
-A caption and its translations are scored with all images, and `CrossLingualConsistency` combines their scores. The
-paper's translations are by machine: they come from a translator. Without one, the corpus' captions in the other
-languages take their place; where people described the image independently in each language, they tell more about the
-image than a translation could, and the measured gain is larger than the method's.
+A caption and its translations are scored with all images, and `CrossLingualConsistency` combines the scores. The paper
+uses machine translations, which a translator computes here. Without a translator, the corpus' captions in the other
+languages are used instead. If people described the image independently in each language, these captions contain more
+information about the image than translations, so the measured gain is larger than the method's.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
     consistency.fit(scores, right)
     evaluate_consistent_retrieval(embedder, test, "en", consistency)
 
-A score is 1 + cosine, which is 2 minus the paper's distance. It is never negative, so that CLC-C's ReLU keeps it.
+A score is 1 + cosine, which is 2 minus the paper's distance. It is never negative, so CLC-C's ReLU keeps it.
 """
 
 from collections import defaultdict
@@ -33,7 +33,8 @@ from ..utils.errors import CorpusError, InputError
 from ..utils.languages import learned_language, normalize_languages
 from .ranking import Scores, check_protocol, ranks_by
 
-# Scores that CLC is given at once, over all languages; its hidden layer holds several times as many numbers.
+# The number of scores, over all languages, that CLC processes at once; its hidden layer needs several times as many
+# numbers.
 _SCORES_AT_ONCE = 2**22
 
 
@@ -47,17 +48,17 @@ def evaluate_consistent_retrieval(
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Measures retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
+    """Evaluates retrieval as in `evaluate_retrieval`, by the joint scores of captions and their translations.
 
     Args:
         embedder, corpus, protocol, show_progress: as in `evaluate_retrieval`.
         languages: the languages of the captions, among those of `consistency`.
         consistency: CLC-A or a trained CLC-C.
-        translator: translates the captions. By default, the corpus' captions in the other languages are the
+        translator: translates the captions. By default, the corpus' captions in the other languages are used as
             translations, paired as in `translation_pairs`; the scores of several translations are averaged.
 
     Returns:
-        The numbers of `evaluate_retrieval`, for each of `languages`.
+        The numbers of `evaluate_retrieval` for each of `languages`.
     """
     (results,) = _evaluate(
         embedder,
@@ -81,23 +82,23 @@ def compare_consistency(
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Measures retrieval by CLC-A, and by a CLC-C that is fitted on other captions.
+    """Evaluates retrieval with CLC-A, and with CLC-C fitted on other captions.
 
     Args:
         embedder, protocol, show_progress: as in `evaluate_retrieval`.
         corpora: name -> caption corpus with captions in all of `languages`.
         translator: as in `evaluate_consistent_retrieval`.
-        languages: the languages whose scores are joined; a caption in each of them is a query.
-        validation: captions on which CLC-C is fitted, none of which should be in `corpora`; the queries are those in
-            the first language. Without it, CLC-C is left out.
+        languages: the languages whose scores are combined; the captions in each of them are queries.
+        validation: captions for fitting CLC-C, which should not be in `corpora`; the captions in the first language
+            are the queries. Without them, CLC-C is left out.
 
     Returns:
-        `clc_a` and `clc_c`, as JSON can hold them: `recalls`, the numbers of `evaluate_retrieval` by name and
-        language; `parameters`, the number of trained weights; `importances`, the share of each language in the
-        joint score; `translations`, whether those of a caption are by `machine`, or `captions` of its image. Of CLC-C
-        also `weights`, of which `hidden` has a row for each hidden unit with a weight for each language, and `output`
-        a weight for each unit; `losses`, before each iteration and after the last one, where the first is that of
-        CLC-A; and `fitted_in`, the language of the queries that it was fitted on.
+        `clc_a` and `clc_c`, as JSON values: `recalls`, the numbers of `evaluate_retrieval` by name and language;
+        `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
+        `translations`, which is `machine` or `captions` (of the same image). CLC-C also has `weights`: `hidden`, with
+        a row for each hidden unit and a weight for each language, and `output`, with a weight for each unit; `losses`,
+        before each iteration and after the last one, of which the first is CLC-A's loss; and `fitted_in`, the language
+        of the queries that it was fitted on.
     """
     tags = normalize_languages(languages)
     kinds = {"clc_a": _consistency(tags, "mean")} | (
@@ -141,8 +142,8 @@ def _evaluate(
     show_progress: bool | None,
     translator: Translator | None = None,
 ) -> list[dict[str, dict[str, float]]]:
-    """The results of `evaluate_consistent_retrieval` by each of some models for the same languages, whose texts and
-    images are embedded once."""
+    """Returns the results of `evaluate_consistent_retrieval` for each of several models for the same languages; texts
+    and images are embedded once."""
     check_protocol(protocol)
     known = models[0].config.languages
     languages = normalize_languages(languages)
@@ -172,15 +173,15 @@ def consistency_scores(
     translator: Translator | None = None,
     show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
-    """Scores captions and their translations with all images, as `CrossLingualConsistency.fit` takes the scores.
+    """Scores captions and their translations with all images, for `CrossLingualConsistency.fit`.
 
     Args:
         language: the language of the captions.
-        languages: the languages of the scores, in their order; `language` is one of them.
+        languages: the languages of the scores, in this order, including `language`.
         embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`.
 
     Returns:
-        The scores [L, n_texts, n_images] and, for each text, the indices of its right images.
+        The scores [L, n_texts, n_images] and, for each text, the indices of its correct images.
     """
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
@@ -191,14 +192,15 @@ def consistency_scores(
 
 
 def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
-    """The captions in `language` that are translations of each query, at least one, as in `translation_pairs`."""
+    """Returns the captions in `language` that are translations of each query, at least one per query, as in
+    `translation_pairs`."""
     return _parallel_captions(corpus, queries, [language])[language]
 
 
 def _parallel_captions(
     corpus: datasets.Dataset, queries: RetrievalSet, languages: Sequence[str]
 ) -> dict[str, list[list[str]]]:
-    """As `parallel_captions`, by language; the captions of the corpus are read once."""
+    """Like `parallel_captions`, by language; reads the captions of the corpus once."""
     found: dict[str, dict[tuple[str, str], list[str]]] = {language: defaultdict(list) for language in languages}
     for pair in translation_pairs(corpus, [(queries.language, language) for language in languages]):
         found[pair["language_b"]][pair["image_id"], pair["text_a"]].append(pair["text_b"])
@@ -207,7 +209,7 @@ def _parallel_captions(
         for image_id, text in keys:
             if (image_id, text) not in captions:
                 raise CorpusError(
-                    f"image_id {image_id!r}: {text!r} ({queries.language}) has no caption in {language} beside it; "
+                    f"image_id {image_id!r}: {text!r} ({queries.language}) has no parallel caption in {language}; "
                     "leave the image or the language out, or give a translator"
                 )
     return {language: [captions[key] for key in keys] for language, captions in found.items()}
@@ -226,7 +228,7 @@ class _TranslatedTexts:
         self._known: dict[str, dict[str, Tensor]] = defaultdict(dict)  # language -> text -> unit vector [d]
 
     def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
-        """Embeddings of the queries in each language, [L, n_texts, d]; of several translations, their mean.
+        """Returns the embeddings of the queries in each language, [L, n_texts, d], averaged over several translations.
 
         Cosines with a mean are the means of the cosines.
         """
@@ -242,7 +244,9 @@ class _TranslatedTexts:
     def _translations(translator: Translator, queries: RetrievalSet, language: str) -> list[list[str]]:
         texts = translator.translate(queries.texts, queries.language, language)
         if len(texts) != len(queries.texts):
-            raise InputError(f"{len(queries.texts)} texts were translated to {len(texts)} ({language})")
+            raise InputError(
+                f"the translator returned {len(texts)} translations for {len(queries.texts)} texts ({language})"
+            )
         for text, translation in zip(queries.texts, texts, strict=True):
             if not translation.strip():
                 raise InputError(f"the translation of {text!r} ({queries.language}) into {language} is empty")
@@ -263,8 +267,8 @@ def _scores(texts: Tensor, images: Tensor) -> Tensor:
 
 
 def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> tuple[Scores, Scores]:
-    """The joint scores of some texts with all images, and of some images with all texts; those of all languages are
-    held for some at a time. texts: [L, n_texts, d], images: [n_images, d]"""
+    """Returns functions for the joint scores of some texts with all images, and of some images with all texts, which
+    only hold the scores of a part in all languages at a time. texts: [L, n_texts, d], images: [n_images, d]"""
 
     @torch.no_grad()
     def joint(some_texts: Tensor, some_images: Tensor) -> Tensor:
@@ -286,25 +290,24 @@ __all__ = ["compare_consistency", "consistency_scores", "evaluate_consistent_ret
 
 
 # ---- Emoji consistency ----
-# Cross-lingual consistency on the emoji benchmark: the names of an emoji in all languages search together.
-#
-# CLC-C is fitted on the validation concepts of a vendor that was in training. Translations are Unicode's own
-# names, as good as translations can be.
+# Cross-lingual consistency on the emoji benchmark: the names of an emoji in all languages form a joint query. CLC-C is
+# fitted on the validation concepts of a vendor that was in training. The translations are Unicode's names, which are
+# as good as translations can be.
 
 
 def emoji_consistency(
     embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
 ) -> dict[str, dict[str, Any]]:
-    """Measures CLC-A and CLC-C on unseen concepts and on an unseen vendor.
+    """Evaluates CLC-A and CLC-C on unseen concepts and on an unseen vendor.
 
     Args:
         embedder: the model.
-        languages: the languages whose names search together.
+        languages: the languages whose names form a joint query.
         test_vendor: the vendor that was held out of training.
         seen_vendor: a vendor that was in training.
 
     Returns:
-        What `compare_consistency` returns; `recalls` has `unseen_concepts` and `unseen_vendor`.
+        The result of `compare_consistency`, with `unseen_concepts` and `unseen_vendor` in `recalls`.
     """
     tags = list(languages)
     corpora = {

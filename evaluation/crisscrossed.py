@@ -1,8 +1,9 @@
-"""The measurements of Crisscrossed Captions (CxC; Parekh et al. 2021, section 4; Jain et al. 2021, tables 5 and 6).
+"""The metrics of Crisscrossed Captions (CxC; Parekh et al. 2021, section 4; Jain et al. 2021, tables 5 and 6).
 
-Retrieval counts the best-ranked of all positives that annotators found, for captions among captions and images among
-images as well. Correlation asks whether a model orders pairs as people do; since ratings are dense and those of one
-query depend on each other, it is Spearman's correlation on samples: half of the queries, with one rated item each.
+Retrieval counts the best-ranked of all positives that annotators found, including captions among captions and images
+among images. Correlation measures whether a model orders pairs as people do. Because ratings are dense and the ratings
+of one query depend on each other, Spearman's correlation is computed on samples: half of the queries, with one rated
+item each.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..inference.embedder import Embedder
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT, embedding_ranks, neighbor_ranks, percent_within
 
-# How often half of the queries are drawn, and the seed of the drawing.
+# The number of samples of half of the queries, and the seed for sampling.
 SAMPLES = 1000
 _SEED = 0
 
@@ -29,7 +30,7 @@ def evaluate_crisscrossed(
     ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> Results:
-    """Measures a model on CxC.
+    """Evaluates a model on CxC.
 
     Args:
         embedder: the model.
@@ -67,19 +68,19 @@ def evaluate_crisscrossed(
 def sampled_spearman(
     queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = _SEED
 ) -> tuple[float, float]:
-    """The mean and the standard deviation of Spearman's correlation between ratings and scores, over samples of half
-    of the queries with one item each.
+    """Returns the mean and the standard deviation of Spearman's correlation between ratings and scores, over samples
+    of half of the queries with one item each.
 
     Args:
         queries: the query of each rated pair [N].
-        ratings, scores: what people and the model say of each pair [N].
+        ratings, scores: the human rating and the model's score of each pair [N].
         samples: the number of samples.
-        seed: the seed of the drawing.
+        seed: the seed for sampling.
 
     Returns:
-        Both from -1 to 1; NaN where a sample has fewer than two queries or equal numbers throughout.
+        Both are NaN if a sample has fewer than two queries or only equal numbers.
     """
-    from scipy.stats import spearmanr  # takes half a second of every command that imports this module
+    from scipy.stats import spearmanr  # takes half a second to import
 
     order = np.argsort(queries, kind="stable")
     _, starts, counts = np.unique(queries[order], return_index=True, return_counts=True)
@@ -95,7 +96,8 @@ def sampled_spearman(
 
 
 def _queries(data: Crisscrossed) -> RetrievalSet:
-    """The captions as queries among the images. The image that a caption was written for comes first of its images."""
+    """Returns the captions as queries for images. The image that a caption was written for comes first among its
+    images."""
     image_ids = list(data.corpus["image_id"])
     positives = data.positives("sits")
     own = data.image_of_text

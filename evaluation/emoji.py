@@ -1,13 +1,12 @@
-"""The four questions of the emoji benchmark, answered together.
+"""The four questions of the emoji benchmark.
 
-1. Unseen concepts: does the model find emoji whose concept it never saw, drawn by a vendor it was trained on?
-2. Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, when it is asked in
-   languages that had images?
-3. The same, asked in languages that had translations only.
-4. The same, asked in languages it never saw.
+1. Unseen concepts: does the model find emoji with a concept it never saw, drawn by a vendor it was trained on? 2.
+Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, with queries in languages
+that had images in training? 3. The same, with queries in languages that only had translations. 4. The same, with
+queries in languages it never saw.
 
 Question 1 is asked in each group of languages. A query is always the CLDR name of an emoji, and searches all images of
-that vendor and split, flags included. The name of a flag is that of a country, which no image shows: the recall for
+the vendor and split, including flags. Flags are named after countries, which the images do not show, so the recall for
 flags and the recall for all other emoji are also reported separately.
 """
 
@@ -34,12 +33,12 @@ from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
-_LABELS = 4  # of an image in `labelled_images`
+_LABELS = 4  # per image in `labelled_images`
 
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """An image, and labels in one language, the first of which is right."""
+    """An image and labels in one language; the first label is correct."""
 
     image: Image.Image
     language: str
@@ -47,18 +46,18 @@ class LabelledImage:
 
 
 class EmojiBenchmark:
-    """Asks a model the four questions.
+    """Evaluates a model on the four questions.
 
-    The images of each vendor, and the names in each language, are encoded once for all questions.
+    The images of each vendor and the names in each language are encoded once for all questions.
 
     Args:
         embedder: the model.
         image_languages: languages that had image-text pairs in training.
-        pair_languages: languages that had translation pairs only.
+        pair_languages: languages that only had translation pairs.
         unseen_languages: languages that had neither.
         test_vendor: the vendor that was held out of training.
         seen_vendor: a vendor that was in training.
-        corpus: the emoji benchmark, by default `load_emoji()` with the two vendors and these languages.
+        corpus: the emoji benchmark; by default `load_emoji()` with the two vendors and these languages.
         reranker: a cross-encoder that reorders the best candidates of every query.
         show_progress: as in `Embedder.encode_image`.
     """
@@ -80,7 +79,7 @@ class EmojiBenchmark:
         self.groups = {group: normalize_languages(list(languages)) for group, languages in groups.items() if languages}
         languages = [language for members in self.groups.values() for language in members]
         if twice := {language for language in languages if languages.count(language) > 1}:
-            raise InputError(f"a language belongs to one group; {', '.join(sorted(twice))} is in two")
+            raise InputError(f"a language can only be in one group, but {', '.join(sorted(twice))} is in two")
         if corpus is None:
             corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
         self.galleries = {
@@ -89,12 +88,13 @@ class EmojiBenchmark:
         }
 
     def report(self) -> dict[str, Any]:
-        """Computes the answers, as JSON can hold them.
+        """Computes the answers as JSON values.
 
         `unseen_concepts` holds question 1, `unseen_vendor` questions 2 (group `image`), 3 (`pair`) and 4 (`unseen`).
         Each has `vendor`, `split`, `n_images`, `n_flags`, `chance` (text-to-image recall of a random ranking) and
         `groups`; a group has `languages`, with the numbers of `evaluate_retrieval` for each, and `mean`, their means.
-        Beside these numbers, `flags` and `others` have the same for queries that are flags and that are not.
+        In addition to these numbers, `flags` and `others` have the same numbers for flags and for other emoji as
+        queries.
         """
         return {
             name: gallery.facts()
@@ -103,7 +103,7 @@ class EmojiBenchmark:
         }
 
     def ranks(self) -> dict[str, QueryRanks]:
-        """The ranks of the single queries, by question and language: `unseen_vendor/de`."""
+        """Returns the ranks of single queries, by question and language: `unseen_vendor/de`."""
         return {
             f"{name}/{language}": gallery.ranks(language)
             for name, gallery in self.galleries.items()
@@ -112,9 +112,10 @@ class EmojiBenchmark:
         }
 
     def labelled_images(self, count: int = 3) -> list[LabelledImage]:
-        """Images of concepts never seen, each with its name and three other names in one language of the training.
+        """Returns images of unseen concepts, each with its name and three other names in one of the training
+        languages.
 
-        A hash of the emoji chooses them, independently of what the model answers; flags are left out.
+        They are selected by a hash of the emoji, independently of the model's answers, without flags.
         """
         languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
         gallery = self.galleries["unseen_concepts"]
@@ -136,7 +137,7 @@ class _VendorGallery:
         self.vendor, self.split = vendor, split
         chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
         if not chosen.any():
-            raise CorpusError(f"the corpus has no image by {vendor!r} in split {split!r}")
+            raise CorpusError(f"the corpus has no images by {vendor!r} in the split {split!r}")
         self._corpus = corpus.select(np.flatnonzero(chosen))
         self._is_flag = np.array(self._corpus["category"]) == "Flags"
         self._embedder, self._reranker = embedder, reranker
@@ -162,16 +163,17 @@ class _VendorGallery:
         return QueryRanks.of(queries, ranks)
 
     def labelled_image(self, language: str, index: int) -> LabelledImage:
-        """The image of this index, in that order, with its name and those of the next three."""
+        """Returns the image at this index, in the order of `_in_order`, with its name and the names of the next
+        three."""
         queries = self._ask(language)[0]
         positions = self._in_order(queries)
         chosen = [positions[(_LABELS * index + step) % len(positions)] for step in range(_LABELS)]
-        labels = [queries.texts[text].replace(",", "") for text in chosen]  # commas divide labels on the Hub
+        labels = [queries.texts[text].replace(",", "") for text in chosen]  # the Hub splits labels at commas
         image = self._images[queries.text_to_images[chosen[0]][0]]
         return LabelledImage(image, language, list(dict.fromkeys(labels)))
 
     def _in_order(self, queries: RetrievalSet) -> list[int]:
-        """The indices of the queries that are no flags, in an order that depends on the emoji alone."""
+        """Returns the indices of the queries that are not flags, in an order that only depends on the emoji."""
         positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
         return sorted(positions, key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
 
@@ -188,7 +190,7 @@ class _VendorGallery:
         return self._embedder.encode_image(self._images, show_progress=self._show_progress)
 
     def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
-        """The queries of a language, their embeddings and their ranks, which are computed once."""
+        """Returns the queries of a language, their embeddings and their ranks, computing them once."""
         if language not in self._asked:
             queries = self._sets.of(language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
@@ -204,7 +206,7 @@ class _VendorGallery:
 
 
 def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of every number over the languages that have it."""
+    """Returns the mean of every number over the languages that have it."""
     means: dict[str, Any] = {}
     for name in dict.fromkeys(name for result in results for name in result):
         values = [result[name] for result in results if name in result]
@@ -213,5 +215,6 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def question_number(name: str, group: str) -> int:
-    """The number of a question, from 1: that about unseen concepts is 1 in any group; the groups have 2, 3 and 4."""
+    """Returns the number of a question: 1 for unseen concepts in any group; 2, 3 and 4 for the groups of unseen
+    vendors."""
     return 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)

@@ -1,5 +1,5 @@
-"""Retrieval recall as an `evaluate.Metric`: the class of the folder `metrics/retrieval_recall`, which `evaluate.load`
-reads too."""
+"""Retrieval recall as an `evaluate.Metric`: the class in the folder `metrics/retrieval_recall`, which `evaluate.load`
+also reads."""
 
 from ..metrics.retrieval_recall.retrieval_recall import RetrievalRecall
 

@@ -1,9 +1,9 @@
 """Dual encoders as models of mteb, the benchmark of embeddings (https://github.com/embeddings-benchmark/mteb).
 
-mteb asks a model for the embeddings of a task's texts and images. An `Embedder` computes them, so that every dual
-encoder that it loads is measured in the same way. mteb states languages by ISO 639-3 with a script (`ukr-Cyrl`), one
-or several for each subset; the embedder is told the language of every text. Where a task leaves it open, that is an
-error, and no language is assumed.
+mteb asks a model for the embeddings of a task's texts and images. An `Embedder` computes them, so every dual encoder
+that it loads is evaluated in the same way. mteb states languages by ISO 639-3 with a script (`ukr-Cyrl`), one or
+several for each subset, and the embedder needs the language of every text. If a task does not determine it, that is an
+error; no language is assumed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,23 +36,23 @@ try:
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.types import Licenses
 except ModuleNotFoundError as error:
-    raise MissingExtraError("mteb is not installed, on whose tasks models are measured: pip install mteb") from error
+    raise MissingExtraError("mteb is not installed: pip install mteb") from error
 
 _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
-_SCRIPTS = {"Kore": "Hang"}  # as mteb writes Korean
+_SCRIPTS = {"Kore": "Hang"}  # mteb's script for Korean
 # Shown next to the metric that mteb ranks models by. `hit_rate_at_k` is the recall of `evaluate_retrieval`.
 SHOWN = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10")
-_PAIRS = ("BitextMining", "STS")  # tasks whose rows are pairs of texts, in the languages of the subset
-_NAMED = 40  # subsets that an error names
+_PAIRS = ("BitextMining", "STS")  # tasks with pairs of texts in the languages of the subset
+_NAMED = 40  # maximum number of subsets in an error message
 
 
 class MtebModel(AbsEncoder):
-    """A dual encoder as mteb's `EncoderProtocol`; made by `mteb_model`, whose arguments it has.
+    """A dual encoder as mteb's `EncoderProtocol`; use `mteb_model` to make one.
 
     Args:
         embedder: the dual encoder.
         meta: its description.
-        tasks: the tasks whose pairs of texts are in two languages, by name.
+        tasks: name -> task, for tasks with pairs of texts in two languages.
         language, text_task: as in `mteb_model`.
     """
 
@@ -81,16 +81,16 @@ class MtebModel(AbsEncoder):
         show_progress_bar: bool | None = None,
         **unused: Any,
     ) -> np.ndarray:
-        """Embeddings of the texts, of the images, or of texts with images, [N, d].
+        """Returns embeddings of texts, of images, or of texts with images, [N, d].
 
-        Vectors are of unit length. Of a text and an image together, the sum of the two towers' features is the
-        embedding, as in mteb's own CLIP.
+        Vectors have unit length. The embedding of a text with an image is the sum of the two towers' features, as in
+        mteb's CLIP.
 
         Args:
             inputs: batches, dictionaries with lists `text`, `image` or both.
             task_metadata, hf_split, hf_subset: the task, its split and its subset.
             show_progress_bar: whether to show a progress bar.
-            unused: mteb's other options, such as `batch_size`, which `inputs` follow already.
+            unused: mteb's other options, such as `batch_size`, which `inputs` already use.
         """
         texts: list[str] = []
         images: list[np.ndarray] = []
@@ -117,11 +117,12 @@ class MtebModel(AbsEncoder):
         return embeddings + np.concatenate(images) if images else embeddings
 
     def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
-        """Whether these are the first or the second texts of the pairs of a task; mteb tells neither to a model."""
+        """Returns whether these are the first or the second texts of a task's pairs, which mteb does not tell a
+        model."""
         if (task := self.tasks.get(metadata.name)) is None:
             raise InputError(
-                f"{metadata.name} pairs texts in two languages, and a model is not told which of them it is given: "
-                "name its tasks when it is made, mteb_model(…, tasks=tasks)"
+                f"{metadata.name} pairs texts in two languages, but mteb does not tell a model which of them it gets: "
+                "pass the tasks to the model, mteb_model(…, tasks=tasks)"
             )
         data = task.dataset.get(subset, task.dataset)
         columns = getattr(task, "column_names", ("sentence1", "sentence2"))
@@ -141,20 +142,19 @@ def mteb_model(
     source: str | Path | None = None,
     **loading: Any,
 ) -> MtebModel:
-    """Makes a model of mteb from a dual encoder or an adapter.
+    """Makes an mteb model from a dual encoder or an adapter.
 
     Args:
-        model: a folder, a repository of the Hub, or an `Embedder`.
-        tasks: the tasks that it will be measured on, as objects of mteb. Only tasks that pair texts in two languages
-            (bitext mining, cross-lingual STS) need to be given: mteb does not tell a model which of the two languages
-            it is asked for.
-        language: the language of all texts, for tasks that do not tell it. By default it is the one that the task
-            states for the subset, and an error where it states several.
-        text_task: the head that embeds texts in tasks of texts alone, such as `"text_text"` for MURAL; images
-            are always compared with texts by the head of images.
-        name: the name with an owner under which mteb keeps the results; by default the repository's, or `local/` and
-            the name of the folder.
-        source: the folder or repository of an `Embedder`, which describes the model.
+        model: a folder, a repository on the Hub, or an `Embedder`.
+        tasks: the mteb tasks to evaluate. They are only needed for tasks that pair texts in two languages (bitext
+            mining, cross-lingual STS), because mteb does not tell a model which of the two languages it gets.
+        language: the language of all texts, for tasks that do not state it. By default, it is the language that the
+            task states for the subset; several languages are an error.
+        text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL; texts are
+            always compared with images by the head for images.
+        name: the name, with an owner, under which mteb stores the results; by default the name of the repository, or
+            `local/` and the name of the folder.
+        source: the folder or repository of an `Embedder`, for the description of the model.
         loading: arguments of `Embedder.from_pretrained`, such as `batch_size`, `device` and `trust_remote_code`.
 
     Examples:
@@ -171,12 +171,12 @@ def mteb_model(
     return MtebModel(embedder, meta, tasks=named, language=language, text_task=text_task)
 
 
-# ---- Its description ----
+# ---- Description of the model ----
 
 
 def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
-    """The description of a model for mteb, from the files of its folder. The revision of a local folder is a digest
-    of its weights, so that results which mteb has kept are always those of the same weights."""
+    """Returns the description of a model for mteb, from the files of its folder. The revision of a local folder is a
+    digest of its weights, so stored results of mteb always belong to the same weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
@@ -193,7 +193,7 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
         n_embedding_parameters=None,
         memory_usage_mb=None,
         max_tokens=None,
-        # Of any text, in a language that the model has learned.
+        # For any text, in a language that the model has learned.
         embed_dim=embedder.encode_text(["1"], language=(known or ["en"])[0]).shape[1],
         license=license if license in get_args(Licenses) else None,
         open_weights=True,
@@ -210,19 +210,19 @@ def _described(embedder: Embedder, source: str | None, name: str | None, loading
 
 
 def known_languages(embedder: Embedder) -> list[str]:
-    """The languages that a model has learned, where it lists them, the native language first."""
+    """Returns the languages that a model has learned, if it lists them, with the native language first."""
     native = getattr(embedder.processor, "native_language", None)
     return [*([native] if native else []), *getattr(embedder.processor, "languages", [])]
 
 
 def _card(source: str, loading: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a model's card; none where it has no card."""
+    """Returns the metadata of a model's card; empty if it has no card."""
     file = optional_file(source, "README.md", loading)
     return {} if file is None else ModelCard.load(file).data.to_dict()
 
 
 def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
-    """The commit of a repository that was loaded, which names the folder of its files in the Hub's cache."""
+    """Returns the commit of a loaded repository, which is the name of its folder in the Hub's cache."""
     for name in ("config.json", "adapter_config.json"):
         file = optional_file(source, name, loading)
         if file is not None and (folder := file.parent).parent.name == "snapshots":
@@ -231,7 +231,7 @@ def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
 
 
 def _mteb_codes(tags: str | list[str]) -> list[str] | None:
-    """Languages as mteb writes them, `ukr-Cyrl`; none for those that mteb does not have."""
+    """Converts languages to mteb's codes, such as `ukr-Cyrl`, without languages that mteb does not have."""
     codes = set()
     for tag in [tags] if isinstance(tags, str) else tags:
         language = langcodes.Language.get(tag).maximize()
@@ -248,7 +248,7 @@ def _mteb_codes(tags: str | list[str]) -> list[str] | None:
 
 
 def short_tag(code: str) -> str:
-    """The canonical tag of a language, without a script that the language is usually written in.
+    """Returns the canonical tag of a language, without the script if it is the usual script of the language.
 
     Examples:
         >>> short_tag("ukr-Cyrl"), short_tag("zho-Hant"), short_tag("srp-Latn")
@@ -260,11 +260,11 @@ def short_tag(code: str) -> str:
 
 
 def subset_languages(metadata: Any, subset: str) -> list[str]:
-    """The tags of the languages of a task's subset, in the order in which mteb states them.
+    """Returns the language tags of a task's subset, in mteb's order.
 
     Args:
         metadata: mteb's metadata of the task.
-        subset: the subset, or the column of one language in a task whose columns are languages.
+        subset: the subset, or the column of a language in a task with a column for each language.
     """
     stated = metadata.eval_langs
     codes = stated.get(subset, [subset]) if isinstance(stated, dict) else stated
@@ -272,8 +272,8 @@ def subset_languages(metadata: Any, subset: str) -> list[str]:
 
 
 def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
-    """The subsets of a task that have one of these languages, perhaps by another name (`zh` for `cmn`), each with
-    those that it has.
+    """Returns the subsets of a task that have one of these languages, possibly by another name (`zh` for `cmn`), each
+    with the matching languages.
     """
     wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages))}
     found: dict[str, set[str]] = {}
@@ -291,18 +291,18 @@ def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
 
 
 def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> str:
-    """The language of the texts that a model is given.
+    """Returns the language of the texts that a model gets.
 
     Args:
         metadata: mteb's metadata of the task.
         subset: the subset.
-        side: tells, for pairs of texts in two languages, whether these are the first (0) or the second texts (1).
+        side: for pairs of texts in two languages, returns whether these are the first (0) or the second texts (1).
     """
     try:
         tags = subset_languages(metadata, subset)
     except LanguageTagError as error:
         raise MissingLanguageError(
-            f"{_place(metadata, subset)}: {error}; give the language of its texts with language="
+            f"{_place(metadata, subset)}: {error}; state the language of its texts with language="
         ) from error
     forms = [language_and_script(tag) for tag in tags]
     if len(set(forms)) == 1:
@@ -310,23 +310,23 @@ def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> st
     if pair := _pair(subset, forms) or (tags if len(tags) == 2 else None):
         if metadata.type in _PAIRS:
             return pair[side()]
-    elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` of nor, nno and nob
+    elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` among nor, nno and nob
         return named
     raise MissingLanguageError(
-        f"{_place(metadata, subset)} has texts in {', '.join(tags)}, and mteb does not tell which of them a text has; "
-        "give the language of its texts with language="
+        f"{_place(metadata, subset)} has texts in {', '.join(tags)}, but mteb does not state the language of a text; "
+        "state it with language="
     )
 
 
 def as_known(tag: str, known: Iterable[str]) -> str:
-    """The name that a model has for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
+    """Returns a model's name for a language: `zh` for `cmn` if it has learned `zh`; by default the tag itself."""
     names = list(known)
     same = [name for name in names if language_and_script(name) == language_and_script(tag)]
     return tag if tag in names or not same else same[0]
 
 
 def _pair(subset: str, forms: list[tuple[str, str]]) -> list[str] | None:
-    """The two languages that the name of a subset states, such as `de-en` or `acm_Arab-eng_Latn`."""
+    """Returns the two languages in the name of a subset, such as `de-en` or `acm_Arab-eng_Latn`."""
     parts = [_tag(part) for part in subset.split("-")]
     tags = [part for part in parts if part is not None]
     if len(parts) == len(tags) == 2 and {language_and_script(tag) for tag in tags} <= set(forms):
@@ -353,13 +353,13 @@ class MtebScore:
     """The scores of one subset of a task.
 
     Args:
-        task, kind: the task, and mteb's name of its kind.
-        dataset, revision: the data set on the Hub, and its commit.
+        task, kind: the task, and its type in mteb.
+        dataset, revision: the data set on the Hub and its commit.
         split, subset: the split and the subset of the data set.
-        languages: the languages of the subset, as mteb writes them.
+        languages: the languages of the subset, as mteb's codes.
         main_metric: the metric that mteb ranks models by.
-        scores: all metrics of mteb, whose values are mteb's: fractions, and not percentages.
-        date: when they were measured, in ISO 8601.
+        scores: all metrics of mteb, as fractions instead of percentages.
+        date: the date of the evaluation, in ISO 8601.
         version: the version of mteb.
     """
 
@@ -376,17 +376,18 @@ class MtebScore:
     version: str
 
     def shown(self) -> dict[str, float]:
-        """The main metric and those of `SHOWN`, in percent."""
+        """Returns the main metric and the metrics of `SHOWN`, in percent."""
         names = dict.fromkeys([self.main_metric, *SHOWN])
         return {name: 100 * self.scores[name] for name in names if name in self.scores}
 
 
 def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> list[Any]:
-    """Tasks of mteb by their names, with their subsets in some languages.
+    """Returns mteb tasks by name, with their subsets in some languages.
 
     Args:
-        names: such as `XM3600T2IRetrieval` and `STS17`.
-        languages: BCP-47 tags; by default all languages. A subset of two languages needs one of them.
+        names: the names of the tasks, such as `XM3600T2IRetrieval` and `STS17`.
+        languages: BCP-47 tags; by default all languages. A subset with two languages is included if one of them
+            matches.
     """
     tasks, present = [], set()
     for name in names:
@@ -407,13 +408,13 @@ def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> 
 def evaluate_mteb(
     model: MtebModel, tasks: Sequence[Any], *, cache: str | Path | None = None, show_progress: bool = False
 ) -> list[MtebScore]:
-    """Measures a model on tasks of mteb.
+    """Evaluates a model on mteb tasks.
 
     Args:
-        model: as `mteb_model` makes it.
-        tasks: as `mteb_tasks` returns them, or as mteb does.
-        cache: a folder in which mteb keeps its results (`results/<model>/<revision>/<task>.json`). Subsets whose
-            results are there are not measured again.
+        model: the result of `mteb_model`.
+        tasks: tasks from `mteb_tasks` or from mteb.
+        cache: the folder in which mteb stores results (`results/<model>/<revision>/<task>.json`). Subsets with stored
+            results are not evaluated again.
         show_progress: whether to show a progress bar.
 
     Examples:
@@ -436,13 +437,13 @@ def evaluate_mteb(
         co2_tracker=False,
         show_progress_bar=show_progress,
     )
-    for failed in results.exceptions or []:  # data that are not public
+    for failed in results.exceptions or []:  # data that is not public
         raise SourceUnavailableError(f"{failed.task_name}: {failed.exception}")
     scores = []
     for task, result in zip(tasks, results.task_results, strict=True):
         for split in task.eval_splits:
             for found in result.scores[split]:
-                if found["hf_subset"] in task.hf_subsets:  # the cache may have others
+                if found["hf_subset"] in task.hf_subsets:  # the cache may have other subsets
                     scores.append(_score(task.metadata, result, split, found))
     return scores
 
@@ -465,7 +466,7 @@ def _score(metadata: Any, result: Any, split: str, found: dict[str, Any]) -> Mte
 
 
 def model_index(scores: Sequence[MtebScore]) -> list[EvalResult]:
-    """The scores as entries of a card's `model-index`, in percent."""
+    """Converts scores to entries of a card's `model-index`, in percent."""
     return [
         EvalResult(
             task_type=score.kind,

@@ -1,7 +1,7 @@
-"""The ranks of single queries, kept beside the recall that is computed from them, so that two models can be compared
-query by query (`comparison`).
+"""The ranks of single queries, which are stored in addition to recall so that two models can be compared query by
+query (`comparison`).
 
-A report `evaluation/validation.json` has its ranks in `evaluation/validation.ranks.npz`: the arrays of `QueryRanks`
+The ranks of a report `evaluation/validation.json` are in `evaluation/validation.ranks.npz`: the arrays of `QueryRanks`
 for each test set and language.
 """
 
@@ -19,7 +19,7 @@ from ..data.batching.retrieval_sets import RetrievalSet
 from ..utils.errors import ComparisonError
 from .ranking import RetrievalRanks
 
-# The test set of a report that has nothing but languages, such as that of `evaluate_retrieval`.
+# The test set of a report that only has languages, such as the result of `evaluate_retrieval`.
 CAPTIONS = "captions"
 _ENDING = ".ranks.npz"
 
@@ -28,17 +28,17 @@ _ENDING = ".ranks.npz"
 class QueryRanks:
     """The ranks of all queries in one language on one test set.
 
-    Of a task with labels, a query is a text with its images, and its rank is that of its own label among all labels.
-    Where images are classified, a query is an image and the name of its class; where texts search translations, it is
-    a text, which has the place of its image too.
+    In a task with labels, a query is a text with its images, and its rank is the rank of its label among all labels.
+    In image classification, a query is an image with the name of its class. In bitext retrieval, a query is a text,
+    which also takes the place of its image.
 
     Args:
         text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.
-        image_to_text: the ranks of images as queries, [n_images]; 0 for an image without a text, and for all where
-            images do not search.
-        image_of_text: the index of each text's image, of several the first, [n_texts].
-        queries: a digest of the texts, their images and all images that are searched.
-        images: a digest of the images that are searched.
+        image_to_text: the ranks of images as queries, [n_images]; 0 for images without a text, and for all images if
+            they are not queries.
+        image_of_text: the index of each text's (first) image, [n_texts].
+        queries: a digest of the texts, their images and all images in the gallery.
+        images: a digest of the images in the gallery.
     """
 
     text_to_image: np.ndarray
@@ -49,7 +49,7 @@ class QueryRanks:
 
     @classmethod
     def of(cls, queries: RetrievalSet, ranks: RetrievalRanks) -> "QueryRanks":
-        """The ranks of the queries of a set."""
+        """Returns the ranks of the queries of a set."""
         images = _digest(queries.image_ids)
         return cls(
             text_to_image=ranks.text_to_image.astype(np.int32),
@@ -61,11 +61,11 @@ class QueryRanks:
 
     @classmethod
     def of_labels(cls, texts: Sequence[str], image_ids: Sequence[str], ranks: np.ndarray) -> "QueryRanks":
-        """The ranks of the right labels of texts with images.
+        """Returns the ranks of the correct labels of texts with images.
 
         Args:
             texts: the texts [n_texts].
-            image_ids: for each text, what its image or its images are called.
+            image_ids: the id of each text's image or images.
             ranks: the rank of each text's label, from 1, [n_texts].
         """
         indices: dict[str, int] = {}
@@ -81,7 +81,7 @@ class QueryRanks:
 
     @classmethod
     def joined(cls, parts: Sequence["QueryRanks"]) -> "QueryRanks":
-        """The ranks of the queries of several test sets, each of which was searched alone, such as folds."""
+        """Joins the ranks of the queries of several separately searched test sets, such as folds."""
         starts = np.cumsum([0, *(len(part.image_to_text) for part in parts[:-1])])
         return cls(
             text_to_image=np.concatenate([part.text_to_image for part in parts]),
@@ -93,17 +93,17 @@ class QueryRanks:
 
 
 def of_captions(ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
-    """The ranks by language that `evaluate_retrieval` collects, by test set and language."""
+    """Converts the ranks by language from `evaluate_retrieval` to ranks by test set and language."""
     return {f"{CAPTIONS}/{language}": each for language, each in ranks.items()}
 
 
 def ranks_file(results: str | Path) -> Path:
-    """The file of the ranks that belong to a file of results."""
+    """Returns the path of the ranks that belong to a file of results."""
     return Path(results).with_suffix(_ENDING)
 
 
 def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
-    """Writes ranks by test set and language, such as `captions/de`, into a compressed file."""
+    """Writes ranks by test set and language, such as `captions/de`, to a compressed file."""
     arrays = {
         f"{name}/{field.name}": np.asarray(getattr(each, field.name))
         for name, each in ranks.items()
@@ -114,7 +114,7 @@ def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
 
 
 def read_ranks(file: Path) -> dict[str, QueryRanks]:
-    """The ranks that `write_ranks` wrote, by test set and language; none where there is no file."""
+    """Reads the ranks that `write_ranks` wrote, by test set and language; empty if there is no file."""
     if not file.is_file():
         return {}
     try:
@@ -122,7 +122,7 @@ def read_ranks(file: Path) -> dict[str, QueryRanks]:
             names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
             return {name: _read(arrays, name) for name in names}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ComparisonError(f"{file} is damaged, so that the ranks in it cannot be read: {error}") from error
+        raise ComparisonError(f"{file} is damaged, so its ranks cannot be read: {error}") from error
 
 
 def _read(arrays: Mapping[str, np.ndarray], name: str) -> QueryRanks:

@@ -1,12 +1,12 @@
-"""Ranks and recall of text-image retrieval, from embeddings or from scores.
+"""Ranks and recall of text-image retrieval, from embeddings or scores.
 
-The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked right
-item; an image may have any number of texts and a text any number of right images. MLA's protocol (arXiv 2206.11091,
-released code) differs from image to text: it ranks images by the best of their texts, so that several texts of one
-wrong image count as one; its R@5 and R@10 are never below the usual ones.
+The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked
+correct item; an image can have any number of texts, and a text any number of correct images. MLA's protocol (arXiv
+2206.11091, released code) differs for image-to-text retrieval: it ranks images by their best text, so several texts of
+one wrong image count as one. Its R@5 and R@10 are never below the usual R@5 and R@10.
 
-Ties count against the query: an item with the same score as the right item is ranked before it, whatever their order.
-A collapsed model, which computes the same embedding for everything, has a recall of 0.
+Ties count against the query: an item with the same score as the correct item is ranked before it. A collapsed model,
+which computes the same embedding for everything, has a recall of 0.
 """
 
 import math
@@ -24,17 +24,17 @@ from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, un
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
 
-Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> their scores with all items [rows, n_items]
+Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 
 
 @dataclass(frozen=True)
 class RetrievalRanks:
-    """The rank of the best-ranked right item of each query, counted from 1.
+    """The rank of the best-ranked correct item of each query, counted from 1.
 
     Args:
         text_to_image: the ranks of texts as queries, [n_texts].
-        image_to_text: the ranks of images as queries, [n_images]. An image without a text is not a query, and has rank
-            0; it stays among the images that texts search.
+        image_to_text: the ranks of images as queries, [n_images]. An image without a text is not a query and has rank
+            0; it stays in the gallery for texts.
     """
 
     text_to_image: np.ndarray
@@ -44,15 +44,15 @@ class RetrievalRanks:
         """Computes the recall in percent.
 
         Args:
-            texts, images: boolean masks, [n_texts] and [n_images], of the queries to count. Each query is still ranked
-                among all items.
+            texts, images: boolean masks, [n_texts] and [n_images], of the queries to count. The queries are still
+                ranked among all items.
 
         Returns:
             `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`.
         """
         text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
         image_ranks = self.image_to_text if images is None else self.image_to_text[images]
-        from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # evaluate takes a while to import
+        from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # `evaluate` is slow to import
 
         return recalls_of_ranks(text_ranks, image_ranks)
 
@@ -64,12 +64,12 @@ def embedding_ranks(
     *,
     protocol: str = "standard",
 ) -> RetrievalRanks:
-    """Ranks by cosine, without holding the whole score matrix in memory.
+    """Ranks by cosine similarity, without holding the whole score matrix in memory.
 
     Args:
         image_embeddings: [n_images, d].
         text_embeddings: [n_texts, d].
-        text_to_images: for each text the indices of its right images, at least one.
+        text_to_images: the indices of each text's correct images, at least one.
         protocol: `"standard"` or `"mla"`.
     """
     scores = _cosines(image_embeddings, text_embeddings)
@@ -80,8 +80,8 @@ def embedding_ranks(
 def score_ranks(
     scores: np.ndarray, text_to_images: Sequence[Sequence[int]], *, protocol: str = "standard"
 ) -> RetrievalRanks:
-    """Ranks by any scores [n_texts, n_images], higher meaning more alike; otherwise as `embedding_ranks`. Only equal
-    scores tie."""
+    """Ranks by any scores [n_texts, n_images], where higher means more similar; otherwise like `embedding_ranks`. Only
+    equal scores tie."""
     matrix = finite_matrix(scores, "scores")
     return ranks_by(
         lambda rows: matrix[rows],
@@ -101,8 +101,8 @@ def retrieval_ranks(
     *,
     protocol: str = "standard",
 ) -> RetrievalRanks:
-    """The ranks of the texts and images of a set, by the embeddings of a dual encoder, [n_images, d] and [n_texts, d],
-    and of the best items by a cross-encoder where there is one.
+    """Returns the ranks of the texts and images of a set by the embeddings of a dual encoder, [n_images, d] and
+    [n_texts, d]. A cross-encoder, if given, reranks the best items.
     """
     return ranks_in_readings([queries], image_embeddings, text_embeddings, reranker, protocol=protocol)[0]
 
@@ -115,7 +115,7 @@ def ranks_in_readings(
     *,
     protocol: str = "standard",
 ) -> list[RetrievalRanks]:
-    """As `retrieval_ranks`, for several readings of which images are correct; the scores are computed once.
+    """Like `retrieval_ranks`, for several definitions of which images are correct; computes the scores once.
 
     Args:
         readings: the same texts and images, with different `text_to_images`.
@@ -133,20 +133,21 @@ def ranks_in_readings(
 
 
 def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
-    """The cosines of some texts with all images, and of some images with all texts."""
+    """Returns functions for the cosines of some texts with all images, and of some images with all texts."""
     image_rows, text_rows = unit_rows(images), unit_rows(texts)
     return (lambda rows: text_rows[rows] @ image_rows.T), (lambda rows: image_rows[rows] @ text_rows.T)
 
 
 def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
-    """The rank by cosine of each item's best right one among all other items, counted from 1; ties count against it.
+    """Returns the rank of each item's best correct item among all other items by cosine, counted from 1; ties count
+    against it.
 
     Args:
-        embeddings: of texts or of images, [n, d].
-        right: for each item the indices of its right ones, without itself `[n][0 or more]`.
+        embeddings: the embeddings of texts or images, [n, d].
+        right: for each item, the indices of its correct items, without itself `[n][0 or more]`.
 
     Returns:
-        The ranks [n]; 0 for an item without a right one.
+        The ranks [n]; 0 for items without a correct item.
     """
     rows = unit_rows(embeddings)
 
@@ -159,9 +160,9 @@ def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np
 
 
 def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
-    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
+    """Returns the expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
 
-    A text with p right images among n misses them all in k draws with probability C(n-p, k) / C(n, k).
+    A text with p correct images among n misses all of them in k draws with probability C(n-p, k) / C(n, k).
     """
     right_counts = [len(right) for right in text_to_images]
     recalls = {}
@@ -182,14 +183,14 @@ def ranks_by(
     protocol: str,
     tie: float,
 ) -> RetrievalRanks:
-    """Ranks by scores that are asked for some queries at a time, and may differ by direction.
+    """Ranks by scores that are computed for some queries at a time, and may differ between directions.
 
     Args:
-        image_scores: of texts [rows], ascending positions, with all images: [rows, n_images].
-        text_scores: of images [rows] with all texts: [rows, n_texts].
+        image_scores: scores of texts [rows], at ascending positions, with all images: [rows, n_images].
+        text_scores: scores of images [rows] with all texts: [rows, n_texts].
         text_to_images, protocol: as in `embedding_ranks`.
-        n_texts, n_images: how many there are.
-        tie: scores that differ by less are equal.
+        n_texts, n_images: the numbers of texts and images.
+        tie: scores that differ by less than this are equal.
     """
     check_protocol(protocol)
     _check_right_images(text_to_images, n_texts, n_images)
@@ -208,10 +209,10 @@ def _best_ranks(
     tie: float,
     grouped: tuple[Tensor, Tensor] | None = None,
 ) -> np.ndarray:
-    """The rank of each query's best right item [n_queries]: one more than the wrong items that score as high.
+    """Returns the rank of each query's best correct item [n_queries]: one plus the number of wrong items with at least
+    its score.
 
-    With `grouped`, pairs of an item and a group that holds it, wrong groups are counted instead, by their best wrong
-    item.
+    With `grouped`, pairs of an item and its group, counts wrong groups instead, by their best wrong item.
     """
     ranks = torch.zeros(len(right), dtype=torch.long)
     queries = torch.tensor([query for query, items in enumerate(right) if len(items)], dtype=torch.long)
@@ -229,13 +230,13 @@ def _best_ranks(
 
 
 def _any_by_group(marks: Tensor, item: Tensor, group: Tensor) -> Tensor:
-    """Whether any item of a group is marked. [rows, n_items] -> [rows, n_groups]"""
+    """Returns whether any item of each group is marked. [rows, n_items] -> [rows, n_groups]"""
     counts = torch.zeros(len(marks), int(group.max()) + 1, dtype=torch.int32)
     return counts.index_add_(1, group, marks[:, item].int()) > 0
 
 
 def _pairs(lists: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """The pairs (position of a list, member of the list) as two index vectors."""
+    """Returns the pairs (position of a list, member of the list) as two index vectors."""
     outer = torch.repeat_interleave(torch.tensor([len(members) for members in lists]))
     return outer, torch.tensor([member for members in lists for member in members], dtype=torch.long)
 
@@ -249,7 +250,7 @@ def _inverse(text_to_images: Sequence[Sequence[int]], n_images: int) -> list[lis
 
 
 def percent_within(ranks: np.ndarray, k: int) -> float:
-    """The percentage of ranks up to k; NaN where there are none."""
+    """Returns the percentage of ranks up to k; NaN if there are no ranks."""
     return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
 
 
@@ -261,10 +262,10 @@ def check_protocol(protocol: str) -> None:
 
 def _check_right_images(text_to_images: Sequence[Sequence[int]], n_texts: int, n_images: int) -> None:
     if len(text_to_images) != n_texts:
-        raise ValueError(f"there are {n_texts} texts, but right images for {len(text_to_images)}")
+        raise ValueError(f"there are {n_texts} texts, but correct images for {len(text_to_images)}")
     for text, images in enumerate(text_to_images):
         if not len(images):
-            raise ValueError(f"text {text} has no right image among the {n_images}")
+            raise ValueError(f"text {text} has no correct image among the {n_images}")
         for image in images:
             if not 0 <= image < n_images:
                 raise ValueError(f"text {text} names image {image}, but there are {n_images} (0 to {n_images - 1})")

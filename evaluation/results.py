@@ -5,18 +5,18 @@ The file is a list, one entry for each number:
     {"dataset": "multi30k", "split": "test", "language": "de", "metric": "t2i_r10", "value": 85.2, "n": 5000,
      "command": "babelens evaluate captions …"}
 
-`dataset` names what was searched or classified, and, where a report has groups of languages, the group: the mean over
-the languages of a dataset is meaningful. `n` is the number of queries. A run writes `results.json` into the folder of
-its model, last of all: a folder that has it is a finished run. The ranks of the single queries, from which `compare`
-computes significance, are in `results.ranks.npz` beside it, by `dataset/language`.
+`dataset` names the data that was searched or classified and, if a report has groups of languages, the group, so the
+mean over the languages of a dataset is meaningful. `n` is the number of queries. A run writes `results.json` to its
+model's folder as the last step: a folder with this file is a finished run. The ranks of single queries, from which
+`compare` computes significance, are in `results.ranks.npz` next to it, by `dataset/language`.
 
-A command that measures turns its report into measurements and writes them:
+A command converts its report to measurements and writes them:
 
     found = measurements(report, dataset="multi30k", split="test", command=command)   # language -> metric -> number
     found = emoji_measurements(report, command=command)                               # of `EmojiBenchmark.report`
     write_results(output, found, ranks)                                               # replaces the same measurements
-    read_results(folder_or_file)                                                      # what the card shows
-    read_rows([folder, file, …])                                                      # what `comparison.compare` takes
+    read_results(folder_or_file)                                                      # for the card
+    read_rows([folder, file, …])                                                      # for `comparison.compare`
 """
 
 import json
@@ -33,12 +33,12 @@ from .query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks, write_ran
 
 RESULTS = "results.json"
 IMAGES = "images"  # the `language` of a result without texts, such as nearest neighbors
-_COUNTS = ("n_texts", "n_images", "n_candidates", "n")  # in the order in which they count a metric's queries
+_COUNTS = ("n_texts", "n_images", "n_candidates", "n")  # the first that is present counts a metric's queries
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number. `value` is in percent for recalls and accuracies; `n` counts the queries, 0 where it is unknown."""
+    """One number. `value` is in percent for recalls and accuracies; `n` is the number of queries, 0 if unknown."""
 
     dataset: str
     split: str
@@ -50,20 +50,20 @@ class Measurement:
 
     @property
     def test_set(self) -> str:
-        """The dataset with its split, which names the queries."""
+        """The dataset with its split, which identifies the queries."""
         return test_set(self.dataset, self.split)
 
 
 def test_set(dataset: str, split: str = "") -> str:
-    """The name of a dataset with its split, as tables and ranks have it."""
+    """Returns the name of a dataset with its split, as in tables and ranks."""
     return f"{dataset}, {split}" if split else dataset
 
 
 def measurements(
     scores: Mapping[str, Mapping[str, Any]], *, dataset: str, split: str = "", command: str = ""
 ) -> list[Measurement]:
-    """The numbers of a report by language and metric; its counts (`n_texts`, …) become `n`, and what is nested in a
-    language's numbers is left out."""
+    """Converts the numbers of a report, by language and metric, to measurements; the counts (`n_texts`, …) become `n`,
+    and nested values are left out."""
     return [
         Measurement(dataset, split, language, metric, float(value), _count(metric, numbers), command)
         for language, numbers in scores.items()
@@ -78,7 +78,7 @@ def _count(metric: str, numbers: Mapping[str, Any]) -> int:
 
 
 def emoji_measurements(report: Mapping[str, Any], *, command: str = "") -> list[Measurement]:
-    """The numbers of `EmojiBenchmark.report`: a dataset for each of its four questions."""
+    """Converts `EmojiBenchmark.report` to measurements, with a dataset for each of the four questions."""
     return [
         found
         for question, answers in report.items()
@@ -90,7 +90,7 @@ def emoji_measurements(report: Mapping[str, Any], *, command: str = "") -> list[
 
 
 def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
-    """The ranks of `EmojiBenchmark.ranks`, by the test sets of `emoji_measurements`."""
+    """Converts `EmojiBenchmark.ranks` to the test sets of `emoji_measurements`."""
     return {
         f"{test_set(emoji_dataset(question, group), answers['split'])}/{language}": ranks[f"{question}/{language}"]
         for question, answers in report.items()
@@ -100,11 +100,11 @@ def emoji_ranks(report: Mapping[str, Any], ranks: Mapping[str, QueryRanks]) -> d
 
 
 def emoji_dataset(question: str, group: str) -> str:
-    """The name of one of the emoji benchmark's questions."""
+    """Returns the name of one of the emoji benchmark's questions."""
     return f"Emoji, {TITLES[question].lower()} ({GROUP_TITLES[group]})"
 
 
-# The parts of a report of `evaluate --consistency` and `--translate-test`, of classes, and of a benchmark.
+# The parts of the reports of `evaluate --consistency` and `--translate-test`, of classification, and of a benchmark.
 RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
 ZERO_SHOT, GROUPS, NEIGHBORS = "zero_shot", "groups", "knn"
 BENCHMARK = "benchmark"
@@ -113,13 +113,13 @@ BENCHMARK = "benchmark"
 def report_measurements(
     report: Mapping[str, Any], *, dataset: str, split: str = "", command: str = ""
 ) -> list[Measurement]:
-    """The numbers of a report of any job of `babelens evaluate`; what the report has beside its recalls, such as those
-    of captions that search together, is left out.
+    """Converts the report of any job of `babelens evaluate` to measurements; other numbers than its recalls, such as
+    the recalls of joint queries, are left out.
 
     Args:
-        report: what the job printed as JSON.
-        dataset, split: what was measured on, where the report does not say.
-        command: the command that measured.
+        report: the JSON report of the job.
+        dataset, split: the evaluation data, if the report does not name it.
+        command: the command line of the evaluation.
     """
     if BENCHMARK in report:
         report = report["results"]
@@ -139,7 +139,7 @@ def report_measurements(
 def report_ranks(
     report: Mapping[str, Any], ranks: Mapping[str, QueryRanks], *, dataset: str, split: str = ""
 ) -> dict[str, QueryRanks]:
-    """The ranks of a report's queries, by the test sets of `report_measurements`."""
+    """Converts the ranks of a report's queries to the test sets of `report_measurements`."""
     answers = {name: part for name, part in report.items() if isinstance(part, dict) and "vendor" in part}
     if answers:
         return emoji_ranks(answers, ranks)
@@ -152,12 +152,13 @@ def report_ranks(
 def write_results(
     file: str | Path, found: Iterable[Measurement], ranks: Mapping[str, QueryRanks] | None = None
 ) -> None:
-    """Adds measurements to a file of results; those of the same dataset, split, language and metric are replaced.
+    """Adds measurements to a file of results, replacing measurements with the same dataset, split, language and
+    metric.
 
     Args:
-        file: the file; of a model's folder, its `results.json`.
+        file: the file; for a model's folder, its `results.json`.
         found: the measurements.
-        ranks: the ranks of the queries, by `test_set/language`.
+        ranks: the ranks of the queries by `test_set/language`.
     """
     path, new = Path(file), list(found)
     kept = {_key(each): each for each in (read_results(path) if path.is_file() else [])}
@@ -176,10 +177,10 @@ def _key(found: Measurement) -> tuple[str, ...]:
 
 
 def read_results(path: str | Path) -> list[Measurement]:
-    """The measurements of a file, or of the `results.json` of a folder; none for a folder without one.
+    """Reads the measurements of a file, or of the `results.json` in a folder; empty for a folder without this file.
 
     Raises:
-        ComparisonError: for a file that is not one of results.
+        ComparisonError: if the file is not a file of results.
     """
     file = Path(path)
     if file.is_dir():
@@ -197,20 +198,20 @@ def read_results(path: str | Path) -> list[Measurement]:
 
 
 def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
-    """The results of each path by its name: of a model's folder or a file of results one; of a folder of such folders
-    one for each, as the seeds of one row.
+    """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
+    folders, one for each, as the seeds of one row.
 
     Raises:
-        ComparisonError: for a path without results, and one that is named twice.
+        ComparisonError: if a path has no results or is named twice.
     """
     return {row: _seeds(Path(path)) for row, path in named_rows(paths).items()}
 
 
 def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
-    """Folders, files or Hub ids by the names of their rows: the last part of a path where no other has the same.
+    """Returns folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique.
 
     Raises:
-        ComparisonError: for one that is named twice.
+        ComparisonError: if one is named twice.
     """
     names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
     rows: dict[str, str] = {}
@@ -228,7 +229,9 @@ def _seeds(path: Path) -> list[RunResults]:
         files = sorted(path.glob(f"*/{RESULTS}"))
     runs = [_run(file) for file in files]
     if not any(run.scores for run in runs):
-        raise ComparisonError(f"{path} has no results: it is neither a finished run nor a file of `evaluate --output`")
+        raise ComparisonError(
+            f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`"
+        )
     return runs
 
 

@@ -1,6 +1,6 @@
-"""Text-image retrieval on a caption corpus, language by language; `metric.py` has the same numbers for scores.
+"""Text-image retrieval on a caption corpus, language by language; `metric.py` computes the same numbers from scores.
 
-Protocols, ties and the meaning of the numbers: `ranking.py`.
+For protocols, ties and the meaning of the numbers, see `ranking.py`.
 """
 
 import operator
@@ -17,7 +17,7 @@ from .query_ranks import QueryRanks
 from .ranking import check_protocol, ranks_in_readings
 
 _ENGLISH = "en"
-# Of each language in a gallery: texts as queries, and what is shown of each query.
+# For each language in a gallery: texts as queries, and the display text of each query.
 _GALLERY_TEXTS, _GALLERY_IMAGES = 2, 6
 
 
@@ -34,33 +34,33 @@ def evaluate_retrieval(
     embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Retrieval between the images of a caption corpus and their captions in each language.
+    """Evaluates retrieval between the images of a caption corpus and their captions in each language.
 
-    Every language searches all images of the corpus; they are encoded once.
+    Every language searches all images of the corpus, which are encoded once.
 
-    Captions of several images may be equal, word for word. The recall counts such a caption as correct for its own
-    image alone, and as wrong for the others, with which it ties (`ranking`). The second reading, in which it is
-    correct for all of them, is reported beside it.
+    Several images can have exactly the same caption. Recall counts the caption as correct only for its own image, and
+    as wrong for the others, with which it ties (`ranking`). A second reading, in which it is correct for all of these
+    images, is also reported.
 
     Args:
         embedder: the model.
         corpus: a caption corpus.
         languages: BCP-47 tags.
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
-        only_captioned: whether a language searches only the images that have a caption in it: the protocol of WIT
-            (MURAL, section 4), where languages have images of their own.
+        only_captioned: whether a language only searches the images that have a caption in it: the protocol of WIT
+            (MURAL, section 4), where each language has its own images.
         reranker: a cross-encoder that reorders the best candidates of every query.
-        ranks: a dictionary to which the ranks of the single queries are added, by language.
-        image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
-        embeddings: a dictionary to which embeddings are added, by language: those of the captions [T, d] and of the
-            images that they search [n, d], and for each caption the indices of its images.
+        ranks: a dictionary to which the ranks of single queries are added, by language.
+        image_embeddings: the embeddings of all images of the corpus [N, d], if they are already computed.
+        embeddings: a dictionary to which embeddings are added, by language: the embeddings of the captions [T, d] and
+            of the gallery images [n, d], and for each caption the indices of its images.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
         For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10`
-        (image to text) and `mean_recall`, the mean of the six; `n_images` and `n_texts`. If another image has
-        one of the captions too: `n_equal_texts`, the number of such captions, and the recalls in the reading in which
-        these are correct for all of their images, with `_equal_texts` at the end of their names.
+        (image to text) and `mean_recall`, the mean of the six; `n_images` and `n_texts`. If several images have the
+        same caption: `n_equal_texts`, the number of these captions, and the recalls of the second reading, with the
+        suffix `_equal_texts`.
     """
     check_protocol(protocol)
     tags = normalize_languages(languages)
@@ -86,7 +86,7 @@ def evaluate_retrieval(
         readings = [queries, alike] if count else [queries]
         found, *other = ranks_in_readings(readings, own, texts, reranker, protocol=protocol)
         results[queries.language] = found.recalls()
-        for reading in other:  # without the numbers of images and texts, which are the same
+        for reading in other:  # without the counts of images and texts, which are the same
             second = {name: value for name, value in reading.recalls().items() if not name.startswith("n_")}
             named = {f"{name}_equal_texts": value for name, value in second.items()}
             results[queries.language] |= {"n_equal_texts": count} | named

@@ -1,4 +1,4 @@
-"""The measures of RC3's tasks, language by language (Zhou et al. 2023, section 3.3 and appendix B):
+"""The metrics of RC3's tasks, language by language (Zhou et al. 2023, section 3.3 and appendix B):
 
 label_accuracy          entailment, reasoning and questions: how often the label with the highest logit is right
 matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all images, in both directions
@@ -20,7 +20,7 @@ from ..utils.errors import MissingExtraError
 from .query_ranks import QueryRanks
 from .ranking import score_ranks
 
-# By language, or by source and target: numbers, in percent, and how many rows they are of.
+# By language, or by source and target: metrics in percent, and the number of rows.
 Results = dict[str, dict[str, float]]
 # By language.
 Ranks = dict[str, QueryRanks]
@@ -37,15 +37,15 @@ def label_accuracy(
 ) -> Results:
     """Measures `accuracy` in percent; `n` is the number of rows.
 
-    A row without a label, whose answer the model cannot give, counts as wrong.
+    A row without a label, whose answer the model does not know, counts as wrong.
 
     Args:
         model: a model with a label for each of its logits.
         processor: its processor.
-        examples: the rows, whose labels are names of the model's labels.
+        examples: the rows, labelled with names of the model's labels.
         regions: the regions of the images.
-        batch_size: number of rows at a time.
-        ranks: a dictionary to which the ranks of the rows' own labels are added, by language.
+        batch_size: the number of rows at a time.
+        ranks: a dictionary to which the ranks of the rows' labels are added, by language.
     """
     known = {model.config.id2label[number]: number for number in range(model.config.num_labels)}
     for place, label in enumerate(examples.labels):
@@ -86,10 +86,10 @@ def matching_recall(
     batch_size: int = 64,
     ranks: Ranks | None = None,
 ) -> Results:
-    """Measures retrieval as `evaluate_retrieval` does, by scoring every caption with every image.
+    """Measures retrieval as in `evaluate_retrieval`, by scoring every caption with every image.
 
-    That takes as many passes of the model as there are pairs. IGLUE reports recall at 1, `t2i_r1` and `i2t_r1`; the
-    paper reports their mean, `r1`.
+    This takes a forward pass for every pair. IGLUE reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean,
+    `r1`.
 
     Args:
         model: a cross-encoder.
@@ -97,8 +97,8 @@ def matching_recall(
         corpus: a caption corpus; the captions of every language search all of its images.
         languages: the languages of the captions.
         regions: the regions of the images.
-        batch_size: number of pairs at a time.
-        ranks: a dictionary to which the ranks of the single queries are added, by language.
+        batch_size: the number of pairs at a time.
+        ranks: a dictionary to which the ranks of single queries are added, by language.
     """
     judge = CrossEncoder(model, processor, batch_size=batch_size)
     images = Images(corpus) if "image" in corpus.column_names else None
@@ -126,17 +126,17 @@ def translation_quality(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """Measures `bleu` and `chrf` by sacrebleu for each pair of languages, such as `en-de`; `n` is the number of texts.
+    """Measures `bleu` and `chrf` with sacrebleu for each pair of languages, such as `en-de`; `n` is the number of
+    texts.
 
-    sacrebleu tokenises the target language. The model's own `generation_config` sets how it generates: beams, length
-    and so on.
+    sacrebleu tokenizes the target language. The model's `generation_config` sets beams, length and so on.
 
     Args:
         model: a model that generates texts.
         processor: its processor.
         view: a view of `triplets`: `text_a` is translated, and `text_b` is the reference.
         regions: the regions of the images.
-        batch_size: number of texts at a time.
+        batch_size: the number of texts at a time.
     """
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
@@ -176,5 +176,5 @@ def sacrebleu_metrics() -> Any:
     try:
         from sacrebleu import metrics
     except ImportError as error:
-        raise MissingExtraError("translations are measured by sacrebleu: pip install sacrebleu") from error
+        raise MissingExtraError("evaluating translations needs sacrebleu: pip install sacrebleu") from error
     return metrics

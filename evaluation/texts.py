@@ -1,4 +1,4 @@
-"""Finding a text's translation among all texts of another language (bitext retrieval)."""
+"""Bitext retrieval: finding a text's translation among all texts in another language."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,22 +21,21 @@ def evaluate_bitext(
     task: str | None = None,
     ranks: dict[str, QueryRanks] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """How often a text finds its translation among all texts of the other language, in both directions, in percent.
+    """Measures how often a text finds its translation among all texts in the other language, in both directions.
 
-    Every text is searched for and found once, however often it occurs; any of its translations is right. Ties count
-    against the text (`ranking`).
+    Repeated texts count once; any translation of a text is correct. Ties count against the text (`ranking`).
 
     Args:
         embedder: the model.
         corpus: a translation corpus, as `load_translations` and `load_bitext` read it.
         pairs: pairs of languages; by default all that occur.
-        task: the head of a model that has one for each task, such as `"text_text"` for MURAL.
-        ranks: receives for each direction the rank of each text's translation, so that models can be compared text by
-            text (`evaluation.comparison`).
+        task: the head, for a model with a head for each task, such as `"text_text"` for MURAL.
+        ranks: a dictionary to which the rank of each text's translation is added, by direction, for comparing models
+            text by text (`evaluation.comparison`).
 
     Returns:
-        For each direction, such as `de-en` and `en-de`, the recall `r1`, `r5` and `r10`; `n_texts`, the number of
-        texts that search, and `n_candidates`, of those that are searched.
+        For each direction, such as `de-en` and `en-de`, the recall `r1`, `r5` and `r10` in percent; `n_texts`, the
+        number of queries, and `n_candidates`, the number of candidates.
 
     Examples:
         >>> evaluate_bitext(embedder, load_translations("pairs.tsv"), [("de", "en")])["de-en"]["r1"]
@@ -51,7 +50,7 @@ def evaluate_bitext(
     for languages, texts in found.items():
         for language, side in zip(languages, zip(*texts, strict=True), strict=True):
             texts_of.setdefault(language, {}).update(dict.fromkeys(side))
-    # A language stands in as many pairs as there are others; its texts are encoded once.
+    # A language occurs in several pairs; its texts are encoded once.
     embeddings = {
         language: dict(zip(texts, embedder.encode_text(list(texts), language=language, task=task), strict=True))
         for language, texts in texts_of.items()
@@ -79,6 +78,6 @@ def evaluate_bitext(
 
 
 def _direction(recalls: dict[str, float], way: str, n_texts: int, n_candidates: int) -> dict[str, float]:
-    """One direction of the ranks, in which the texts of the second language have the place of images."""
+    """Selects one direction of the recalls, in which the texts of the second language take the place of images."""
     found = {f"r{k}": recalls[f"{way}_r{k}"] for k in RECALL_AT}
     return found | {"n_texts": n_texts, "n_candidates": n_candidates}

@@ -1,10 +1,10 @@
-"""The baseline translate-test: captions are translated by machine before a model of few languages searches with them.
+"""The translate-test baseline: captions are machine-translated before a model for few languages searches with them.
 
     translator = CachedTranslator(Seq2SeqTranslator.from_pretrained("facebook/nllb-200-distilled-600M"))
     evaluate_translate_test(embedder, corpus, ["en", "de", "sw"], translator)["sw"]["gain"]["t2i_r10"]
 
-Whether translated queries and an English model do better, and at what cost, is the first question to every
-multilingual model (Jain et al. 2021, MURAL, table 2; Burns et al. 2020, SMALR, "Trans. to En").
+A multilingual model should be compared with translated queries and an English model, in recall and in cost (Jain et
+al. 2021, MURAL, table 2; Burns et al. 2020, SMALR, "Trans. to En").
 """
 
 from typing import Any, cast
@@ -37,31 +37,29 @@ def evaluate_translate_test(
     translated_ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
-    """Retrieval with captions as they are, and with their translations by machine into one language.
+    """Evaluates retrieval with the original captions and with their machine translations into one language.
 
     Args:
         embedder: the model.
         corpus: a caption corpus.
         languages: BCP-47 tags of the captions.
-        translator: the translator. With a `CachedTranslator`, the time is that which the translations took when they
-            were made.
-        to: the language that captions are translated into; its own captions are not translated.
+        translator: the translator. With a `CachedTranslator`, the reported time is the time of the original
+            translation.
+        to: the target language; captions in this language are not translated.
         protocol, only_captioned, show_progress: as in `evaluate_retrieval`.
-        ranks, translated_ranks: dictionaries to which the ranks of the single queries are added, by language.
+        ranks, translated_ranks: dictionaries to which the ranks of single queries are added, by language.
 
     Returns:
-        For each language what `evaluate_retrieval` returns, for captions as they are (`untranslated`, None for a
-        language that the model has not learned) and for their translations (`translated`, None for `to`). Where there
-        are both, `gain`, the difference of each recall. Where there are translations, `seconds_per_1000_texts`, of
-        `translation` and of `encoding` the translations, and `n_empty`, the number of captions that were translated to
-        nothing and search as they are.
+        For each language, the results of `evaluate_retrieval` for the original captions (`untranslated`, None for a
+        language that the model has not learned) and for their translations (`translated`, None for `to`). If there are
+        both, `gain`, the difference of each recall. If there are translations, `seconds_per_1000_texts`, for
+        `translation` and for `encoding` the translations, and `n_empty`, the number of captions with an empty
+        translation, for which the original caption is used.
     """
     tags, to = normalize_languages(languages), normalize_language(to)
     foreign = [tag for tag in tags if tag != to]
     if not foreign:
-        raise InputError(
-            f"there is nothing to translate: all captions are in {to}, into which they would be translated"
-        )
+        raise InputError(f"there is nothing to translate: all captions are already in {to}")
     sets = RetrievalSets(corpus)
     examples = {tag: sets.of(tag).texts[:1] for tag in tags}
     embedder.encode_text(examples[foreign[0]], language=to)  # raises an error now if the model has not learned it
@@ -78,11 +76,11 @@ def evaluate_translate_test(
         results[tag] = {"untranslated": untranslated.get(tag), "translated": None}
         if tag != to:
             translating = TranslatingEmbedder(embedder, translator, to=to)
-            encoding = cast(Embedder, translating)  # it encodes as one
+            encoding = cast(Embedder, translating)  # it has the same methods for encoding
             found = evaluate_retrieval(encoding, corpus, tag, ranks=translated_ranks, **options)[tag]
             results[tag]["translated"] = found
             if tag in untranslated:
-                # Captions may be equal, word for word, before the translation alone or after it alone.
+                # Captions may be equal only before or only after translation.
                 recalls = [name for name in untranslated[tag] if name in found and not name.startswith("n_")]
                 results[tag]["gain"] = {name: found[name] - untranslated[tag][name] for name in recalls}
             thousands = translating.n_translated / 1000

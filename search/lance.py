@@ -1,7 +1,7 @@
 """An index of the embeddings of images: a table of LanceDB with the columns `id`, metadata, and float16 vectors.
 
-It is a folder, or any address that LanceDB takes (`s3://bucket/index`, `gs://…`, `az://…`). To add or delete rows,
-build the index again, or use LanceDB on the table `vectors`.
+The index is a folder or any address that LanceDB takes (`s3://bucket/index`, `gs://…`, `az://…`). To add or delete
+rows, rebuild the index or use LanceDB on the table `vectors`.
 """
 
 import json
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ..inference.embedder import Embedder, ImageLike
 
 _TABLE, _FACTS = "vectors", b"babelens"
-_FILE = "file"  # the column of names in a .parquet file of `babelens embed`
+_FILE = "file"  # the column with the names in a .parquet file from `babelens embed`
 _ROWS_AT_ONCE = 16_384
-_LENGTH_TOLERANCE = 0.01  # float16 vectors of 1000 dimensions differ from length 1 by some ten-thousandths
-_SPARE = 16  # further candidates: LanceDB orders them by scores of float16
-_CELLED = 10_000  # fewer vectors are scanned as fast as cells of them
+_LENGTH_TOLERANCE = 0.01  # the length of float16 vectors with 1000 dimensions deviates from 1 by a few ten-thousandths
+_SPARE = 16  # additional candidates: LanceDB orders them by float16 scores
+_CELLED = 10_000  # with fewer vectors, a scan is as fast as searching cells
 _PROBES, _REFINE = 64, 10
 
 
@@ -74,9 +74,9 @@ class VectorSource:
     """Embeddings with their ids and metadata.
 
     Args:
-        info: the model that computed them, and their width.
+        info: the model that computed them and their width.
         schema: the columns of their rows: `id` and metadata.
-        read: yields the rows and their vectors [n, d], some thousand at a time.
+        read: yields the rows and their vectors [n, d], a few thousand at a time.
         called: the name of the source in error messages.
     """
 
@@ -86,7 +86,7 @@ class VectorSource:
     called: str
 
     def __iter__(self) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """The rows in batches; ids must be unique, and vectors of the stated width and of length 1."""
+        """Yields the rows in batches; ids must be unique, and vectors must have the stated width and length 1."""
         hashes = np.empty(0, np.int64)
         for rows, vectors in self.read():
             ids = rows[ID].to_pylist()
@@ -111,17 +111,16 @@ class VectorSource:
 
 
 def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorSource:
-    """The embeddings in a folder of shards, or in a .parquet file, of `babelens embed`.
+    """Reads the embeddings in a folder of shards or a .parquet file from `babelens embed`.
 
     Args:
-        path: the folder or the file. A file has the embeddings of images, in the columns `file` (or `id`) and
-            `embedding`.
-        info: the model that computed the embeddings of a file, which does not state it.
+        path: the folder or the file. A file has embeddings of images in the columns `file` (or `id`) and `embedding`.
+        info: the model that computed the embeddings, for a file, which does not name it.
     """
     files = shard_files(path) if path.is_dir() else [path]
     info = read_info(path) if path.is_dir() else info
     if info is None:
-        raise CorpusError(f"{path} does not state which model computed its embeddings: name the model")
+        raise CorpusError(f"{path} does not name the model that computed its embeddings: name the model")
     if not files:
         raise CorpusError(f"{path} has no shards of embeddings")
     with errors_of_rows(files[0]):
@@ -145,7 +144,7 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
 
 
 def _rows(table: pa.Table, name: str) -> pa.Table:
-    """The columns of an index: `id`, which the table calls `name`, and metadata."""
+    """Returns the columns of an index: `id`, which is the table's column `name`, and metadata."""
     rest = [each for each in table.column_names if each not in (EMBEDDING, name)]
     dictionaries = {each: table[each].type.value_type for each in rest if pa.types.is_dictionary(table[each].type)}
     metadata = {each: table[each].cast(dictionaries.get(each, table[each].type)) for each in rest}
@@ -153,8 +152,8 @@ def _rows(table: pa.Table, name: str) -> pa.Table:
 
 
 def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSource:
-    """The images of a folder and its subfolders, encoded; their ids are their paths below the folder, and the columns
-    `width` and `height` have their upright sizes in pixels. Embeddings are cached as those of `babelens search`."""
+    """Encodes the images in a folder and its subfolders. Their ids are their paths relative to the folder, and the
+    columns `width` and `height` are their upright sizes in pixels. Embeddings are cached as in `babelens search`."""
     from ..inference.image_index import ImageIndex, image_cache
 
     index = ImageIndex.of_folder(embedder, folder, cache=image_cache(), utf8_names=True)
@@ -182,13 +181,13 @@ def _upright_size(path: Path) -> tuple[int, int]:
 
 
 def build_index(address: str | Path, source: VectorSource, *, approximate: bool = False) -> "VectorIndex":
-    """Makes an index of all vectors of a source.
+    """Builds an index of all vectors of a source.
 
     Args:
-        address: a folder that does not exist, or is empty; or the address of an object store.
+        address: a folder that does not exist or is empty, or the address of an object store.
         source: the vectors.
-        approximate: search the nearest cells of an IVF-PQ, and score candidates by their whole vectors, instead of
-            scanning all vectors.
+        approximate: whether to search the nearest cells of an IVF-PQ index and score candidates by their full vectors,
+            instead of scanning all vectors.
     """
     check_free(address)
     if _is_remote(address):
@@ -196,7 +195,7 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
     folder = Path(address)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     with errors_naming(address):
-        unfinished.mkdir(parents=True)  # with the permissions of the umask, unlike folders of `tempfile`
+        unfinished.mkdir(parents=True)  # with the umask's permissions, unlike `tempfile`
         try:
             _build(address, unfinished, source, approximate)
             os.replace(unfinished, folder)
@@ -207,10 +206,10 @@ def build_index(address: str | Path, source: VectorSource, *, approximate: bool 
 
 
 def check_free(address: str | Path) -> None:
-    """Checks that an index can be built at an address: LanceDB is installed, and a folder is new or empty."""
+    """Checks that an index can be built at an address: LanceDB is installed, and the folder is new or empty."""
     _library()
     if not _is_remote(address) and Path(address).exists() and (Path(address).is_file() or any(os.scandir(address))):
-        raise SaveError(f"{address} exists already: choose another folder")
+        raise SaveError(f"{address} already exists: choose another folder")
 
 
 def _build(address: str | Path, place: str | Path, source: VectorSource, approximate: bool) -> "VectorIndex":
@@ -231,7 +230,7 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
     with _lance_errors(address, failed):
         database = _library().connect(str(place))
         if _TABLE in database.list_tables().tables:
-            raise SaveError(f"{address} has an index already: choose another address")
+            raise SaveError(f"{address} already has an index: choose another address")
         table = database.create_table(_TABLE, pa.RecordBatchReader.from_batches(schema, batches()), schema=schema)
         count, width = table.count_rows(), info.dimension
         if not count:
@@ -247,21 +246,23 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
 
 
 def open_index(address: str | Path) -> "VectorIndex":
-    """Opens the index in a folder, or at an address that LanceDB takes."""
+    """Opens the index in a folder or at an address that LanceDB takes."""
     if not _is_remote(address) and not (Path(address) / f"{_TABLE}.lance").is_dir():
-        raise SearchIndexError(f"{address} is not an index: `babelens index` makes one")
+        raise SearchIndexError(f"{address} is not an index: make one with `babelens index`")
     try:
         with _lance_errors(address):
             return VectorIndex(address, _library().connect(str(address)).open_table(_TABLE))
     except (KeyError, TypeError) as error:
-        raise SearchIndexError(f"{address} holds no index of babelens, or a damaged one: {error}") from error
+        raise SearchIndexError(
+            f"{address} does not have an index of babelens, or the index is damaged: {error}"
+        ) from error
 
 
 class VectorIndex:
-    """An index; `build_index` and `open_index` make it.
+    """An index of embeddings; `build_index` and `open_index` return it.
 
     Attributes:
-        info: the model that computed the vectors, and their width.
+        info: the model that computed the vectors and their width.
         schema: the columns `id` and metadata.
         table: LanceDB's table.
     """
@@ -278,18 +279,18 @@ class VectorIndex:
     def search(
         self, queries: np.ndarray, top: int = 10, *, where: str | None = None, exact: bool = False
     ) -> list[list[Hit]]:
-        """The vectors nearest to each query, nearest first; fewer than `top` when fewer fit the filter.
+        """Returns the nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter.
 
         Args:
-            queries: vectors of length 1, [n_queries, d], of the model that computed the index.
-            top: how many vectors to find for a query.
-            where: only vectors whose metadata fit this filter, in LanceDB's SQL.
-            exact: scan all vectors of an approximate index.
+            queries: vectors of length 1, [n_queries, d], from the index's model.
+            top: the number of vectors per query.
+            where: a filter on the metadata, in LanceDB's SQL.
+            exact: whether to scan all vectors of an approximate index.
         """
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
             raise ModelMismatchError(
-                f"queries of this index are [n, {self.info.dimension}], not {list(queries.shape)}"
+                f"queries for this index must be [n, {self.info.dimension}], not {list(queries.shape)}"
             )
         if not np.isfinite(queries).all():
             raise InputError("a query has a value that is not finite")
@@ -297,8 +298,8 @@ class VectorIndex:
             try:
                 self.table.search().where(f"({where})").limit(1).to_arrow()
             except (RuntimeError, ValueError) as error:
-                reason = str(error).partition(", /")[0]  # without places in LanceDB's source
-                raise FilterError(f"{where!r} is not a filter in SQL, such as `width > 500`: {reason}") from error
+                reason = str(error).partition(", /")[0]  # without positions in LanceDB's source
+                raise FilterError(f"{where!r} is not an SQL filter, such as `width > 500`: {reason}") from error
         with _lance_errors(self.address):
             return [self._nearest(query, top, where, self.is_approximate and not exact) for query in queries]
 
@@ -311,7 +312,7 @@ class VectorIndex:
         search = search.nprobes(_PROBES).refine_factor(_REFINE) if approximate else search.bypass_vector_index()
         found = search.select([*self.schema.names, EMBEDDING, "_distance"]).to_arrow()
         if approximate and len(found) < min(top, rows):
-            return self._nearest(query, top, where, False)  # the filter may keep vectors of other cells
+            return self._nearest(query, top, where, False)  # other cells may have vectors that match the filter
         vectors = found[EMBEDDING].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         scores = vectors.reshape(-1, self.info.dimension).astype(np.float32) @ query
         best = best_first(scores, top)
@@ -330,29 +331,29 @@ def search_index(
     where: str | None = None,
     exact: bool = False,
 ) -> list[Hit]:
-    """The vectors with the highest mean cosine with texts and images that describe one thing; best first.
+    """Returns the vectors with the highest mean cosine to texts and images that describe one thing, best first.
 
     Args:
         index: the index.
         embedder: the model that computed it.
         texts: descriptions, such as one in German and its French translation.
-        language: the BCP-47 tag of all texts, or one for each.
-        images: images to find similar ones of.
+        language: the BCP-47 tag of all texts, or one per text.
+        images: images to search for similar images.
         top, where, exact: as in `VectorIndex.search`.
     """
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
-    embedder.check_takes_images()  # others have no space in which texts and images meet
+    embedder.check_takes_images()  # other models have no joint space for texts and images
     fingerprint, stored = index_identity(embedder.model, embedder.processor), index.info
     if not is_same_model(stored.fingerprint, fingerprint, f"the index of {stored.model}"):
         raise ModelMismatchError(
-            f"the index has embeddings of {stored.model}, and {type(embedder.model).__name__} "
+            f"the index has embeddings of {stored.model}, but {type(embedder.model).__name__} "
             f"{getattr(embedder.model, 'name_or_path', '')} is another model or version: they are not comparable"
         )
     queries = [embedder.encode_text(texts, language=language)] if texts else []
     queries += [embedder.encode_image(images)] if len(images) else []
     vectors = np.concatenate(queries)
-    if vectors.shape[1] > stored.dimension:  # the embeddings of the index were cut (`truncate_dim`)
+    if vectors.shape[1] > stored.dimension:  # the embeddings in the index were truncated (`truncate_dim`)
         vectors = first_dimensions(vectors, stored.dimension)
     return index.search(vectors.mean(axis=0, keepdims=True), top, where=where, exact=exact)[0]
 
@@ -362,7 +363,7 @@ def _is_remote(address: str | Path) -> bool:
 
 
 def _library() -> Any:
-    os.environ.setdefault("LANCEDB_LOG", "error")  # it warns of every cell that has no vector
+    os.environ.setdefault("LANCEDB_LOG", "error")  # it warns about every empty cell
     try:
         import lancedb
     except ImportError as error:
@@ -372,8 +373,8 @@ def _library() -> Any:
 
 @contextmanager
 def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> Iterator[None]:
-    """Raises LanceDB's errors as a SearchIndexError, or as a SaveError for a full disk; and those of the source that
-    it read, `failed`, as they are."""
+    """Raises LanceDB's errors as a SearchIndexError, or as a SaveError if the disk is full, and the errors of its
+    source, `failed`, unchanged."""
     try:
         yield
     except BabelensError:
@@ -381,7 +382,7 @@ def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> 
     except Exception as error:
         if failed:
             raise failed[0] from error
-        # A panic of LanceDB's Rust is an exception of a class that no module exports.
+        # A panic in LanceDB's Rust code is an exception whose class no module exports.
         if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ != "RustPanic":
             raise
         if "os error" in str(error):

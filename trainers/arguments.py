@@ -1,4 +1,4 @@
-"""Training arguments of the methods: those of transformers, and the options that babelens adds."""
+"""Training arguments of the methods: transformers' arguments and the options that babelens adds."""
 
 # ruff: noqa: RUF009 -- `option` returns a field of a dataclass
 
@@ -15,26 +15,26 @@ from .precision import PrecisionTrainingArguments
 
 
 def option(default: Any, help_text: str) -> Any:
-    """A field with a default and the help that command lines show."""
+    """Returns a field with a default and a help text for the command line."""
     return field(default=default, metadata={"help": help_text})
 
 
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
-    """Training arguments of contrastive training: those of transformers, whose `optim` may also be `"lamb"` or
-    `"adamax"`, and the fields below."""
+    """Training arguments of contrastive training: transformers' arguments, with `"lamb"` and `"adamax"` as additional
+    values of `optim`, and the fields below."""
 
     best_metric: ClassVar[str] = "mean_recall"
 
     optim: OptimizerNames | str = option(
         OptimizerNames.ADAMW_TORCH_FUSED,
-        "The optimizer: any of transformers, whose default is kept; 'lamb' (You et al. 2020), with which MURAL, "
-        "ALIGN and ETCL were published; or 'adamax' (Kingma & Ba 2015; LIWE).",
+        "The optimizer: any optimizer of transformers (same default), 'lamb' (You et al. 2020), which MURAL, "
+        "ALIGN and ETCL use, or 'adamax' (Kingma & Ba 2015), which LIWE uses.",
     )
     embed_chunk_size: int | None = option(
         None,
-        "Gradient caching: number of examples that are embedded at a time. Memory then depends on the chunk and "
-        "not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021).",
+        "Gradient caching: number of examples to embed at a time. Memory then depends on the chunk size "
+        "instead of the batch size, and the gradient is exactly the gradient of the whole batch (Gao et al. 2021).",
     )
     gather_negatives: bool = option(
         True,
@@ -42,12 +42,12 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
     loss_tile_size: int | None = option(
         None,
-        "Number of rows and columns of a tile of the contrastive loss's logits; default: 1024.",
+        "Number of rows and columns in each tile of the contrastive loss's logits; default: 1024.",
     )
     equal_texts_are_positives: bool = option(
         True,
-        "Whether pairs of a batch that have the same text, word for word, are positives of each other. Otherwise "
-        "each is a negative of the other, unless both have the same image.",
+        "Whether pairs in a batch with exactly the same text are positives of each other. Otherwise "
+        "they are negatives of each other, unless both have the same image.",
     )
     shuffle_buffer_size: int = option(
         1000,
@@ -56,34 +56,34 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
     task_weights: dict[str, float] | None = option(
         None,
-        "Weight of each task's loss, such as {'text_text': 0.1}; other tasks keep their default weight. With "
-        "task_learning_rates, no weight has an effect unless the optimizer is SGD.",
+        "Weight of each task's loss, such as {'text_text': 0.1}; the other tasks keep their default weights. With "
+        "task_learning_rates, weights have an effect only if the optimizer is SGD.",
     )
     task_batch_sizes: dict[str, int] | None = option(
         None,
-        "Number of examples of each task in a batch of one process, such as {'text_text': 128}; default: "
+        "Number of examples of each task per batch and process, such as {'text_text': 128}; default: "
         "per_device_train_batch_size. An epoch is one pass over the data of the first task.",
     )
     task_learning_rates: dict[str, float] | None = option(
         None,
         "Peak learning rate of each task. Every task then has its own optimizer over the shared weights, and all "
-        "optimizers take a step.",
+        "optimizers take a step in every training step.",
     )
     learning_rate_mapping: dict[str, float] | None = option(
         None,
         "Peak learning rates of parts of the model, such as {'text_model.*word_embeddings': 6e-3}. The keys are "
-        "regular expressions that are searched for in parameter names; the first match decides, and "
-        "`learning_rate` applies where there is none.",
+        "regular expressions, which are searched for in parameter names. The first match decides; "
+        "`learning_rate` applies to the other parameters.",
     )
     towers: dict[str, dict[str, Any]] | None = option(
         None,
-        "Which weights of the towers 'image' and 'text' are trained, and at which rates: arguments of "
+        "Which weights of the towers 'image' and 'text' to train, and with which learning rates: arguments of "
         "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}.",
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. A step "
-        "then runs the other layers alone. Streams are embedded in every step.",
+        "Whether to compute the features of frozen towers once for all epochs and keep them on disk. A step "
+        "then runs only the other layers. Streams are embedded in every step.",
     )
     languages: list[str] | None = option(
         None,
@@ -95,7 +95,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
     image_augmentation: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ImageAugmentation; default: as in the papers, horizontal flips with probability 1/2.",
+        "Keyword arguments of ImageAugmentation; default: horizontal flips with probability 1/2, as in the papers.",
     )
     text_augmentation: dict[str, Any] | None = option(
         None,
@@ -129,7 +129,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
 
 @dataclass
 class MlaTrainingArguments(ContrastiveTrainingArguments):
-    """Training arguments of MLA; the defaults are those of the paper's native language transfer (section 4.1).
+    """Training arguments of MLA; the defaults are the paper's settings for native language transfer (section 4.1).
 
     For language exposure, the paper uses a learning rate of 3e-6.
     """
@@ -149,38 +149,38 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     max_grad_norm: float = field(default=1.0)
     trainable: Literal["acquirers", "native", "all"] = option(
         "acquirers",
-        "Which weights are trained: 'acquirers', the acquirers of `languages` and the non-native embedding; "
-        "'native', the native model alone (the paper's fine-tuning on English); or 'all'.",
+        "Which weights to train: 'acquirers', the acquirers of `languages` and the non-native embedding; "
+        "'native', only the native model (the paper's fine-tuning on English); or 'all'.",
     )
     train_temperature: bool = option(
         False,
-        "Whether the temperature is trained with the native model. By default it is that of language exposure, "
-        "1/100, as in the paper's fine-tuning; a new native model has to learn its own.",
+        "Whether to train the temperature with the native model. By default, it is fixed at the value of language "
+        "exposure, 1/100, as in the paper's fine-tuning. A new native model has to learn its own temperature.",
     )
     text_text_objective: Literal["mse", "nce"] | None = option(
         None,
-        "Objective of native language transfer; default: that of the model's configuration. A value is written to "
-        "the configuration.",
+        "Objective of native language transfer; default: the objective in the model's configuration. A value is "
+        "written to the configuration.",
     )
     image_text_objective: Literal["mse", "nce", "sigmoid"] | None = option(
         None,
-        "Objective of language exposure; default: that of the model's configuration. A value is written to the "
-        "configuration.",
+        "Objective of language exposure; default: the objective in the model's configuration. A value is written "
+        "to the configuration.",
     )
     mix_languages: bool = option(
         False,
-        "Whether a batch mixes all languages. By default, all examples of a step are of one language, and each "
-        "language is chosen as often as the others.",
+        "Whether a batch mixes all languages. By default, all examples in a step are in one language, and each "
+        "language is sampled equally often.",
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the features of images and native texts once, and to keep them on disk, while the "
-        "native model is frozen. Images are then not augmented.",
+        "Whether to compute the features of images and native texts once and keep them on disk while the "
+        "native model is frozen. Images are not augmented then.",
     )
     image_augmentation: dict[str, Any] | None = option(
         None,
-        "Keyword arguments of ImageAugmentation, with random crops; default: images as the native model's "
-        "processor prepares them, as the authors fine-tune.",
+        "Keyword arguments of ImageAugmentation, with random crops; default: the native model's preprocessing, "
+        "without augmentation, as in the authors' fine-tuning.",
     )
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(repr, known))}")
         if self.train_temperature and self.trainable == "acquirers":
             raise TrainingSetupError(
-                "train_temperature: with trainable='acquirers', the temperature is that of the frozen native model"
+                "train_temperature: with trainable='acquirers', the temperature belongs to the frozen native model"
             )
         given: Any = self  # whose inherited fields the type checker does not know
         if given.ddp_find_unused_parameters is None:
@@ -218,16 +218,16 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
     ddp_find_unused_parameters: bool | None = field(default=True)
     sentences_per_image: int = option(
         2,
-        "Number of captions of each image in a batch, in each language.",
+        "Number of captions per image and language in a batch.",
     )
     languages_per_batch: int | None = option(
         None,
-        "Number of languages in a batch, sampled anew for each batch; default: all. As every two languages of a "
-        "batch are compared, fewer languages leave time and memory for more images.",
+        "Number of languages in a batch, sampled for each batch; default: all. As every pair of languages in a "
+        "batch is compared, fewer languages leave time and memory for more images.",
     )
     cache_frozen_features: bool = option(
         True,
-        "Whether to compute the backbone's features of images once and to keep them on disk. The backbone is then "
+        "Whether to compute the backbone's features of images once and keep them on disk. The backbone is then "
         "frozen, and images are not augmented; otherwise the backbone is trained.",
     )
 
@@ -240,10 +240,11 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
 
 @dataclass
 class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
-    """Training arguments of SMALR; the defaults are those of the papers (SMALR and MULE): Adam with a constant rate,
-    without weight decay or clipping, on batches of 450 images with two sentences in each language.
+    """Training arguments of SMALR; the defaults are the settings of the papers (SMALR and MULE): Adam with a constant
+    learning rate, without weight decay or clipping, on batches of 450 images with two sentences in each language.
 
-    SMALR's paper states the rate of HEM and LA, and refers to MULE for all else; MULE's code has a rate of 1e-4.
+    SMALR's paper states the learning rate of HEM and LA, and refers to MULE for everything else. MULE's code uses
+    1e-4.
     """
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -256,8 +257,9 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
-    """Training arguments of LIWE; the defaults are those of its authors' code, but for the constant learning rate: the
-    code reduces the rate in steps that differ from experiment to experiment, and the paper states none."""
+    """Training arguments of LIWE; the defaults are the settings of the authors' code, except for the constant learning
+    rate: the code reduces the rate in steps that differ between experiments, and the paper does not state a
+    schedule."""
 
     optim: OptimizerNames | str = field(default=ADAMAX)
     learning_rate: float = field(default=1e-3)
@@ -267,23 +269,23 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     max_grad_norm: float = field(default=2.0)
 
 
-# ---- What the arguments say about batches ----
+# ---- Batches ----
 
 
 def data_seed(args: TrainingArguments) -> int:
-    """The seed from which batches are sampled: `data_seed`, or else `seed`."""
+    """The seed for sampling batches: `data_seed` if it is set, otherwise `seed`."""
     return args.data_seed if args.data_seed is not None else args.seed
 
 
 def batch_sizes_of(args: TrainingArguments, size: int, names: Iterable[str], own: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of examples of each task or data set in a batch of one process.
+    """Returns the number of examples of each task or data set per batch and process.
 
     Args:
         args: the training arguments.
-        size: the number of those that have no number of their own. Where it is less than `args` say, because larger
-            batches did not fit into memory (`auto_find_batch_size`), the others shrink with it.
+        size: the number for tasks that are not in `own`. If it is smaller than the batch size in `args`, because
+            larger batches did not fit in memory (`auto_find_batch_size`), the numbers in `own` shrink proportionally.
         names: the tasks or data sets.
-        own: the numbers of some of them.
+        own: task or data set -> its number of examples.
     """
     share = size / args.train_batch_size
     return {name: max(int(own[name] * share), 1) if name in own else size for name in names}

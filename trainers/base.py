@@ -27,7 +27,7 @@ from .checkpoints import (
 )
 from .precision import PrecisionTrainingArguments
 
-# (model, processor, evaluation data) -> metrics by name, without the prefix `eval_`.
+# (model, processor, evaluation data) -> dict metric -> value, without the prefix `eval_`.
 Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
 
 _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
@@ -36,22 +36,22 @@ _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
 class BabelensTrainer(Trainer):
     """transformers' `Trainer` for batches of one or several tasks.
 
-    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`. The training data are prepared
-    when training begins, for the model that is trained then. A loss, gradient or weight that is not finite stops the
-    training. Only checkpoints of the same run are replaced or deleted (`save_total_limit`).
+    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`. The training data is prepared
+    when training begins, for the model that is being trained. Training stops if a loss, a gradient or a weight is not
+    finite. Only checkpoints of the same run are replaced or deleted (`save_total_limit`).
 
     Args:
         model: the model to train, unless `model_init` makes one.
-        args: training arguments of the method; the trainer keeps a copy.
+        args: the training arguments of the method; the trainer copies them.
         processing_class: the processor of the model.
         train_dataset: the training data, in the form that `prepare` takes.
         eval_dataset: a data set, or a dict name -> data set.
-        evaluator: a function (model, processor, evaluation data) -> metrics by name, or a list of such functions,
-            which replaces the trainer's own evaluation.
-        kwargs: further arguments of `Trainer`.
+        evaluator: replaces the trainer's evaluation: a function (model, processor, evaluation data) -> dict metric ->
+            value, or a list of these functions.
+        kwargs: other arguments of `Trainer`.
 
     Raises:
-        TrainingSetupError: for arguments that are missing, of another method, or without effect.
+        TrainingSetupError: if an argument is missing, belongs to another method or has no effect.
     """
 
     # The class of `args`; recipes read it.
@@ -64,7 +64,7 @@ class BabelensTrainer(Trainer):
         "compute_metrics",
     )
 
-    # Set by transformers, and declared here because the type checker does not read transformers.
+    # Set by transformers; declared here because mypy does not check transformers.
     model: Any
     control: Any
     optimizer: Any
@@ -87,7 +87,7 @@ class BabelensTrainer(Trainer):
             raise TrainingSetupError(f"processing_class: {name} needs the processor of the model")
         unused = [each for each in self.unused_arguments if kwargs.get(each) is not None]
         if unused or (evaluator is not None and kwargs.get("compute_metrics") is not None):
-            raise TrainingSetupError(f"{', '.join(unused) or 'compute_metrics'}: {name} would not use it here")
+            raise TrainingSetupError(f"{', '.join(unused) or 'compute_metrics'}: {name} does not use this here")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
         self._prepared_for: Any = None
         self._mixture: TaskMixture | StreamMixture | None = None
@@ -106,11 +106,12 @@ class BabelensTrainer(Trainer):
             self.add_callback(callback)
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
-        """Prepares a model for training, and returns the examples of its tasks and the collator of their batches."""
+        """Prepares a model for training, and returns the examples of its tasks and the collator for their batches."""
         raise NotImplementedError
 
     def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
-        """Writes babelens' card into the output folder instead of transformers'; `push_to_hub` calls it."""
+        """Writes babelens' model card to the output folder instead of transformers' card; `push_to_hub` calls this
+        method."""
         if not self.is_world_process_zero():
             return
         name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
@@ -124,7 +125,7 @@ class BabelensTrainer(Trainer):
 
     @property
     def mixture(self) -> Any:
-        """The examples of the training data, prepared once for each model."""
+        """The examples of the training data, which are prepared once per model."""
         if self._prepared_for is not self.model:
             if self.train_dataset is None:
                 raise TrainingSetupError("training needs a train_dataset")
@@ -138,7 +139,7 @@ class BabelensTrainer(Trainer):
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
-        """The number of examples of each task in a batch of one process, or a dict task -> number of examples."""
+        """The number of examples of each task per batch and process, or a dict task -> number of examples."""
         size: int = self._train_batch_size
         return size
 
@@ -150,9 +151,10 @@ class BabelensTrainer(Trainer):
             sampler = TaskBatchSampler(mixture, size, seed=seed, num_processes=self.args.world_size)
             return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
         if self.args.max_steps <= 0:
-            raise TrainingSetupError("the length of a stream is not known: training on one needs max_steps")
-        # Not prepared by accelerate, which would distribute the batches: every process reads its own. A stream resumes
-        # from the position in the checkpoint; transformers would read all earlier batches once more.
+            raise TrainingSetupError("training on a stream needs max_steps, because the length of a stream is unknown")
+        # accelerate does not prepare the loader, because it would distribute the batches, and every process already
+        # reads its own. A stream resumes from the position in the checkpoint; transformers would read all earlier
+        # batches again.
         self.args.ignore_data_skip = True
         mixture.batch_size = self.task_batch_size
         length = self.args.max_steps * self.args.gradient_accumulation_steps
@@ -160,14 +162,14 @@ class BabelensTrainer(Trainer):
         return self._stream
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model as `Trainer.train` does.
+        """Trains the model, as `Trainer.train` does.
 
         Args:
-            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
-            kwargs: further arguments of `Trainer.train`.
+            resume_from_checkpoint: the checkpoint to resume from, or True for the newest complete checkpoint.
+            kwargs: other arguments of `Trainer.train`.
 
         Raises:
-            FileNotFoundError: if there is no complete checkpoint to resume from.
+            FileNotFoundError: if there is no complete checkpoint.
             NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
             SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
@@ -186,7 +188,7 @@ class BabelensTrainer(Trainer):
         if self._resumed:
             compare_conditions(self._resumed, self.args)
         self._marks.start(self._resumed)
-        # transformers would delete any folder that is called checkpoint-*.
+        # transformers would delete any folder named checkpoint-*.
         self._marks.limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             with self._marks.saving():
@@ -199,13 +201,13 @@ class BabelensTrainer(Trainer):
         return output
 
     def set_initial_training_values(self, args: Any, dataloader: Any, *others: Any) -> Any:
-        """As transformers; after the last step no epoch is left, of which transformers would train one more step."""
+        """As in transformers, but no epoch is left after the last step; transformers would train one more step."""
         epochs, *values = super().set_initial_training_values(args, dataloader, *others)
         is_done = self._resumed and trainer_state(self._resumed).get("global_step", 0) >= values[-1]
         return (0 if is_done else epochs, *values)
 
     def check_loss(self, loss: Tensor, name: str) -> None:
-        """Raises a `NonFiniteError` for a loss [] of that name that is NaN or infinite."""
+        """Raises a `NonFiniteError` that names the loss [] if it is NaN or infinite."""
         if not loss.isfinite():
             raise NonFiniteError(
                 f"the loss of {name} is {loss.item()} in step {self.state.global_step + 1}; training stopped before "
@@ -213,13 +215,14 @@ class BabelensTrainer(Trainer):
             )
 
     def set_optimizer_mode(self, *, training: bool) -> None:
-        """Schedule-free optimizers exchange the weights that are trained and those that are evaluated and saved."""
+        """Switches a schedule-free optimizer between the weights for training and the weights for evaluation and
+        saving."""
         change = getattr(self.optimizer, "train" if training else "eval", None)
         if callable(change):
             change()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model as `Trainer` does, if its weights are finite."""
+        """Saves the model, as `Trainer` does, if its weights are finite."""
         self.set_optimizer_mode(training=False)
         check_weights(self.model, self.state.global_step)
         if _internal_call and output_dir is not None and self.is_in_train:  # a checkpoint
@@ -233,19 +236,19 @@ class BabelensTrainer(Trainer):
     # ---- Evaluation ----
 
     def measure(self, data: Any) -> Mapping[str, float]:
-        """The metrics of the model on one data set by name, without the prefix `eval_`."""
+        """Returns the model's metrics on one data set by name, without the prefix `eval_`."""
         raise NotImplementedError
 
     def is_named(self, data: Any) -> bool:
-        """Whether evaluation data are a dict name -> data set, rather than a single data set."""
+        """Whether the evaluation data is a dict name -> data set instead of a single data set."""
         return isinstance(data, dict)
 
     def evaluation_data(self, data: Any) -> Any:
-        """One data set of an evaluation in the form that `measure` and evaluators take."""
+        """Converts a data set to the form that `measure` and evaluators take."""
         return data
 
     def check_evaluation(self) -> None:
-        """Checks `eval_dataset` before a training that evaluates it."""
+        """Checks `eval_dataset` before a training run that evaluates it."""
 
     def evaluate(
         self,
@@ -253,19 +256,19 @@ class BabelensTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Evaluates the model, and logs the metrics.
+        """Evaluates the model and logs the metrics.
 
         Args:
             eval_dataset: a data set, or a dict name -> data set; by default the trainer's `eval_dataset`.
-            ignore_keys: not used; for the signature of `Trainer.evaluate`.
-            metric_key_prefix: the beginning of the metrics' names.
+            ignore_keys: unused; part of the signature of `Trainer.evaluate`.
+            metric_key_prefix: the prefix of the metric names.
 
         Returns:
-            The metrics, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data.
+            The metrics, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data sets.
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
-            raise TrainingSetupError("evaluate: there is no eval_dataset")
+            raise TrainingSetupError("evaluate() needs an eval_dataset")
         self.set_optimizer_mode(training=False)
         metrics: dict[str, float] = {}
         for name, part in data.items() if self.is_named(data) else [("", data)]:
@@ -280,12 +283,13 @@ class BabelensTrainer(Trainer):
         return metrics
 
     def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
-        """Refused, unless a subclass defines what it predicts."""
+        """Raises an error unless a subclass overrides it."""
         raise TrainingSetupError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
 
 
 def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
-    """A metric as its mean over the languages, `name`, and its values `name_<language>`."""
+    """Returns the mean of a metric over the languages as `name`, and the value of each language as
+    `name_<language>`."""
     mean = sum(values.values()) / len(values)
     return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
 
@@ -294,9 +298,9 @@ def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 class FiniteGradients(TrainerCallback):
-    """Stops a training before a gradient that is NaN or infinite reaches the weights.
+    """Stops training before a NaN or infinite gradient reaches the weights.
 
-    With float16, accelerate skips such a step and scales the next loss less."""
+    With float16, accelerate skips the step and reduces the loss scale instead."""
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
@@ -313,17 +317,17 @@ class FiniteGradients(TrainerCallback):
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Raises a `NonFiniteError` for a model with a weight that is NaN or infinite, before it is saved."""
+    """Raises a `NonFiniteError`, before the model is saved, if a weight is NaN or infinite."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise NonFiniteError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
 
 
-# ---- Data loaders as the training arguments ask for them ----
+# ---- Data loaders ----
 
 
 def loader_options(args: TrainingArguments) -> dict[str, Any]:
-    """The options of `torch.utils.data.DataLoader` that the arguments set."""
+    """The options of `torch.utils.data.DataLoader` that the training arguments set."""
     return {
         "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
         "persistent_workers": args.dataloader_persistent_workers,
@@ -335,9 +339,9 @@ def loader_options(args: TrainingArguments) -> dict[str, Any]:
 def mixture_loader(
     sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
 ) -> DataLoader:
-    """A data loader over the batches of a sampler, with the workers that the arguments ask for."""
-    # Persistent workers are seeded once. Without a generator of its own, a resumed run would draw their seed again
-    # from the generator that dropout uses.
+    """Returns a data loader over the batches of a sampler, with the workers that the training arguments set."""
+    # Persistent workers are seeded once. Without a separate generator, a resumed run would draw their seed again from
+    # the generator that dropout uses.
     generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None
     return DataLoader(
         sampler.mixture,
@@ -350,7 +354,8 @@ def mixture_loader(
 
 
 class StreamProgress(TrainerCallback):
-    """Resumes the streams of a trainer, whose length is not known: their epoch is the share of `max_steps`."""
+    """Resumes the streams of a trainer. Their length is unknown, so an epoch is counted as a fraction of
+    `max_steps`."""
 
     def __init__(self, trainer: BabelensTrainer) -> None:
         self.trainer = trainer

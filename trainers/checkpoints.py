@@ -1,8 +1,8 @@
-"""Checkpoints that count once they are complete, and model folders that are replaced as a whole.
+"""Checkpoints that count only when they are complete, and model folders that are replaced as a whole.
 
-A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, that file
-lists the sizes of the others and becomes `complete.json`. It names the run, and a resumed training continues that run.
-A run replaces and deletes its own checkpoints, and never another folder.
+A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, this file
+lists the sizes of the other files and becomes `complete.json`. It names the run, which a resumed training continues. A
+run replaces and deletes only its own checkpoints, never another folder.
 """
 
 import json
@@ -34,29 +34,29 @@ INCOMPLETE, COMPLETE = "incomplete.json", "complete.json"
 
 
 class CheckpointMarks(TrainerCallback):
-    """Marks the checkpoints of a run as complete, and deletes all but the newest `limit` of them."""
+    """Marks the checkpoints of a run as complete, and deletes all but the newest `limit`."""
 
     limit: int | None = None
     folder: Path | None = None
     run: str = ""
 
     def start(self, resumed: str | None = None) -> None:
-        """Begins a run, or continues the one that wrote the checkpoint `resumed`."""
+        """Starts a run, or continues the run that wrote the checkpoint `resumed`."""
         self.run = str((resumed and _mark(resumed).get("run")) or uuid.uuid4().hex)
 
     def begin(self, folder: str | Path) -> None:
-        """Makes the folder of a checkpoint, before its first file is written."""
+        """Creates the folder of a checkpoint before its first file is written."""
         self.folder = Path(folder)
         make_checkpoint(self.folder, self.run)
 
     def mark(self) -> None:
-        """Marks the newest checkpoint as complete, unless it has its mark."""
+        """Marks the newest checkpoint as complete, unless it is already marked."""
         if self.folder is not None and (self.folder / INCOMPLETE).exists():
             mark_complete(self.folder)
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Deletes the checkpoint that a training in the block cannot write, and names it in a `SaveError`."""
+        """Deletes a checkpoint that cannot be written in the block, and raises a `SaveError` that names it."""
         try:
             yield
         except Exception as error:
@@ -72,7 +72,7 @@ class CheckpointMarks(TrainerCallback):
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.mark()  # before `on_save`, so that the Hub gets the mark too
+        self.mark()  # before `on_save`, so the Hub gets the mark too
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         PartialState().wait_for_everyone()  # each process writes its random state
@@ -83,7 +83,7 @@ class CheckpointMarks(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.mark()  # a checkpoint that was saved because the machine is taken away
+        self.mark()  # for a checkpoint that was saved because the machine is preempted
         if args.should_save and state.best_model_checkpoint and self.limit == 1:  # as `Trainer` does
             self._rotate(state)
 
@@ -98,8 +98,8 @@ class CheckpointMarks(TrainerCallback):
 
 
 def make_checkpoint(folder: Path, run: str) -> None:
-    """Makes a folder for a checkpoint of `run`: an incomplete checkpoint, or one of the same run, is replaced, and
-    anything else of that name becomes `kept-checkpoint-N`."""
+    """Creates a folder for a checkpoint of `run`. It replaces an incomplete checkpoint or a checkpoint of the same
+    run; anything else with that name is renamed to `kept-checkpoint-N`."""
     if folder.exists():
         if _mark(folder).get("run") == run or (folder / INCOMPLETE).is_file():
             shutil.rmtree(folder)
@@ -108,13 +108,13 @@ def make_checkpoint(folder: Path, run: str) -> None:
             while kept.exists():
                 kept = kept.with_name(f"kept-{kept.name}")
             folder.rename(kept)
-            logger.warning("%s was not saved by this run: it is now called %s", folder, kept.name)
+            logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
     folder.mkdir(parents=True)
     (folder / INCOMPLETE).write_text(json.dumps({"run": run}), encoding="utf-8")
 
 
 def mark_complete(folder: str | Path) -> None:
-    """Marks a checkpoint as complete, after all of its files were written."""
+    """Marks a checkpoint as complete after all of its files are written."""
     folder = Path(folder)
     files = [file for file in folder.rglob("*") if file.is_file() and file.name not in (INCOMPLETE, COMPLETE)]
     apply_umask(*files)
@@ -125,7 +125,7 @@ def mark_complete(folder: str | Path) -> None:
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether a checkpoint is marked as complete, and its files have the sizes that were written."""
+    """Whether a checkpoint is marked as complete and its files have the recorded sizes."""
     folder = Path(folder)
     try:
         files = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))["files"]
@@ -155,15 +155,16 @@ def has_checkpoint(output_dir: str | Path) -> bool:
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest complete checkpoint in `output_dir`, or None; warnings name newer ones that are not complete."""
+    """Returns the newest complete checkpoint in `output_dir`, or None. Logs a warning for newer checkpoints that are
+    incomplete."""
     for path in reversed(_checkpoints(output_dir)):
         if is_complete(path):
             return path
-        logger.warning("%s is not marked as complete; it is skipped, and left as it is", path)
+        logger.warning("%s is not marked as complete; it is skipped and not changed", path)
     return None
 
 
-# ---- What a run is computed with: a run that is resumed with something else says so ----
+# ---- The conditions of a run, which are compared when it is resumed ----
 
 _OPTIMIZER = "optimizer"
 
@@ -181,7 +182,7 @@ def _conditions(args: TrainingArguments) -> dict[str, Any]:
 
 
 class RunConditions(TrainerCallback, ExportableState):
-    """Saves the conditions of a run in the state of its checkpoints, and in that of its end."""
+    """Saves the conditions of a run in the trainer state of its checkpoints and of the finished run."""
 
     def __init__(self) -> None:
         self.conditions: dict[str, Any] = {}
@@ -199,10 +200,11 @@ class RunConditions(TrainerCallback, ExportableState):
 
 
 def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
-    """Logs a warning that names what has changed since a checkpoint, or the state of a finished run, was saved.
+    """Logs a warning with the conditions that have changed since a checkpoint or the state of a finished run was
+    saved.
 
     Raises:
-        ChangedRunError: for another optimizer, which would silently reuse incompatible moments.
+        ChangedRunError: if the optimizer has changed, because it would silently reuse incompatible moments.
     """
     kept = (trainer_state(folder).get("stateful_callbacks") or {}).get(RunConditions.__name__) or {}
     then, now = kept.get("attributes", {}).get("conditions") or {}, _conditions(args)
@@ -223,26 +225,26 @@ def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
 
 
 def trainer_state(folder: str | Path) -> dict[str, Any]:
-    """The `trainer_state.json` of a checkpoint; empty if there is none."""
+    """Reads the `trainer_state.json` of a checkpoint; empty if there is none."""
     file = Path(folder) / TRAINER_STATE_NAME
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 # ---- Model folders ----
 
-# Loaders read one of these first. It is removed before other files are replaced, and put back after them.
+# Loaders read one of these files first. It is removed before the other files are replaced, and written after them.
 _FIRST_READ = ("config.json", "adapter_config.json")
 _WEIGHTS = re.compile(r"(model|adapter_model)(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-_SCRATCH = ".babelens-unfinished-"  # a name that nobody else gives
+_SCRATCH = ".babelens-unfinished-"  # a name that nothing else uses
 
 
 @contextmanager
 def atomic_directory(folder: str | Path) -> Iterator[Path]:
-    """Yields a scratch folder; when the block ends without an error, its files move into `folder`.
+    """Yields a scratch folder, and moves its files to `folder` if the block ends without an error.
 
-    A process that is killed leaves `folder` as it was, or without a configuration, so that it does not load: the
-    weights of one model are never beside the configuration of another. Other files in `folder` are kept, except the
-    weights of the model that is replaced. `atomic_folder` in `utils.files` makes new folders.
+    If the process is killed, `folder` is unchanged, or has no configuration and does not load: the weights of one
+    model never end up next to the configuration of another. Other files in `folder` are kept, except the weights of
+    the model that is replaced. For new folders, see `atomic_folder` in `utils.files`.
 
     Raises:
         SaveError: if the files cannot be written.
@@ -269,7 +271,7 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def save_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of a disk, whichever library was writing, into a `SaveError` that names `path`."""
+    """Turns disk errors, from whichever library was writing, into a `SaveError` that names `path`."""
     try:
         yield
     except Exception as error:
@@ -279,18 +281,18 @@ def save_errors(path: Path) -> Iterator[None]:
 
 
 def _told(error: Exception, path: Path) -> SaveError | None:
-    """What is told of an error because of which a library could not write; None for any other exception."""
+    """Returns the `SaveError` for an exception of a library that could not write; None for any other exception."""
     is_torch_save = isinstance(error, RuntimeError) and "inline_container" in str(error)
     number = error.errno if isinstance(error, OSError) else system_error_number(error)
     if isinstance(error, SaveError) or (
         number is None and not is_torch_save and not isinstance(error, OSError | SafetensorError)
     ):
         return None
-    return SaveError(number or 5, f"could not save to {path}, and nothing of it was left there: {error}")
+    return SaveError(number or 5, f"could not save to {path}; nothing was left there: {error}")
 
 
 def prepare_saving(folder: str | Path) -> None:
-    """Raises a `SaveError`, before a long training begins, if a folder cannot be created or written to."""
+    """Raises a `SaveError` if a folder cannot be created or written to; called before a long training run."""
     folder = Path(folder).resolve()
     with save_errors(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
         pass

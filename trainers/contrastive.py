@@ -1,7 +1,7 @@
 """The contrastive trainer, which trains every dual encoder.
 
 A step takes one batch of each task, computes the loss of each task from its embeddings (gathered from chunks and
-processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches; its
+processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches; the
 model computes the loss from the embeddings (`contrastive_objective`).
 """
 
@@ -53,17 +53,20 @@ class ContrastiveTrainer(BabelensTrainer):
         args: `ContrastiveTrainingArguments`, or the subclass of the method.
         processing_class: the processor of the model.
         train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
-            `babelens.data`). A corpus that is streamed needs `max_steps` in `args`. A data set of images and texts,
-            such as one of the Hub, becomes a corpus; of texts without a language, `args.languages` names the one.
+            `babelens.data`). A streamed corpus needs `max_steps` in `args`. A data set of images and texts, for
+            example from the Hub, is converted to a corpus; if its texts have no language, `args.languages` names their
+            language.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
-        cache_dir: the folder of the features of frozen towers; by default a folder in the Hugging Face datasets cache.
-        compute_metrics: as in `RetrievalEvaluator`: of the embeddings of the evaluation set, in each language.
-        kwargs: further arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
+        cache_dir: the folder for the features of frozen towers; by default a folder in the Hugging Face datasets
+            cache.
+        compute_metrics: computes metrics from the embeddings of the evaluation set in each language, as in
+            `RetrievalEvaluator`.
+        kwargs: other arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
 
     Raises:
-        TrainingSetupError: for arguments that are missing or would have no effect; when training begins, for a task
-            that the method does not have, settings that do not fit each other, or evaluation data in languages that
-            the model does not read.
+        TrainingSetupError: if an argument is missing or has no effect; when training begins, if the method does not
+            have a task, settings contradict each other, or the evaluation data is in languages that the model does not
+            read.
     """
 
     # Task -> default weight of its loss. An epoch is one pass over the data of the first task.
@@ -75,7 +78,7 @@ class ContrastiveTrainer(BabelensTrainer):
         self.cache_dir = cache_dir
         super().__init__(model, args, **kwargs)
         if self.args.towers and self.optimizer is not None:
-            raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
+            raise TrainingSetupError("towers: a custom optimizer has its own learning rates; leave out one of the two")
         self.add_callback(BoundTemperature())
         self.weights = {**self.task_weights, **(self.args.task_weights or {})}
         augmented = (self.args.text_augmentation or {}).get("tasks") or []
@@ -87,7 +90,7 @@ class ContrastiveTrainer(BabelensTrainer):
         self._corpora: dict[int, tuple[Any, Any]] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
-        # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
+        # Whether `model.train()` has been called since training began; frozen parts are then in evaluation mode.
         self._is_in_training_mode = False
 
     # ---- Data ----
@@ -100,7 +103,7 @@ class ContrastiveTrainer(BabelensTrainer):
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
         self._views = {}
-        for task in self.task_weights:  # in this order, because an epoch is one pass over the data of the first task
+        for task in self.task_weights:  # in this order: an epoch is one pass over the data of the first task
             if task in given:
                 data = given[task]
                 if isinstance(data, Dataset | IterableDataset):
@@ -108,8 +111,8 @@ class ContrastiveTrainer(BabelensTrainer):
                 view = self.make_view(task, data) if isinstance(data, TaskData) else data
                 self._views[task] = self.frozen_towers.with_features(view)
         self.frozen_towers.finish()
-        # The memory layout of the images (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times
-        # longer for the gradient of a convolution in bfloat16.
+        # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
+        # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)
         collator = TaskCollator({task: self.make_collator(task) for task in self._views})
         if not any(isinstance(view, StreamView) for view in self._views.values()):
@@ -154,8 +157,8 @@ class ContrastiveTrainer(BabelensTrainer):
         return translation_pairs(data.corpus, data.pairs, co_captions=True)
 
     def make_collator(self, task: str) -> Collator:
-        """The function from the examples of a task and their seeds to the model's inputs and `positives`; a subclass
-        may override it."""
+        """Returns the function from the examples of a task and their seeds to the model's inputs and `positives`; a
+        subclass may override it."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
         augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
@@ -170,19 +173,19 @@ class ContrastiveTrainer(BabelensTrainer):
         return ContrastiveCollator(processor, self.transform_of(task), segment=segment, equal_texts=equal_texts)
 
     def transform_of(self, task: str) -> TrainingTransform | None:
-        """The transform of the images of a task; None if it has none, or features of them."""
+        """The transform for the images of a task; None if the task has no images or uses their features."""
         return self.training_transform() if has_images(self.tasks[task]) else None
 
     def training_transform(self) -> TrainingTransform:
-        """The transform of images in training, with `args.image_augmentation`."""
+        """The transform for training images, with `args.image_augmentation`."""
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return TrainingTransform(self.processing_class.image_processor, augmentation)
 
     def refuse_augmentation(self, task: str) -> None:
-        """Refuses `image_augmentation` for a task whose images are replaced by features that are computed once."""
+        """Raises an error for `image_augmentation` if the features of the task's images are computed once."""
         if self.args.image_augmentation is not None:
             raise TrainingSetupError(
-                f"image_augmentation is not read for task {task!r}: the features of its images are computed once; "
+                f"image_augmentation has no effect on task {task!r}: the features of its images are computed once; "
                 "leave it out, or set cache_frozen_features to false"
             )
 
@@ -197,16 +200,18 @@ class ContrastiveTrainer(BabelensTrainer):
         # Methods without `image_text_loss` may compare with frozen embeddings.
         for task in self.tasks if self.args.should_log and hasattr(self.model.config, "image_text_loss") else ():
             if (sizes if isinstance(sizes, int) else sizes[task]) * self.args.world_size == 1:
-                logger.warning("%s: an example alone in its batch has no negatives, and teaches nothing", task)
+                logger.warning(
+                    "%s: with one example per batch there are no negatives, and the model learns nothing", task
+                )
         return loader
 
     def objective_options(self) -> dict[str, Any]:
-        """Further keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
+        """Additional keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
         return {} if self.args.loss_tile_size is None else {"tile_size": self.args.loss_tile_size}
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Computes the gradients of all tasks, and returns the weighted sum of their losses []."""
-        # Entering training mode walks over all modules, which takes longer than a step of small heads.
+        """Computes the gradients of all tasks and returns the weighted sum of their losses []."""
+        # Switching to training mode visits all modules, which takes longer than a step with small heads.
         if not (self._is_in_training_mode and model.training):
             model.train()
             self._is_in_training_mode = True
@@ -227,7 +232,7 @@ class ContrastiveTrainer(BabelensTrainer):
         return total
 
     def _backward(self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float) -> Tensor:
-        """The forward and backward pass of one task; returns its loss [] without its weight."""
+        """Runs the forward and backward pass of one task, and returns its unweighted loss []."""
         positives = batch.pop("positives")
         size = positives.shape[-1]
         counts = row_counts(size, positives.device)
@@ -258,13 +263,13 @@ class ContrastiveTrainer(BabelensTrainer):
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
-        """The method's loss [] of the embeddings of all processes, which have `counts` rows each."""
+        """The method's loss [] on the embeddings of all processes, which have `counts` rows each."""
         if self.args.gather_negatives:
             size = positives.shape[-1]
 
             def gathered(value: Tensor) -> Tensor:
-                # Some methods have several texts for each image. Whether a tensor has a row for each image or for each
-                # text is the same in all processes.
+                # Some methods have several texts per image. All processes agree on whether a tensor has a row per
+                # image or per text.
                 return gather_rows(value, counts if len(value) == size else row_counts(len(value), value.device))
 
             output = type(output)({name: gathered(value) if value.dim() else value for name, value in output.items()})
@@ -311,15 +316,15 @@ class ContrastiveTrainer(BabelensTrainer):
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
-        """As transformers, with LAMB and Adamax."""
+        """As in transformers, with LAMB and Adamax added."""
         own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}.get(args.optim)
         if own is None:
             return Trainer.get_optimizer_cls_and_kwargs(args, model)
         return own, {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """The parameters with weight decay: matrices and filters, but neither biases nor scales of normalization
-        layers nor the temperature."""
+        """The parameters with weight decay: matrices and filters, but not biases, scales of normalization layers or
+        the temperature."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
     @property
@@ -330,7 +335,7 @@ class ContrastiveTrainer(BabelensTrainer):
     # ---- Evaluation ----
 
     def evaluation_data(self, data: Any) -> Any:
-        """A caption corpus, made once of other data."""
+        """Returns the data as a caption corpus; other data is converted once."""
         if id(data) not in self._corpora:
             languages = self.args.eval_languages or self.args.languages
             self._corpora[id(data)] = data, as_given_corpus(data, languages)
@@ -350,17 +355,18 @@ class ContrastiveTrainer(BabelensTrainer):
         )
 
     def measure(self, data: Dataset) -> dict[str, float]:
-        """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, `loss`, and those of `compute_metrics`."""
+        """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, `loss`, and the metrics of
+        `compute_metrics`."""
         return self._retrieval(self.model, self.processing_class, data)
 
     def predict(
         self, test_dataset: Dataset, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
-        """Embeds a caption corpus, and measures retrieval on it.
+        """Embeds a caption corpus and measures retrieval on it.
 
         Returns:
-            `predictions`: the embeddings of the captions, one language after the other [T, d], and of the images
-            [N, d]; `label_ids` [T]: the index of the image of each caption; `metrics`, as in `evaluate`.
+            `predictions`: the embeddings of the captions, language by language [T, d], and of the images [N, d];
+            `label_ids` [T]: the index of the image of each caption; `metrics`, as in `evaluate`.
         """
         recalls, found = self._retrieval.embed(self.model, self.processing_class, self.evaluation_data(test_dataset))
         measured = self._retrieval.metrics(self.model, recalls, found)

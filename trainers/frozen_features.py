@@ -1,7 +1,7 @@
 """A cache on disk for the features of a frozen model.
 
 The key of a cached file is a digest of everything that the features depend on: the weights and the configuration of
-the model, the settings of its processor, and every input. A change of any of them changes the key.
+the model, the settings of its processor, and every input.
 """
 
 import logging
@@ -40,7 +40,7 @@ def frozen_features(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> np.ndarray:
-    """As `frozen_tensor`, of arrays float32 [N, d]."""
+    """Like `frozen_tensor`, for float32 arrays [N, d]."""
 
     def announced() -> Tensor:
         logger.info("computing features that are not in %s", cache_dir or DEFAULT_CACHE)
@@ -60,17 +60,17 @@ def frozen_tensor(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> Tensor:
-    """Returns `compute()`, or its cached result for the same weights, settings and items.
+    """Returns `compute()` or its cached result for the same weights, settings and items.
 
-    The result is mapped from the file: processes of one machine share its memory. While another process computes the
-    same features, this one waits for them. A damaged file is computed again.
+    The result is memory-mapped from the file, so the processes of one machine share it. While another process computes
+    the same features, this process waits for them. If a file is damaged, its features are computed again.
 
     Args:
-        compute: computes the features of all items, [N, ...] of any floating-point type.
+        compute: computes the features of all items, [N, ...], in any floating-point type.
         weights: the weights of the frozen model.
         settings: the configuration of the model and the settings of its processor, as text.
         items: the inputs as bytes, in order.
-        cache_dir: the folder of the cache; by default a folder in the Hugging Face datasets cache.
+        cache_dir: the cache folder; by default a folder in the Hugging Face datasets cache.
 
     Raises:
         NonFiniteError: if a feature is NaN or infinite.
@@ -113,15 +113,16 @@ def _kept(file: Path) -> Tensor | None:
 
 @dataclass
 class EncoderFeatures:
-    """Reads texts with a frozen text encoder. Each group of texts has a file of its own in the cache, so that a
-    language that was read once is not read again together with others.
+    """Encodes texts with a frozen text encoder. Each group of texts has its own file in the cache, so a language that
+    was encoded once is not encoded again together with others.
 
     Args:
-        pooled: gives the features [N, W] of `input_ids` [N, T] and `attention_mask` [N, T], pooled as `pooling` says.
+        pooled: computes the features [N, W] from `input_ids` [N, T] and `attention_mask` [N, T], with the pooling
+            `pooling`.
         prompt: precedes every text.
-        max_length: number of tokens at which texts are cut.
+        max_length: the number of tokens to which texts are truncated.
         precision: `float32` or `bfloat16`.
-        cache_dir: the folder of the cache; by default that of the features of frozen towers.
+        cache_dir: the cache folder; by default the folder for the features of frozen towers.
     """
 
     encoder: nn.Module
@@ -142,7 +143,7 @@ class EncoderFeatures:
 
     @cached_property
     def identity(self) -> str:
-        """What the features of a text depend on."""
+        """A description of everything that the features of a text depend on."""
         settings = self.pooling, self.precision, str(self.max_length)
         return model_identity(self.encoder, self.tokenizer, "pooled texts", *settings)
 
@@ -151,7 +152,7 @@ class EncoderFeatures:
         before = bar.n
         features = frozen_tensor(
             lambda: self._read(whole, bar),
-            weights={},  # the identity has them
+            weights={},  # the identity includes them
             settings=self.identity,
             items=(text.encode() for text in whole),
             cache_dir=self.cache_dir,
@@ -170,8 +171,8 @@ class EncoderFeatures:
         return torch.cat(parts)[torch.tensor(order).argsort()]
 
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Mapping[str, Tensor]]]:
-        """Yields the positions of some texts, short ones first, and their tokens; between them, the encoder is as it
-        is read with."""
+        """Yields the positions and the tokens of some texts at a time, short texts first, with the encoder in
+        evaluation mode."""
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         device = next(self.encoder.parameters()).device
         length = {"truncation": True, "max_length": self.max_length}

@@ -1,9 +1,9 @@
-"""Learns a glossary from translations and dictionaries: which native word each word stands for.
+"""Learns a glossary from translations and dictionaries: the native word for each word.
 
-The words of both sides are aligned by IBM's Model 1 (Brown et al. 1993) with a prior for words at like places (Dyer et
-al. 2013), and each word is given the native word that it stands for most often. A thousand sentences are enough for
-most words that occur in them: a regression must find the many dimensions of an embedding for each n-gram, an alignment
-only which of a few words it is.
+The words of both sides are aligned by IBM's Model 1 (Brown et al. 1993) with a prior for words at similar positions
+(Dyer et al. 2013), and each word gets the native word that it is aligned with most often. A thousand sentences are
+enough for most of their words: a regression has to find the many dimensions of an embedding for each n-gram, but an
+alignment only has to choose among a few words.
 """
 
 import logging
@@ -26,28 +26,29 @@ from .ridge_solving import in_random_order
 logger = logging.getLogger(__name__)
 
 _STEPS = 8
-PLACE = 2.0  # how much a native word of a sentence prefers words at its own place
-_NOTHING = 0.15  # the prior of a native word that stands for nothing
-_DOUBT = 0.3  # occurrences that are taken to have been something else, so that rare words stay unsure
-_LEAST = 0.12  # the share of its occurrences that a word stands for a native word
+PLACE = 2.0  # how strongly a native word prefers words at the same relative position
+_NOTHING = 0.15  # the prior of a native word without a counterpart
+_DOUBT = 0.3  # occurrences that are counted as something else, so rare words stay uncertain
+_LEAST = 0.12  # minimal share of a word's occurrences that are aligned with its native word
 _MOST = 30_000  # sentences
-_HELD_OUT = 300  # sentences that say how much weight a glossary has
-_PIECES = 2000  # of a script without spaces, beside its characters
-_MOST_OF_A_DICTIONARY = 50_000  # words, which take a megabyte
-_LONGEST_SENSE = 3  # words: a longer one explains the word, and does not translate it
+_HELD_OUT = 300  # sentences for choosing the weight of a glossary
+_PIECES = 2000  # of a script without spaces, in addition to its characters
+_MOST_OF_A_DICTIONARY = 50_000  # words, which take up a megabyte
+_LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
 
 
 def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Learns what words stand for.
+    """Learns a glossary from sentences and names.
 
     Args:
-        sentences: texts with their native translations. Of more than 30,000, some are taken.
-        names: names of things, or lists of words, with their native translations. A word's place says nothing there.
+        sentences: texts with their native translations. If there are more than 30,000, a sample is used.
+        names: names of things, or lists of words, with their native translations. The positions of their words are
+            ignored.
 
     Returns:
-        By word, the native word; "" where no word stands out.
+        word -> its native word, or "" if no native word is clearly the most frequent.
 
     Examples:
         >>> learn_glossary([("he kurī", "a dog"), ("he ngeru", "a cat"), ("te kurī", "the dog")])
@@ -65,13 +66,13 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
 
 
 def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
-    """Chooses one translation for each word of a dictionary: the one that native texts say most often, by the rarest
-    of its words. Of more than 50,000 words, those are taken whose translations the texts say most often.
+    """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
+    rarest word. If there are more than 50,000 words, the words with the most frequent translations are used.
 
     Args:
-        dictionary: words, several times those that have several translations, and the translation of each, both
-            without what stands in brackets. Whatever is no word, or has a translation of more than three words, is
-            left out.
+        dictionary: words and the translation of each; a word with several translations is repeated. Text in brackets
+            is ignored. Entries that are not a single word, or whose translation has more than three words, are left
+            out.
         natives: native texts.
 
     Examples:
@@ -92,7 +93,7 @@ def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
 
 
 def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str]) -> Mapping[str, str]:
-    """The words that are known of a language, with a native translation of each (`senses`)."""
+    """The known words of a language, with a native translation of each (`senses`)."""
     if language not in dictionaries:
         return NO_DICTIONARY
     words, translations = dictionaries[language]
@@ -101,7 +102,7 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
         left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
         logger.warning(
-            "%s: of %d entries in the dictionary, %d are one word with a translation of at most %d words, and the "
+            "%s: %d entries in the dictionary, %d of them one word with a translation of at most %d words; the "
             "others are left out, such as %r for %r",
             *(language, len(given), len(known), _LONGEST_SENSE, *left_out),
         )
@@ -111,7 +112,7 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
     are_said = sum(said.issuperset(native.split()) for native in known.values())
     if not are_said or sum(word in said for word in known) > are_said:
         logger.warning(
-            "%s: of %d translations in the dictionary, the native texts say %d: check its columns",
+            "%s: of %d translations in the dictionary, only %d occur in the native texts: check its columns",
             *(language, len(known), are_said),
         )
     return known
@@ -124,10 +125,10 @@ def glossary_from(
     known: Mapping[str, str] = NO_DICTIONARY,
     without: Sequence[int] = (),
 ) -> dict[str, str]:
-    """`learn_glossary` of sentences and of groups of names, without the sentences at some positions and all others
-    that have a side of them.
+    """Calls `learn_glossary` on sentences and groups of names, without the sentences at the given positions and any
+    other sentence that shares a text with them.
 
-    Known words (`senses`) stand for what they are known to stand for, unless the sentences show something else.
+    Known words (`senses`) keep their known translation, unless the sentences show another one.
     """
     out = {texts[row] for row in without} | {natives[row] for row in without}
     kept = [pair for pair in zip(texts, natives, strict=True) if out.isdisjoint(pair)]
@@ -144,8 +145,8 @@ def glossary_from(
 def held_out_glosses(
     texts: Sequence[str], natives: Sequence[str], further: Sequence[Pairs], known: Mapping[str, str] = NO_DICTIONARY
 ) -> tuple[Tensor, list[str]]:
-    """Some sentences as a glossary translates them that was learned without them: their positions, in ascending order,
-    and the glosses, "" where no word is known."""
+    """Returns glosses of some sentences, by a glossary that was learned without them: the positions of the sentences,
+    in ascending order, and the glosses, "" if no word is known."""
     order = in_random_order(len(texts))[: max(min(_HELD_OUT, len(texts) // 5), 1)]
     held_out = np.sort(order)
     glossary = Glossary(glossary_from(texts, natives, further, known, held_out.tolist()))
@@ -153,17 +154,17 @@ def held_out_glosses(
 
 
 def _plain(entry: str) -> str:
-    """One side of a dictionary's line in Unicode's compatible form, without notes in brackets: `Hund {m}`."""
+    """One side of a dictionary entry in Unicode's compatibility form, without notes in brackets, as in `Hund {m}`."""
     plain = entry if entry.isascii() else unicodedata.normalize("NFKC", entry)
     return (_NOTES.sub("", plain) if any(each in plain for each in "([{<") else plain).strip()
 
 
-# Texts are read twice, and native ones in each language.
+# Texts are read twice, and native texts in each language.
 _words_of = lru_cache(1 << 16)(words_of)
 
 
 def _pieces(words: Iterable[str]) -> set[str]:
-    """Frequent pieces of words in scripts without spaces."""
+    """Returns frequent pieces of words in scripts without spaces."""
     words = list(words)
     if not words:
         return set()
@@ -176,33 +177,33 @@ def _pieces(words: Iterable[str]) -> set[str]:
 
 
 def _positions(counts: np.ndarray) -> np.ndarray:
-    """0, 1, … up to each of some counts [n], one after the other [sum of counts]."""
+    """Returns 0, 1, … for each of the counts [n], concatenated [sum of counts]."""
     return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
 
 
 def align(
     sentences: Sequence[Sequence[str]], natives: Sequence[Sequence[str]], place: Sequence[float]
 ) -> dict[str, str]:
-    """Aligns the words, or the pieces of words, of sentences and of their native translations.
+    """Aligns the words, or the pieces of words, of sentences with those of their native translations.
 
     Args:
         sentences, natives: the words of each.
-        place: for each sentence, how much a native word prefers words at its own place.
+        place: for each sentence, how strongly a native word prefers words at the same relative position.
 
     Returns:
-        By word, the native word that it stands for most often; "" where none stands out.
+        word -> the native word that it is aligned with most often, or "" if none is clearly the most frequent.
     """
     kept = [row for row, (sentence, native) in enumerate(zip(sentences, natives, strict=True)) if sentence and native]
     if not kept:
         return {}
-    places: dict[str, int] = {}  # 0 is for nothing
+    places: dict[str, int] = {}  # 0 means no native word
     native_places: dict[str, int] = {}
     mine = np.array([places.setdefault(each, len(places) + 1) for row in kept for each in sentences[row]])
     theirs = np.array([native_places.setdefault(each, len(native_places)) for row in kept for each in natives[row]])
     counts = np.array([len(sentences[row]) for row in kept])
     native_counts = np.array([len(natives[row]) for row in kept])
     sentence = np.repeat(np.arange(len(kept)), native_counts)  # of each native word
-    # Each native word beside each word of its sentence, and beside nothing at last.
+    # Each native word paired with each word of its sentence, and finally with no word.
     beside = counts[sentence]
     position = np.repeat(np.arange(len(theirs)), beside)
     nth = _positions(beside)
@@ -221,7 +222,7 @@ def align(
     stands_for = np.ones(len(pairs))
     for _ in range(_STEPS):
         found = weights * stands_for[pair]
-        found /= np.bincount(positions, found)[positions]  # each native word stands for one word, or for nothing
+        found /= np.bincount(positions, found)[positions]  # each native word is aligned with one word or none
         counts = np.bincount(pair, found)
         stands_for = counts / (np.bincount(pair_word, counts) + _DOUBT)[pair_word]
     order = np.lexsort((pairs, -stands_for, pair_word))

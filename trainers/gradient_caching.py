@@ -1,15 +1,15 @@
-"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small batch (Gao et al.
-2021, GradCache).
+"""Gradient caching: the gradient of the contrastive loss of a large batch, with the memory of a small batch
+(GradCache, Gao et al. 2021).
 
 The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
 embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
-propagated to the weights. The graph of the first chunk is kept instead, which saves its second pass and takes no more
-memory than the second pass of another. The texts of a chunk have a similar length, so that there is little padding. If
-the output of the towers for one example does not depend on the other examples, the gradient is exactly that of the
-whole batch.
+propagated to the weights. For the first chunk, the graph is kept instead, which saves its second pass and takes no
+more memory than the second pass of another chunk. The texts of a chunk have similar lengths, so there is little
+padding. If the output of the towers for one example does not depend on the other examples, the gradient is exactly the
+gradient of the whole batch.
 
 A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
-would on several devices, and the gradient is exactly that of a batch that is normalized in this way. Its running
+would on several devices, and the gradient is exactly the gradient of a batch normalized in this way. Its running
 statistics are updated once for each chunk, in the order of the chunks.
 """
 
@@ -27,7 +27,7 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 
 class RandomState:
-    """The state of the random generators that a forward pass on a device uses, the CPU's among them."""
+    """The state of the random generators that a forward pass on a device uses, including the CPU's."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.cpu = device, torch.get_rng_state()
@@ -36,7 +36,8 @@ class RandomState:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """A context in which the generators start from this state; afterwards they go on from their own."""
+        """A context in which the generators start from this state; afterwards, they continue from their previous
+        state."""
         now = RandomState(self.device)
         self._restore()
         try:
@@ -70,9 +71,10 @@ def still_running_statistics(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def gradients_by_row(model: nn.Module) -> Iterator[None]:
-    """A context in which word embeddings that have a gradient already get sparse gradients, added to it in place.
+    """A context in which word embeddings that already have a gradient get sparse gradients, which are added to it in
+    place.
 
-    Otherwise every chunk would allocate and add a gradient of the size of the whole vocabulary.
+    Otherwise, every chunk would allocate and add a gradient with the size of the whole vocabulary.
     """
     tables = [
         module
@@ -101,13 +103,13 @@ def backward_in_chunks(
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
     Args:
-        model: a dual encoder, wrapped (such as by DistributedDataParallel) or not.
+        model: a dual encoder, possibly wrapped (for example by DistributedDataParallel).
         inputs: its inputs [N, ...].
         objective: computes the loss [] from the embeddings of all examples.
-        chunks: number of chunks of equal size that the examples are cut into, at least two.
+        chunks: the number of chunks of equal size, at least two.
         backward: propagates the gradient of a scalar, such as `accelerator.backward`.
-        autocast: context of the forward passes.
-        without_sync: context of the passes of every chunk but the last, such as `accelerator.no_sync`.
+        autocast: the context for the forward passes.
+        without_sync: the context for the passes of every chunk except the last, such as `accelerator.no_sync`.
 
     Returns:
         The loss [], detached.
@@ -131,8 +133,8 @@ def backward_in_chunks(
     del graph
     for k, (rows, state) in enumerate(zip(others, states, strict=True), 2):
         is_last = k == chunks
-        # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
-        # the last chunk, because DistributedDataParallel exchanges dense gradients.
+        # The gradients of the first chunk are dense, so sparse gradients can be added in place. The gradients of the
+        # last chunk are dense because DistributedDataParallel exchanges dense gradients.
         by_row = nullcontext() if is_last else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
             with by_row, state.replayed(), autocast():
@@ -150,7 +152,7 @@ def _by_length(inputs: dict[str, Tensor]) -> Tensor:
 
 
 def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """Some rows of a batch, with their texts padded to the longest of them."""
+    """Selects rows of a batch, with the texts padded to the longest one."""
     taken = {name: value[rows] for name, value in inputs.items()}
     for name in [name for name in taken if name.endswith("attention_mask")]:
         longest = int(text_ends(taken[name]).max())
@@ -160,8 +162,8 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
-    """The outputs of all chunks as one output whose tensors are leaves of the graph: embeddings in `order`, and
-    scalars (the temperature) once."""
+    """Joins the outputs of all chunks to one output whose tensors are leaves of the graph: the embeddings in `order`,
+    and scalars (the temperature) once."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
         whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()
@@ -170,8 +172,8 @@ def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoder
 
 
 def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], rows: Tensor, is_last: bool) -> Tensor:
-    """A scalar whose gradient is the cached gradient: the embeddings of `rows` times their gradients. The gradient of
-    scalars such as the temperature is added with the last chunk."""
+    """Returns a scalar whose gradient is the cached gradient: the embeddings of `rows` times their gradients. The
+    gradient of scalars, such as the temperature, is added with the last chunk."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]

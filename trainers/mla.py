@@ -2,9 +2,9 @@
 
 The task `text_text`, on translation pairs (language, native language), is native language transfer; the task
 `image_text`, on captions in the acquired languages, is language exposure. The paper trains one after the other, in two
-runs of this trainer. The task `triplet`, on images with captions in a language and in the native one, has both losses
-on each batch of (image, native text, text): native language transfer is kept during language exposure, as the authors
-do it. A run with both of the other tasks draws a batch, and a language, for each of them.
+runs of this trainer. The task `triplet`, on images with captions in a language and in the native language, has both
+losses on each batch of (image, native text, text): native language transfer continues during language exposure, as in
+the authors' code. A run with both of the other tasks samples a batch, and a language, for each of them.
 """
 
 import copy
@@ -34,7 +34,7 @@ from .frozen_features import frozen_features
 
 
 class NativeSide:
-    """The native texts (`text_b`) of translation pairs, each as its own translation."""
+    """The native texts (`text_b`) of translation pairs, each paired with itself."""
 
     def __init__(self, pairs: CorpusView) -> None:
         self.pairs = pairs
@@ -52,23 +52,24 @@ class NativeSide:
 
 
 class MlaTrainer(ContrastiveTrainer):
-    """Tasks: `text_text` on translations between each language and the native one, `image_text` on captions, `triplet`
-    on captions with their native translations.
+    """Tasks: `text_text` on translations between each language and the native language, `image_text` on captions,
+    `triplet` on captions with their native translations.
 
     `args.languages` names the languages to train, by default all languages that the model has to learn. A student also
-    learns the native language, whose texts are their own translations; where the whole student is trained (MKD),
-    every translation pair teaches it both of its texts, so that half of the loss is the native language's. All weights
-    that `args.trainable` does not name are frozen; the features of the frozen native model come from a cache on disk.
+    learns the native language, whose texts are paired with themselves; if the whole student is trained (MKD), it
+    learns from both texts of every translation pair, so half of the loss is on the native language. All weights that
+    `args.trainable` does not name are frozen; the features of the frozen native model are cached on disk.
 
     Args:
-        model: an `MlaModel`, an `MlaStudentModel`, or a dual encoder with MLA adapters, as `get_peft_model` or
-            transformers' `add_adapter` makes it. Its adapters are trained by an `MlaModel` that shares their weights
-            (`trainer.model`, whose checkpoints a training resumes from), and `save_model` writes them as PEFT does.
+        model: an `MlaModel`, an `MlaStudentModel`, or a dual encoder with MLA adapters from `get_peft_model` or
+            transformers' `add_adapter`. The adapters are trained in an `MlaModel` that shares their weights
+            (`trainer.model`, whose checkpoints a training run resumes from), and `save_model` writes them as PEFT
+            does.
         args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
 
     Raises:
-        TrainingSetupError: if nothing is to be trained, or the data do not fit the languages.
-        UnknownLanguageError: for a language that the model does not have.
+        TrainingSetupError: if there is nothing to train, or the data does not match the languages.
+        UnknownLanguageError: if the model does not have a language.
 
     Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
@@ -85,20 +86,20 @@ class MlaTrainer(ContrastiveTrainer):
         if getattr(model, "peft_config", None):
             if args is not None and args.trainable != "acquirers":
                 raise TrainingSetupError(
-                    f"trainable={args.trainable!r}: the model of adapters stays frozen; MlaModel.from_native makes a "
-                    "model whose native model can be trained"
+                    f"trainable={args.trainable!r}: the model under the adapters stays frozen; MlaModel.from_native "
+                    "makes a model whose native model can be trained"
                 )
             self.adapters, model = model, to_mla_model(model, share_weights=True)
-            # Its numbers of languages are those of the adapters, whichever languages the processor was made for.
+            # The processor gets the languages of the adapters, whichever languages it was made for.
             if (processor := copy.copy(kwargs.get("processing_class"))) is not None:
                 processor.languages = list(model.config.languages)
                 kwargs["processing_class"] = processor
         super().__init__(model, args, **kwargs)
         if self.adapters is not None:
-            self.adapters.to(self.model.device)  # buffers too, which the models do not share
+            self.adapters.to(self.model.device)  # including buffers, which the models do not share
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, or its adapters as PEFT does; checkpoints hold the whole model in any case."""
+        """Saves the model, or its adapters as PEFT does; checkpoints always contain the whole model."""
         if self.adapters is None or _internal_call:
             super().save_model(output_dir, _internal_call)
         elif self.args.should_save:
@@ -118,7 +119,7 @@ class MlaTrainer(ContrastiveTrainer):
         model.check_objectives()
         model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
         if not self.languages and args.trainable == "acquirers":
-            raise TrainingSetupError("nothing is to be trained: the model has acquired no language (add_language)")
+            raise TrainingSetupError("there is nothing to train: the model has not acquired a language (add_language)")
         self._native = Embedder(
             model.native_model,
             self.processing_class.native,
@@ -137,7 +138,7 @@ class MlaTrainer(ContrastiveTrainer):
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
             raise TrainingSetupError(
-                f"{task}: MLA needs a Dataset, not a stream, because it selects its data language by language and "
+                f"{task}: MLA needs a Dataset, not a stream, because it selects data by language and "
                 "computes frozen features beforehand"
             )
         native = self._native.processor.native_language
@@ -155,12 +156,12 @@ class MlaTrainer(ContrastiveTrainer):
             views = {tag: make(data.corpus, [(tag, native)]) for tag, _ in pairs}
         if not views:
             raise TrainingSetupError(
-                f"{task}: the data has no text in {', '.join(self._captioned)}, only in {list(present)}"
+                f"{task}: the data has no texts in {', '.join(self._captioned)}, only in {list(present)}"
             )
         for tag in views:
             if tag not in self._captioned:
                 trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
-                raise TrainingSetupError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
+                raise TrainingSetupError(f"{task}: the data is selected in {tag!r}, but {trained}")
         if task == TEXT_TEXT and self._strategy == "distillation":
             views = _with_both_sides(views, native)
         if self._caches_features:
@@ -185,7 +186,7 @@ class MlaTrainer(ContrastiveTrainer):
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
     def transform_of(self, task: str) -> Any:
-        """As in `ContrastiveTrainer`; without `image_augmentation`, images are prepared as in use."""
+        """As in `ContrastiveTrainer`; without `image_augmentation`, images are prepared as for inference."""
         if self._caches_features:
             return None
         return self._as_in_use if self.args.image_augmentation is None else self.training_transform()
@@ -196,7 +197,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     @property
     def _caches_features(self) -> bool:
-        """Whether the features of images and of native texts are computed once."""
+        """Whether the features of images and native texts are computed once."""
         return self.args.trainable == "acquirers" and self.args.cache_frozen_features
 
     def make_collator(self, task: str) -> Collator:
@@ -210,7 +211,7 @@ class MlaTrainer(ContrastiveTrainer):
     # ---- Frozen features ----
 
     def _with_teacher_features(self, views: dict[str, Any], featured: dict[str, SizedView]) -> dict[str, SizedView]:
-        """Adds the features of the native texts, which are computed once for each, to the examples `featured`."""
+        """Adds the features of the native texts to the examples `featured`, computing them once per text."""
         processor = self._native.processor
         texts = {tag: view.texts()["text_b"] for tag, view in views.items()}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
@@ -243,11 +244,11 @@ class MlaTrainer(ContrastiveTrainer):
         }
 
     def _frozen(self, compute: Any, items: Iterable[bytes], *, reading: str, without: str) -> np.ndarray:
-        """The features of the native model for `items`, its inputs as bytes, which are read with the settings
-        `reading`; the weights of the tower `without` do not matter."""
+        """The native model's features of `items` (inputs as bytes), read with the settings `reading`. The weights of
+        the tower `without` do not affect them."""
         native = self._native.model
         weights = plain_state_dict(native)
-        # The code is the configuration's: the modules of `native` would count the acquirers, which are off here.
+        # The code is the configuration's: the modules of `native` would include the acquirers, which are off here.
         code = code_of(native.config)
         return frozen_features(
             self.frozen_towers.in_precision(compute),
@@ -259,8 +260,8 @@ class MlaTrainer(ContrastiveTrainer):
 
 
 def _with_both_sides(views: dict[str, Any], native: str) -> dict[str, Any]:
-    """The translation pairs of each language, and instead of the native language's own pairs the native texts of all
-    the others: each pair gives two errors (Reimers and Gurevych 2020, equation 1)."""
+    """The translation pairs of each language and, instead of pairs of the native language, the native texts of all
+    other languages: each pair gives two errors (Reimers and Gurevych 2020, equation 1)."""
     others = {tag: view for tag, view in views.items() if tag != native}
     if native not in views or not others:
         return views

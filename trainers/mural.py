@@ -1,5 +1,5 @@
-"""The trainers of MURAL (section 3.1) and, with data for image-text matching alone, ALIGN; and of ETCL (Lee et al.
-2022, section 3): the triplet task, and the two tasks of MURAL that precede it."""
+"""The trainers of MURAL (section 3.1) and, if there is only data for image-text matching, ALIGN; and of ETCL (Lee et
+al. 2022, section 3): the triplet task and the two preceding tasks of MURAL."""
 
 from itertools import combinations
 
@@ -13,9 +13,9 @@ class MuralTrainer(ContrastiveTrainer):
     """Tasks: `image_text` on a caption corpus or `image_text_pairs`, `text_text` on a translation corpus or
     `translation_pairs`.
 
-    The weight of the text-text task is a tenth of that of the image-text task (appendix A.1, figure 7). The paper uses
-    LAMB with a learning rate of 1e-3 for image-text and 1e-4 for text-text, a linear warm-up over 10 000 of 600 000
-    steps, and a linear decay.
+    The weight of the text-text task is a tenth of the weight of the image-text task (appendix A.1, figure 7). The
+    paper uses LAMB with a learning rate of 1e-3 for image-text and 1e-4 for text-text, a linear warm-up over 10 000 of
+    600 000 steps, and a linear decay.
     """
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
@@ -26,7 +26,7 @@ class EtclTrainer(ContrastiveTrainer):
     for `MuralTrainer`.
 
     The paper first trains MURAL with `image_text` and `text_text`, each with the weight 1/2 (equation 3), and then
-    ETCL with `triplet` alone (equation 4), on all unordered pairs of the languages (section 3.4). It uses LAMB with a
+    ETCL with only `triplet` (equation 4), on all unordered pairs of languages (section 3.4). It uses LAMB with a
     weight decay of 1e-5: first a learning rate of 1e-3, with a warm-up of 10 000 steps and a linear decay over 800
     000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768.
     """

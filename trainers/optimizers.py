@@ -1,4 +1,4 @@
-"""Optimizers: LAMB (You et al. 2020), learning rates for parts of a model, and an optimizer for each task."""
+"""Optimizers: LAMB (You et al. 2020), learning rates for parts of a model, and a separate optimizer for each task."""
 
 import math
 import re
@@ -27,20 +27,20 @@ def parameter_groups(
     weight_decay: float = 0.0,
     decayed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """The parameter groups of an optimizer, by learning rate and weight decay.
+    """Returns the parameter groups of an optimizer, by learning rate and weight decay.
 
     Args:
-        model: the model; parameters that need no gradient are left out.
-        learning_rate: the learning rate of all other parameters. Their two groups, with and without weight decay, come
-            first.
-        learning_rate_mapping: regular expression, searched for in parameter names -> learning rate; the first match
-            decides.
-        own_rates: name of a parameter -> its learning rate, where no pattern matches.
+        model: the model; parameters that need no gradient are skipped.
+        learning_rate: the learning rate of all parameters without another rate. Their two groups, with and without
+            weight decay, come first.
+        learning_rate_mapping: regular expression -> learning rate. The expressions are searched for in parameter
+            names; the first match decides.
+        own_rates: parameter name -> learning rate, if no pattern matches.
         weight_decay: the weight decay of the parameters named in `decayed`; the others have none.
-        decayed: names of the parameters with weight decay.
+        decayed: the names of the parameters with weight decay.
 
     Raises:
-        TrainingSetupError: for a pattern that matches no trained parameter.
+        TrainingSetupError: if a pattern matches no trained parameter.
     """
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
@@ -123,11 +123,11 @@ class Lamb(Optimizer):
 
 
 class TaskOptimizer(Optimizer):
-    """One optimizer for each task over the same weights, with gradients, state and learning rate of its own.
+    """A separate optimizer for each task over the same weights, each with its own gradients, state and learning rate.
 
     MURAL trains its text-text task with a tenth of the learning rate of the image-text task (section 3.2). LAMB and
-    Adam need separate optimizers for that: their steps do not depend on the scale of the gradient, so that scaling the
-    loss has no effect.
+    Adam need separate optimizers for that: their steps do not depend on the scale of the gradient, so scaling the loss
+    has no effect.
 
     Gradients are computed task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
 
@@ -145,7 +145,7 @@ class TaskOptimizer(Optimizer):
         self._share_groups()
 
     def _share_groups(self) -> None:
-        """The groups are the dictionaries of the optimizers, so that a scheduler sets the rate of each task."""
+        """Shares the group dictionaries of the optimizers, so a scheduler sets the learning rate of each task."""
         self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
 
     def _weights(self) -> Iterator[Tensor]:
@@ -153,7 +153,7 @@ class TaskOptimizer(Optimizer):
 
     @contextmanager
     def gradients_of(self, task: str) -> Iterator[None]:
-        """A context in which `weight.grad` is the gradient of a task, to which backward passes add."""
+        """A context in which `weight.grad` is the gradient of a task, and backward passes add to it."""
         own = self.gradients[task]
         for weight in self._weights():
             weight.grad = own.get(weight)
@@ -164,7 +164,7 @@ class TaskOptimizer(Optimizer):
                 weight.grad = None
 
     def clip_gradients(self) -> None:
-        """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before.
+        """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before clipping.
 
         Raises:
             NonFiniteError: if the gradient of a task is NaN or infinite.
@@ -210,7 +210,7 @@ class TaskOptimizer(Optimizer):
 
 
 class BoundTemperature(TrainerCallback):
-    """Resets a learned temperature that fell below its lower bound, after every step of the optimizer."""
+    """Resets a learned temperature to its lower bound if it fell below, after every optimizer step."""
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
@@ -220,7 +220,7 @@ class BoundTemperature(TrainerCallback):
 
 
 def check_task_settings(args: Any) -> None:
-    """Raises a `TrainingSetupError` for settings of tasks that contradict each other, or would have no effect.
+    """Raises a `TrainingSetupError` for task settings that contradict each other or have no effect.
 
     Args:
         args: `ContrastiveTrainingArguments`.
@@ -228,7 +228,7 @@ def check_task_settings(args: Any) -> None:
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
         raise TrainingSetupError(
-            f"optim={optimizer!r} updates the weights during each backward pass, and a step here has several: choose "
+            f"optim={optimizer!r} updates the weights during each backward pass, but a step here has several: choose "
             "another one, such as adafactor"
         )
     if not args.task_learning_rates:
@@ -240,10 +240,10 @@ def check_task_settings(args: Any) -> None:
         )
     rated = [f"towers.{name}.rate" for name, given in (args.towers or {}).items() if dict(given).get("rate")]
     for other in [*rated, *(["learning_rate_mapping"] if args.learning_rate_mapping else [])]:
-        raise TrainingSetupError(f"task_learning_rates and {other} both set the same rates: give one of them")
+        raise TrainingSetupError(f"task_learning_rates and {other} both set the same rates: leave out one of them")
     weights = {task: weight for task, weight in (args.task_weights or {}).items() if weight != 1}
     if weights and optimizer != OptimizerNames.SGD:  # whose steps grow with the gradient
         raise TrainingSetupError(
-            f"task_weights {weights} would have no effect: with task_learning_rates, every task has an optimizer of "
-            f"its own, and the steps of {optimizer!r} do not depend on the scale of the loss; lower its rate instead"
+            f"task_weights {weights} has no effect: with task_learning_rates, every task has its own optimizer, "
+            f"and the steps of {optimizer!r} do not depend on the scale of the loss; lower its rate instead"
         )

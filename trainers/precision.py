@@ -1,6 +1,6 @@
-"""The precision that training computes in: bfloat16 where the hardware multiplies it, else float32.
+"""The precision of training: bfloat16 if the hardware supports it, otherwise float32.
 
-Weights, optimizer and loss are in float32 in either case; matrix products are autocast.
+Weights, optimizer and loss are always in float32; matrix products are autocast.
 """
 
 import math
@@ -15,12 +15,13 @@ from transformers.trainer_utils import SaveStrategy, SchedulerType
 from ..utils.defaults import Precision
 from ..utils.errors import TrainingSetupError
 
-# torch's names of the processor instructions for products in bfloat16: of Intel, of Intel and AMD, and two of Arm.
+# torch's names of the CPU instructions for products in bfloat16: Intel, Intel and AMD, and two for Arm.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
 
 def fastest_precision(device_type: str) -> str:
-    """`bfloat16` if the hardware has instructions for it, else `float32`; `device_type` is torch's, such as `cuda`."""
+    """Returns `bfloat16` if the hardware has instructions for it, otherwise `float32`; `device_type` is torch's, such
+    as `cuda`."""
     if device_type == "cpu":
         flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
         has = torch.backends.mkldnn.is_available() and any(flags.get(name) for name in _INSTRUCTIONS)
@@ -39,8 +40,8 @@ class PrecisionTrainingArguments(TrainingArguments):
     precision: Precision = field(
         default="auto",
         metadata={
-            "help": "'float32', 'bfloat16' or 'float16'; 'auto' is what `bf16`, `fp16` or `accelerate launch` ask "
-            "for, or else bfloat16 if the hardware has instructions for it, or else float32."
+            "help": "'float32', 'bfloat16' or 'float16'; 'auto' follows `bf16`, `fp16` or `accelerate launch`, "
+            "and otherwise is bfloat16 if the hardware has instructions for it, or float32."
         },
     )
     bf16: bool | None = field(default=None, metadata={"help": "The same as precision='bfloat16'."})
@@ -60,15 +61,15 @@ class PrecisionTrainingArguments(TrainingArguments):
             self.bf16, given.fp16 = self.precision == "bfloat16", self.precision == "float16"
         self.bf16 = bool(self.bf16)
         if on_cpu and (given.fp16 or self.precision == "float16"):
-            raise TrainingSetupError("training in float16: a CPU has float32 and bfloat16")
+            raise TrainingSetupError("a CPU cannot train in float16: choose float32 or bfloat16")
         if on_cpu and self.bf16:
-            given.use_cpu = True  # transformers expects an accelerator for bf16 otherwise
-        # A schedule that waits for a plateau takes the same metric, and needs one that falls.
+            given.use_cpu = True  # otherwise, transformers expects an accelerator for bf16
+        # A plateau schedule uses the same metric, which then has to be one that falls.
         seeks_best = self.load_best_model_at_end or self.save_strategy == SaveStrategy.BEST
         if seeks_best and self.lr_scheduler_type != SchedulerType.REDUCE_ON_PLATEAU:
             self.metric_for_best_model: str | None = self.metric_for_best_model or self.best_metric
         super().__post_init__()
-        if self.precision != "auto":  # also where `accelerate launch` says otherwise
+        if self.precision != "auto":  # overrides `accelerate launch`
             self.mixed_precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[self.precision]
 
     @property

@@ -1,7 +1,7 @@
-"""Training on several processes: gathers embeddings and labels of all of them into one batch, with gradient.
+"""Training on several processes: gathers the embeddings and labels of all processes into one batch, with gradient.
 
 Processes may have different numbers of rows. Every process computes the loss of the whole batch from the gathered
-embeddings. The gradient of its own rows is the sum over the processes; DistributedDataParallel then averages the
+embeddings. The gradient of a process's rows is the sum over the processes; DistributedDataParallel then averages the
 gradients of the weights. Sum and average cancel: the result is the gradient of one process with the whole batch.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def row_counts(count: int, device: torch.device) -> list[int]:
-    """The number of rows of each process, in the order of their ranks; `[count]` if there is one process."""
+    """The number of rows of each process, in the order of the ranks; `[count]` if there is one process."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return [count]
     counts = [torch.empty((), dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
@@ -22,11 +22,11 @@ def row_counts(count: int, device: torch.device) -> list[int]:
 
 
 def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
-    """The rows of all processes in the order of their ranks; `rows` itself if there is one process.
+    """Gathers the rows of all processes in the order of the ranks; returns `rows` itself if there is one process.
 
     Args:
         rows: the rows of this process.
-        counts: their `row_counts`.
+        counts: the `row_counts` of all processes.
 
     Shape:
         rows: [n, ...], n = `counts[rank]`; returns [N, ...], N = `sum(counts)`.
@@ -35,15 +35,16 @@ def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
 
 
 def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
-    """Labels of further positives (see `contrastive_loss`) of all processes. [n] or [K, n] integer -> [N] or [K, N]
+    """Gathers the labels of additional positives (see `contrastive_loss`) of all processes. [n] or [K, n] integer ->
+    [N] or [K, N]
 
     Raises:
-        TypeError: for a boolean mask with several processes, because it does not cover the rows of the others.
+        TypeError: if there are several processes and a boolean mask, which covers only the rows of one process.
     """
     if len(counts) > 1 and positives.dtype == torch.bool:
         raise TypeError(
             f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "
-            f"processes; a boolean mask {list(positives.shape)} has the rows of its own process only"
+            f"processes; a boolean mask {list(positives.shape)} covers only the rows of its own process"
         )
     return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
 
@@ -55,7 +56,7 @@ class _GatherWithGradient(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
         ctx.counts = counts
         largest = max(counts)
-        missing = largest - len(rows)  # collectives exchange tensors of one size
+        missing = largest - len(rows)  # collectives exchange tensors of equal size
         padded = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows.contiguous()
         parts = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(parts, padded)

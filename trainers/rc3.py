@@ -1,12 +1,12 @@
-"""RC3's pre-training (Zhou et al. 2023, section 2.3): every step takes a batch of each of three data sets.
+"""RC3's pre-training (Zhou et al. 2023, section 2.3): every step takes a batch from each of three data sets.
 
     strict     images with captions that are translations of each other; in the paper, images are given as regions
     weak       images with texts in several languages that need not be translations; in the paper, given as patches
     parallel   translation pairs
 
-The batches of a step, one for each process, are of one pair of languages (`data.batching.language_pairs`), and XTCL
-contrasts the texts of all of them. R-XVtCL and ITM take the negatives of an image from one other image, of the same
-process. `modeling_rc3_pretraining` tells which objective is trained on which data set.
+The batches of a step, one per process, are in one pair of languages (`data.batching.language_pairs`), and XTCL
+contrasts the texts of all of them. R-XVtCL and ITM take the negatives of an image from one other image of the same
+process. `modeling_rc3_pretraining` describes which objective is trained on which data set.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ class Rc3Trainer(BabelensTrainer):
 
     Args:
         train_dataset: a dict `strict`, `weak`, `parallel` -> corpus, `TaskData` or view (`triplets`, `weak_pairs`,
-            `translation_pairs`). A data set may be missing if all objectives that are trained on it weigh 0.
-        eval_dataset: such a dict with any of the data sets; or a corpus, which is used as `strict`; or a dict name ->
-            one of these.
+            `translation_pairs`). A data set may be missing if all of its objectives have the weight 0.
+        eval_dataset: a dict like `train_dataset`, with any of the data sets; or a corpus, which is used as `strict`;
+            or a dict name -> one of these.
         regions: the regions of images: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a
             `RegionExtractor`, which computes the regions of all images once.
-        cache_dir: the folder of computed regions; by default a folder in the Hugging Face datasets cache.
+        cache_dir: the folder for computed regions; by default a folder in the Hugging Face datasets cache.
     """
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)
@@ -106,11 +106,11 @@ class Rc3Trainer(BabelensTrainer):
             raise TrainingSetupError(f"there is no data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
 
     def _check_given(self, data: Mapping[str, Any]) -> None:
-        """Checks that all data sets that are trained on are there."""
+        """Checks that all data sets of the trained objectives are given."""
         self._check_known(data)
         if missing := [name for name in self._needed if name not in data]:
             raise TrainingSetupError(
-                f"the objectives are also trained on {', '.join(missing)}: give these data, or weigh them by 0"
+                f"the objectives are also trained on {', '.join(missing)}: give this data, or set their weights to 0"
             )
         if self.args.parallel_captions and (STRICT not in data or PARALLEL not in self._needed):
             raise TrainingSetupError(
@@ -119,7 +119,7 @@ class Rc3Trainer(BabelensTrainer):
             )
 
     def _view(self, name: str, data: Mapping[str, Any], *, training: bool) -> GroupedView:
-        """The examples of a data set, with regions if its images are given as such, by pairs of languages."""
+        """The examples of a data set by pair of languages, with regions if its images are given as regions."""
         texts = self._texts(name, data[name])
         if name == PARALLEL:
             captions = [self._texts(STRICT, data[STRICT])] if training and self.args.parallel_captions else []
@@ -128,7 +128,7 @@ class Rc3Trainer(BabelensTrainer):
         visual = self._visual(name)
         if visual != REGIONS and not texts.has_images:
             raise TrainingSetupError(
-                f"{name}: its images are given as {visual}, and the data have none: give images, or "
+                f"{name}: its images are given as {visual}, but the data has none: give images, or "
                 f"{name}_visual='regions'"
             )
         as_regions = visual in (REGIONS, BOTH)
@@ -143,7 +143,7 @@ class Rc3Trainer(BabelensTrainer):
             getattr(data, "corpus", None), IterableDataset
         ):
             raise TrainingSetupError(
-                f"{name}: RC3 draws each batch from one pair of languages, and not from a stream: load the data with "
+                f"{name}: RC3 samples each batch from one pair of languages and cannot use a stream: set "
                 f"streaming=False (in a recipe, train.{name}.options.streaming: false)"
             )
         if isinstance(data, Dataset):
@@ -160,16 +160,18 @@ class Rc3Trainer(BabelensTrainer):
         layers = self.model.config.visual
         visual = asked or (paper if layers == BOTH else layers)
         if layers not in (visual, BOTH):
-            raise TrainingSetupError(f"{name}_visual={visual!r}, and the model has layers for {layers} alone")
+            raise TrainingSetupError(f"{name}_visual={visual!r}, but the model only has layers for {layers}")
         return visual
 
     def _check_augmentation(self) -> None:
-        """Refuses augmentation of what is not read: of pixels without patches, of regions without regions."""
+        """Raises an error for augmentation without effect: of pixels without patches, of regions without regions."""
         visual = {self._visual(name) for name in self._needed if name != PARALLEL}
         if visual == {PATCHES} and self.args.augmented_regions:
-            raise TrainingSetupError("augmented_regions is not read: all images are given as patches")
+            raise TrainingSetupError("augmented_regions has no effect: all images are given as patches")
         if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
-            raise TrainingSetupError("image_augmentation is not read without augmented_regions: there are no patches")
+            raise TrainingSetupError(
+                "image_augmentation has no effect without augmented_regions: there are no patches"
+            )
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
@@ -181,7 +183,7 @@ class Rc3Trainer(BabelensTrainer):
         if isinstance(self.regions, Mapping):
             if augmented:
                 raise TrainingSetupError(
-                    "augmented_regions: regions that come from files cannot be computed for augmented images; give a "
+                    "augmented_regions: regions from files cannot be computed for augmented images; give a "
                     "RegionExtractor as regions="
                 )
             return RegionView(examples, self.regions)
@@ -190,7 +192,8 @@ class Rc3Trainer(BabelensTrainer):
         return FeatureView(examples, "regions", features, view.rows)
 
     def _extracted(self, images: Images, augmented: int) -> np.ndarray:
-        """The regions of images [n, R, region_size], or of several versions of each image [n, V, R, region_size]."""
+        """Returns the regions of images [n, R, region_size], or of several versions of each image [n, V, R,
+        region_size]."""
         extractor: Any = self.regions
         compute, settings = partial(extractor, images), extractor.settings
         if augmented and self._augmentation is not None:
@@ -240,8 +243,8 @@ class Rc3Trainer(BabelensTrainer):
         return (output.loss, output) if return_outputs else output.loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the parts of the loss, the accuracy of image-text matching, and both p_avg to the training log: means
-        over the batches since the last entry, and over the processes."""
+        """Adds the parts of the loss, the accuracy of image-text matching, and both p_avg to the training log,
+        averaged over the processes and the batches since the last entry."""
         if "loss" in logs and self._summed:
             means = {name: value / self._summed for name, value in self._sums.items() if name != "loss"}
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
@@ -257,8 +260,8 @@ class Rc3Trainer(BabelensTrainer):
         return isinstance(data, dict) and not data.keys() & set(self.data_sets)
 
     def measure(self, data: Any) -> dict[str, float]:
-        """Every part of the loss, without dropout and with p_avg unchanged, and `itm_accuracy`: the share of pairs of
-        an image and a text, half of which match, that are classified correctly."""
+        """Returns every part of the loss, without dropout and with p_avg unchanged, and `itm_accuracy`: the share of
+        image-text pairs, half of which match, that are classified correctly."""
         loader = self._eval_batches(data if isinstance(data, dict) else {STRICT: data})
         self.model.eval()
         results: dict[str, list[float]] = {}
@@ -270,7 +273,7 @@ class Rc3Trainer(BabelensTrainer):
         return {name: round(fmean(values), 4) for name, values in results.items()}
 
     def _eval_batches(self, data: dict[str, Any]) -> DataLoader:
-        """The batches of an evaluation: the same every time, and in every process."""
+        """The batches of an evaluation, which are the same every time and in every process."""
         self._check_known(data)
         views = {name: self._view(name, data, training=False) for name in self.data_sets if name in data}
         size = self.args.per_device_eval_batch_size
@@ -281,5 +284,5 @@ class Rc3Trainer(BabelensTrainer):
 
 
 def _of_all_processes(rows: Tensor) -> Tensor:
-    """The rows of all processes, in the order of their ranks. [n, ...] -> [N, ...]"""
+    """Gathers the rows of all processes in the order of the ranks. [n, ...] -> [N, ...]"""
     return gather_rows(rows, row_counts(len(rows), rows.device))

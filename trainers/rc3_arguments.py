@@ -1,4 +1,4 @@
-"""Training arguments of RC3: of its pre-training and of its tasks."""
+"""Training arguments of RC3's pre-training and tasks."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,35 +9,35 @@ from .precision import PrecisionTrainingArguments
 @dataclass
 class Rc3TrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
-    weight decay. The paper tells neither schedule nor clipping: those are transformers', a linear decay to 0 and
-    gradients of norm 1 at most."""
+    weight decay. The paper states neither schedule nor clipping, so they are transformers' defaults: a linear decay to
+    0, and gradients clipped to norm 1."""
 
     learning_rate: float = field(default=5e-5)
     data_set_batch_sizes: dict[str, int] | None = field(
         default=None,
         metadata={
-            "help": "Number of examples of each data set in a batch of one process, such as {'parallel': 128}; "
+            "help": "Number of examples of each data set per batch and process, such as {'parallel': 128}; "
             "default: per_device_train_batch_size."
         },
     )
     parallel_captions: bool = field(
         default=False,
         metadata={
-            "help": "Whether to train on the captions of the strictly aligned data as parallel texts as well, as the "
-            "paper does; by default on the parallel data alone, which may hold them already."
+            "help": "Whether to also train on the captions of the strictly aligned data as parallel texts, as the "
+            "paper does; default: only on the parallel data, which may already contain them."
         },
     )
     strict_visual: Literal["regions", "patches", "both"] | None = field(
         default=None,
         metadata={
-            "help": "Whether the images of strictly aligned data are given as regions, patches or both; default, if "
+            "help": "Whether the images of strictly aligned data are given as regions, patches or both; default if "
             "the model reads both: regions, as in the paper."
         },
     )
     weak_visual: Literal["regions", "patches", "both"] | None = field(
         default=None,
         metadata={
-            "help": "Whether the images of weakly aligned data are given as regions, patches or both; default, if the "
+            "help": "Whether the images of weakly aligned data are given as regions, patches or both; default if the "
             "model reads both: patches, as in the paper."
         },
     )
@@ -48,12 +48,12 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     augmented_regions: int = field(
         default=0,
         metadata={
-            "help": "Number of augmented copies of each image for which regions are precomputed, by "
+            "help": "Number of augmented copies of each image for which regions are precomputed, with "
             "image_augmentation; training samples from them and the original."
         },
     )
     eval_batches: int | None = field(
-        default=None, metadata={"help": "Number of batches of an evaluation, always the same ones; default: all."}
+        default=None, metadata={"help": "Number of batches in an evaluation, which are always the same; default: all."}
     )
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         super().__post_init__()
         self.remove_unused_columns = False
         self.label_names: list[str] = []
-        # The parts of objectives with the weight 0 get no gradient. The running averages are the same in all processes
+        # The parts of objectives with weight 0 get no gradient. The running averages are the same in all processes
         # without a broadcast.
         self.ddp_find_unused_parameters = True
         self.ddp_broadcast_buffers = False
@@ -82,8 +82,8 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     max_text_length: int | None = field(
         default=None,
         metadata={
-            "help": "Maximum number of tokens of a text; default: that of the processor. A value is written to the "
-            "processor, and saved with it."
+            "help": "Maximum number of tokens of a text; default: the processor's maximum. A value is written to the "
+            "processor and saved with it."
         },
     )
     image_augmentation: dict[str, Any] | None = field(
@@ -100,7 +100,9 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
 
     def __post_init__(self) -> None:
         if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(f"max_text_length={self.max_text_length}: the least is [BOS], a word and the language")
+            raise ValueError(
+                f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word and the language"
+            )
         super().__post_init__()
         self.remove_unused_columns = False
         self.label_names: list[str] = []

@@ -1,5 +1,5 @@
-"""Fine-tuning of RC3 on five tasks: how each task turns its data into batches and is evaluated, and the trainer (Zhou
-et al. 2023, section 3 and appendix B).
+"""Fine-tuning of RC3 on five tasks: the batches and the evaluation of each task, and the trainer (Zhou et al. 2023,
+section 3 and appendix B).
 
     Rc3ForVisualEntailment          XVNLI    labelled rows with an image
     Rc3ForVisualQuestionAnswering   xGQA     the same; a score for each answer
@@ -39,13 +39,13 @@ from .rc3_arguments import Rc3TaskTrainingArguments
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model of a task, and what its evaluation needs.
+    """A model of a task and the inputs of its evaluation.
 
     Args:
         processor: its processor.
         regions: the regions of the images, for a model that reads regions.
-        batch_size: examples that are computed at a time.
-        ranks: receives the ranks of the single queries by language, from tasks that rank.
+        batch_size: the number of examples per batch.
+        ranks: a dictionary to which tasks that rank add the ranks of single queries, by language.
     """
 
     model: Any
@@ -56,18 +56,18 @@ class EvaluatedModel:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How the measures of `evaluation.tasks` read the examples."""
+        """The keyword arguments with which `evaluation.tasks` reads the examples."""
         return {"regions": self.regions, "batch_size": self.batch_size}
 
 
 @dataclass(frozen=True)
 class Rc3Task(ABC):
-    """A task that RC3 is fine-tuned on.
+    """A task for fine-tuning RC3.
 
     Args:
-        name: its name in recipes and reports.
-        model: the class of the models that are trained on it.
-        metrics: names of the metrics that `evaluate` returns, the main metric first.
+        name: the name in recipes and reports.
+        model: the class of the task's models.
+        metrics: the names of the metrics that `evaluate` returns, the main metric first.
     """
 
     name: str
@@ -76,27 +76,25 @@ class Rc3Task(ABC):
 
     @abstractmethod
     def examples(self, data: TaskData) -> SizedView:
-        """The examples of the task."""
+        """Returns the examples of the task."""
 
     @abstractmethod
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         """Returns the function from examples and their seeds to the inputs and labels of the model."""
 
     def check_measures(self) -> None:
-        """Checks that the packages that `evaluate` needs are installed, so that a long training does not fail at its
-        end.
-        """
+        """Checks that the packages that `evaluate` needs are installed, before a long training run."""
         return
 
     @abstractmethod
     def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        """Evaluates a model: language -> metric -> percent. Where the measure ranks something for each row, the ranks
-        are added to `evaluated.ranks`, by language."""
+        """Evaluates a model: language -> metric -> percent. If the metrics are computed from ranks, the ranks are
+        added to `evaluated.ranks`, by language."""
 
 
 @dataclass(frozen=True)
 class LabelTask(Rc3Task):
-    """Classifies a text with one image or two."""
+    """Classifies a text with one or two images."""
 
     as_scores: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
@@ -170,21 +168,20 @@ RC3_TASKS = {
 
 
 def task_of(model: Any) -> Rc3Task:
-    """The task of a model."""
+    """Returns the task of a model."""
     for task in RC3_TASKS.values():
         if isinstance(model, task.model):
             return task
-    raise TypeError(f"{type(model).__name__} is for none of RC3's tasks: {', '.join(RC3_TASKS)}")
+    raise TypeError(f"{type(model).__name__} is not a model for one of RC3's tasks: {', '.join(RC3_TASKS)}")
 
 
 class Rc3TaskTrainer(BabelensTrainer):
-    """transformers' `Trainer` for RC3's tasks; the class of the model decides which task it is.
+    """transformers' `Trainer` for RC3's tasks; the class of the model determines the task.
 
     Args:
-        train_dataset: the data of the task, or `TaskData` with their languages; the paper trains on English alone.
+        train_dataset: the data of the task, or `TaskData` with their languages; the paper trains only on English.
         eval_dataset: the same, or a dict name -> data, evaluated in each of its languages.
-        regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them whenever a batch
-            is made.
+        regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them for each batch.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
@@ -210,7 +207,7 @@ class Rc3TaskTrainer(BabelensTrainer):
             **kwargs,
         )
         self.task = task_of(self.model)
-        if self.args.metric_for_best_model == "loss":  # transformers' default: tasks are measured by what they are for
+        if self.args.metric_for_best_model == "loss":  # transformers' default; each task has its own main metric
             self.args.metric_for_best_model, self.args.greater_is_better = self.task.metrics[0], True
         if self.args.max_text_length is not None:
             self.processing_class.max_text_length = self.args.max_text_length
@@ -221,7 +218,7 @@ class Rc3TaskTrainer(BabelensTrainer):
             return
         if not isinstance(model, Rc3ForConditionalGeneration):
             raise TrainingSetupError(
-                f"generation is an option of translation, and {type(model).__name__} generates no texts"
+                f"generation is an option of translation, but {type(model).__name__} does not generate texts"
             )
         model.generation_config.update(**self.args.generation)
 
@@ -233,11 +230,11 @@ class Rc3TaskTrainer(BabelensTrainer):
         inputs = TaskInputs(processor, model.config, self.regions, **self._augmented(processor))
         examples = self.task.examples(_task_data(train_dataset))
         collate = self.task.collator(inputs, examples)
-        collate(examples.__getitems__([0]), [0])  # raises the errors that concern all of the data before training
+        collate(examples.__getitems__([0]), [0])  # raises errors that concern all of the data before training
         return TaskMixture({self.task.name: examples}), TaskCollator({self.task.name: collate})
 
     def _augmented(self, processor: Any) -> dict[str, Any]:
-        """The arguments of `TaskInputs` by which images and regions are augmented in training."""
+        """The arguments of `TaskInputs` that augment images and regions in training."""
         if self.args.image_augmentation is None:
             return {}
         augmentation = ImageAugmentation(**self.args.image_augmentation)
@@ -256,7 +253,8 @@ class Rc3TaskTrainer(BabelensTrainer):
     # ---- Evaluation ----
 
     def measure(self, data: Dataset | TaskData) -> dict[str, float]:
-        """The metrics of the task in percent: `accuracy`, the mean over the languages, `accuracy_<language>`, …"""
+        """Returns the metrics of the task in percent: `accuracy`, the mean over the languages, `accuracy_<language>`,
+        …"""
         batch_size = self.args.per_device_eval_batch_size
         evaluated = EvaluatedModel(self.model, self.processing_class, self.regions, batch_size)
         results = self.task.evaluate(evaluated, _task_data(data))

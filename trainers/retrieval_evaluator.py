@@ -1,4 +1,4 @@
-"""The evaluation of dual encoders during their training: retrieval recall, a loss, and metrics of the user's own."""
+"""The evaluation of dual encoders during training: retrieval recall, a loss, and custom metrics."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ from .base import over_languages
 class RetrievalEvaluator:
     """Measures retrieval between the images of a caption corpus and their captions in each language.
 
-    A trainer of dual encoders evaluates with it by default; with functions of your own, give
-    `evaluator=[RetrievalEvaluator(), mine]`.
+    The trainers of dual encoders use it by default. To add your own functions, pass `evaluator=[RetrievalEvaluator(),
+    mine]`.
 
     Args:
         languages: BCP-47 tags of the captions; default: all languages of the corpus.
-        batch_size: texts or images that are encoded at a time, and pairs in a batch of the loss.
+        batch_size: the number of texts or images to encode at a time, and of pairs in a batch for the loss.
         compute_metrics: called for each language with an `EvalPrediction`, whose `predictions` are the embeddings of
-            the captions [T, d] and of all images [N, d], and whose `label_ids` [T] are the index of the image of each
-            caption. Returns metrics by name.
+            the captions [T, d] and of all images [N, d], and whose `label_ids` [T] are the indices of the captions'
+            images. Returns metrics by name.
     """
 
     def __init__(
@@ -47,14 +47,15 @@ class RetrievalEvaluator:
         """Evaluates a model on a caption corpus.
 
         Returns:
-            `mean_recall` in percent, and what `compute_metrics` returns: each the mean over the languages, followed by
-            the value of each language, such as `mean_recall_de`; `mean_recall_dim_64` for each width of the model's
+            `mean_recall` in percent, and the metrics of `compute_metrics`: the mean over the languages and the value
+            for each language, such as `mean_recall_de`; `mean_recall_dim_64` for each width of the model's
             `matryoshka_dims`; and `loss`, the mean over languages and batches of the contrastive loss between captions
-            and their images (MURAL, section 3.1: the sum of both directions), or of SigLIP's sigmoid for a model that
-            is trained with it. A model that learns no temperature is compared with CLIP's, 1/100.
+            and their images (MURAL, section 3.1: the sum of both directions), or of SigLIP's sigmoid loss for a model
+            that is trained with it. For a model without a learned temperature, the loss uses CLIP's temperature,
+            1/100.
 
         Raises:
-            TrainingSetupError: for a language that the model does not read.
+            TrainingSetupError: if the model does not read a language.
         """
         return self.metrics(model, *self.embed(model, processor, data))
 
@@ -84,8 +85,8 @@ class RetrievalEvaluator:
     def embed(
         self, model: Any, processor: Any, data: Dataset
     ) -> tuple[dict[str, dict[str, float]], dict[str, EvalPrediction]]:
-        """The recalls of `evaluate_retrieval`, and the embeddings as `compute_metrics` takes them, by language."""
-        # Imported here, so that a trainer can be read and imported without what evaluates its model.
+        """Returns the recalls of `evaluate_retrieval`, and the inputs of `compute_metrics`, by language."""
+        # Imported here, so a trainer can be imported without the evaluation.
         from ..evaluation.ranking import embedding_ranks
         from ..evaluation.retrieval import evaluate_retrieval
         from ..inference.embedder import Embedder
@@ -111,20 +112,21 @@ class RetrievalEvaluator:
         batches = math.ceil(len(texts) / self.batch_size)
         losses = []
         for start in range(batches):
-            own = labels[start::batches]  # captions of one image follow each other: each goes to another batch
+            own = labels[start::batches]  # successive captions of one image go to different batches
             losses.append(compare(images[own], texts[start::batches], positives=own))
         return torch.stack(losses).mean().item()
 
 
 def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
-    """The languages in which a model is evaluated: those of `languages`, or else of the caption corpus `data`.
+    """Returns the languages in which a model is evaluated: `languages`, or else the languages of the caption corpus
+    `data`.
 
     Raises:
-        TrainingSetupError: for a language that the processor does not read.
+        TrainingSetupError: if the processor does not read a language.
     """
     wanted = normalize_languages(list(languages or languages_of(data)))
     learned = getattr(processor, "languages", None)
-    if learned is None:  # it reads any language
+    if learned is None:  # the model reads any language
         return wanted
     native = getattr(processor, "native_language", None)
     known = [*([native] if native else []), *learned]

@@ -1,10 +1,10 @@
-"""Solves for the maps of a `RidgeModel`: languages are learned in closed form, from translations into the language
-that the native model reads.
+"""Solves for the maps of a `RidgeModel`: learns languages in closed form, from translations into the native model's
+language.
 
-The regression itself is in `ridge_solving.py`, what it is solved with in `ridge_inputs.py`, and how well each language
-was learned in `ridge_results.py`. Names of things may be added to the sentences of a language, as further texts of
-less weight. Beside its map, a language learns a glossary (`glossary_learning.py`), if translations that neither was
-learned from are found no worse with it.
+The regression is in `ridge_solving.py`, its inputs are in `ridge_inputs.py`, and the results for each language in
+`ridge_results.py`. Names of things can be added to the sentences of a language, as additional texts with a lower
+weight. In addition to its map, a language learns a glossary (`glossary_learning.py`), if retrieval of held-out
+translations is no worse with it.
 """
 
 import logging
@@ -37,15 +37,15 @@ from .ridge_solving import Further, Solution, chunks, in_random_order, solve
 logger = logging.getLogger(__name__)
 
 FEWEST = 10  # different sentences
-_SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
-_UNSTATED = 100_000  # native texts; a map of a few thousand unknowns needs no more
-_AT_ONCE = 4  # languages, each of which takes hundreds of megabytes meanwhile
-_UNTAUGHT = 100  # sentences of a language on which the base is tried without its map
-# Of a glossary that was not tried: from names alone, and from dictionaries.
+_SHARED = 20_000  # sentences of all languages for the map for texts without a stated language
+_UNSTATED = 100_000  # native texts; a map with a few thousand unknowns does not need more
+_AT_ONCE = 4  # languages, each of which takes hundreds of megabytes
+_UNTAUGHT = 100  # sentences of a language on which the base model is evaluated without the map
+# The weight of a glossary without held-out sentences: learned only from names, and from dictionaries.
 _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 
 Values = dict[str, Tensor]  # of one map, as `RidgeMaps.rounded` returns them
-Characters = Callable[[slice | Tensor], Tensor]  # code points [n, C] of texts at some positions
+Characters = Callable[[slice | Tensor], Tensor]  # positions -> code points [n, C] of the texts
 
 
 def learn(
@@ -61,27 +61,27 @@ def learn(
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
-    """Adds languages to a model and its processor. Languages that the model has already stay bitwise what they are.
-    Maps are solved for on the CPU. After an error or an interrupt, model and processor are what they were.
+    """Adds languages to a model and its processor. Existing languages of the model stay bitwise unchanged. Maps are
+    solved for on the CPU. After an error or an interrupt, model and processor are unchanged.
 
     Args:
         model: the model.
         processor: its processor.
-        translations: by language, texts and the native translation of each.
-        names: by language, names of things that are learned beside the sentences.
-        dictionaries: by language, words and a native translation of each, which the glossaries know, beside the
-            words that the model has for a language already.
-        teacher: embeds the native texts, by default the native model.
-        glossaries: whether languages learn glossaries, which only the native model itself can read.
-        batch_size: texts that the encoders read at a time.
-        precision: in which the text encoder computes, `float32` or `bfloat16`.
-        cache_dir: where its features are kept; by default beside the features of frozen towers.
+        translations: language -> texts and their native translations.
+        names: language -> names of things to learn in addition to the sentences.
+        dictionaries: language -> words and a native translation of each, for the glossaries, in addition to the words
+            that the model already has for a language.
+        teacher: embeds the native texts; by default the native model.
+        glossaries: whether to learn glossaries, which only the native model can read.
+        batch_size: the number of texts that the encoders read at a time.
+        precision: the precision of the text encoder, `float32` or `bfloat16`.
+        cache_dir: the cache folder for its features; by default the folder for the features of frozen towers.
 
     Returns:
-        How well each language was learned.
+        The retrieval results of each language.
 
     Raises:
-        CorpusError: for fewer than ten different sentences in a language.
+        CorpusError: if a language has fewer than ten different sentences.
     """
     _check_counts(translations)
     teacher = teacher or NativeTeacher(model, processor, batch_size)
@@ -102,21 +102,21 @@ def learn_unstated(
     precision: str = "float32",
     cache_dir: str | None = None,
 ) -> dict[str, LanguageResult]:
-    """Solves for the map of texts in any language that the text encoder reads, from native texts alone: the encoder
-    puts translations near each other, and the map leads them to one place (arXiv 2601.10096). Languages that have
-    names or a dictionary learn glossaries from these alone.
+    """Solves for the map for texts in any language that the text encoder reads, only from native texts: the encoder
+    puts translations near each other, so the map gives them similar embeddings (arXiv 2601.10096). Languages with
+    names or a dictionary learn glossaries from these.
 
     Args:
-        model: a model with a text encoder, and without languages.
-        processor: its processor, which reads texts in any language by this map afterwards.
-        texts: texts in the native language; some are taken if there are more than 100,000.
+        model: a model with a text encoder and without languages.
+        processor: its processor, which uses this map for texts in any language afterwards.
+        texts: texts in the native language; if there are more than 100,000, a sample is used.
         names, dictionaries, batch_size, precision, cache_dir: as for `learn`.
 
     Returns:
-        By the tag `und`, how well native texts find their own embedding.
+        For the tag `und`, how well native texts retrieve their own embeddings.
 
     Raises:
-        CorpusError: for fewer than ten different texts.
+        CorpusError: if there are fewer than ten different texts.
     """
     if len(texts) > _UNSTATED:
         logger.info("learning from %d of %d texts", _UNSTATED, len(texts))
@@ -133,14 +133,14 @@ def _check_counts(translations: Mapping[str, Pairs]) -> None:
     for language, (texts, natives) in translations.items():
         if min(len(set(texts)), len(set(natives))) < FEWEST:
             raise CorpusError(
-                f"{language}: {len(texts)} sentences have {len(set(texts))} different texts of {len(set(natives))} "
-                f"different sentences, and at least {FEWEST} are needed"
+                f"{language}: {len(texts)} sentences have {len(set(texts))} different texts and {len(set(natives))} "
+                f"different translations; at least {FEWEST} of each are needed"
             )
 
 
 @contextmanager
 def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator[None]:
-    """Holds the maps on the CPU during the block; restores model and processor if the block fails."""
+    """Keeps the maps on the CPU during the block, and restores model and processor if the block fails."""
     maps, config, device = model.maps, model.config, model.maps.mean.device
     maps.cpu()
     values = {name: value.clone() if not config.languages else value for name, value in maps.named_buffers()}
@@ -162,15 +162,17 @@ def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator
     finally:
         maps.to(device)
     if cut.texts:
-        logger.info("%d texts are longer than the %s that the base reads, and were cut", len(cut.texts), cut.limit)
+        logger.info(
+            "%d texts are longer than the %s that the base model reads, and were truncated", len(cut.texts), cut.limit
+        )
 
 
 class _Names(NamedTuple):
-    """Names that are learned beside sentences, by their n-grams alone: a text encoder takes twice as long to read
-    them as the sentences, and photographs were found no more than half a point better for it."""
+    """Names that are learned in addition to sentences, only by their n-grams: encoding them with a text encoder takes
+    twice as long as encoding the sentences, and improved photo retrieval by at most half a point."""
 
     characters: Characters
-    targets: Tensor  # [m, rank], from their own mean: names are another kind of text than sentences
+    targets: Tensor  # [m, rank], relative to the mean of the names, which are a different kind of text than sentences
 
 
 class _Learned(NamedTuple):
@@ -181,7 +183,7 @@ class _Learned(NamedTuple):
 
 @dataclass
 class _Learner:
-    """One call of `learn` or `learn_unstated`, whose arguments these are."""
+    """One call of `learn` or `learn_unstated`, with its arguments as fields."""
 
     model: RidgeModel
     processor: RidgeProcessor
@@ -190,14 +192,14 @@ class _Learner:
     dictionaries: Mapping[str, Pairs]
     glossaries: bool
     reading: dict[str, Any]
-    targets: Tensor = field(init=False)  # [n, d], of all different native texts
-    position: dict[str, int] = field(init=False)  # of each native text among them
+    targets: Tensor = field(init=False)  # [n, d], for all different native texts
+    position: dict[str, int] = field(init=False)  # native text -> its row
     deviations: Tensor = field(init=False)  # [n, rank], of the targets from their mean
-    reading_native: Any = field(default_factory=Lock)  # a tokenizer reads for one thread at a time
+    reading_native: Any = field(default_factory=Lock)  # a tokenizer can be used by one thread at a time
 
     def learn(self, translations: Mapping[str, Pairs]) -> dict[str, LanguageResult]:
         model, processor, is_first = self.model, self.processor, not self.model.maps.has_shared
-        logger.info("embedding the %s sentences with the base", processor.native_language)
+        logger.info("embedding the %s sentences with the base model", processor.native_language)
         self._embed_natives(natives_of(translations), sets_space=is_first)
         if model.text_model is not None:
             logger.info("reading the translations with the text encoder")
@@ -218,14 +220,14 @@ class _Learner:
         left_out = [tag for tag, found in results.items() if self.dictionaries.get(tag) and not found.gloss_weight]
         if left_out and self._reads_glosses:
             logger.warning(
-                "translations are found worse with the dictionary, which is left out: %s", enumeration(left_out)
+                "retrieval of translations is worse with the dictionary, which is left out: %s", enumeration(left_out)
             )
         return results
 
     def _learn_one(
         self, language: str, texts: list[str], natives: list[str], pooled: Tensor | None, names: Sequence[_Names]
     ) -> _Learned:
-        """Learns the map of a language, and its glossary if translations are found no worse with it."""
+        """Learns the map of a language, and its glossary if retrieval of translations is no worse with it."""
         model, more = self.model, self.names.get(language)
         rows = torch.tensor([self.position[each] for each in natives])
         characters, weight = _characters(self.processor, texts, language), 0.0 if more is None else more.weight
@@ -234,7 +236,7 @@ class _Learner:
         if self._reads_glosses:
             own, theirs = _spelled(self.processor, language, (texts, natives))
             groups = [_spelled(self.processor, language, pairs) for pairs in (more.groups if more else ())]
-            # A word that the model has already may come from a dictionary, from names, or from somebody's hand.
+            # A word that the model already has may come from a dictionary, from names, or from a user.
             before = self.processor.glossaries.get(language, Glossary({})).entries
             known = {word: native for word, native in before.items() if native}
             known |= self._known_words(language, natives)
@@ -259,8 +261,8 @@ class _Learner:
         return self.glossaries and isinstance(self.teacher, NativeTeacher)
 
     def _embedded(self, texts: list[str]) -> Tensor:
-        """The teacher's embeddings of texts [n, d]."""
-        # How the base reads what it was not taught is measured: nobody needs a warning about it.
+        """Returns the teacher's embeddings of texts [n, d]."""
+        # The base model is measured on a language that it has not learned: a warning would not help.
         with counting_cut_texts(), self.reading_native:
             found, place = native_targets(self.teacher, texts, self.reading["cache_dir"])
         return found[[place[text] for text in texts]]
@@ -285,8 +287,8 @@ class _Learner:
         return {UNDETERMINED: result_of(model, solved, found, self.targets, rows, solved.tested)}
 
     def _embed_natives(self, texts: Any, *, sets_space: bool) -> None:
-        """Embeds native texts. For a model without maps, it sets the mean of the embeddings, their distance from it,
-        and the directions in which they vary most."""
+        """Embeds native texts. For a model without maps, also sets the mean of the embeddings, their distance from it,
+        and the directions of the largest variance."""
         self.targets, self.position = native_targets(self.teacher, texts, self.reading["cache_dir"])
         maps = self.model.maps
         if sets_space:
@@ -298,11 +300,11 @@ class _Learner:
         self.deviations = self._deviations(self.targets)
 
     def _deviations(self, targets: Tensor) -> Tensor:
-        """Targets [n, d] in the directions of the model, [n, rank]."""
+        """Projects targets [n, d] on the directions of the model, [n, rank]."""
         return (targets - self.model.maps.mean.float()) @ self.model.maps.directions.float().T
 
     def _names(self) -> defaultdict[str, list[_Names]]:
-        """By language, groups of names with their targets."""
+        """language -> groups of names with their targets."""
         found: defaultdict[str, list[_Names]] = defaultdict(list)
         groups = {(tag, n): group for tag, each in self.names.items() for n, group in enumerate(each.groups)}
         if groups:
@@ -319,8 +321,8 @@ class _Learner:
         return known_words(language, spelled, natives)
 
     def _solve_shared(self, translations: Mapping[str, Pairs], features: Mapping[str, Tensor]) -> Values | None:
-        """Solves for the map of texts whose language is not stated, from some sentences of all languages; None for a
-        single language whose map serves them too."""
+        """Solves for the map for texts without a stated language, from some sentences of all languages; None if there
+        is a single language, whose map is used for them."""
         if len(translations) == 1:
             ((language, (own, _)),) = translations.items()
             if self.processor.folded(own, language) == self.processor.folded(own, UNDETERMINED):
@@ -340,7 +342,7 @@ class _Learner:
         return _solve(self.model, characters, beside, self.deviations[torch.tensor(rows)])[1]
 
     def _add(self, learned: Mapping[str, _Learned], shared: Values | None) -> None:
-        """Adds what was solved for: from here on, the model has the languages."""
+        """Adds the learned languages to the model and the processor."""
         model, config, start = self.model, self.model.config, len(self.model.config.languages)
         model.maps.add(len(learned))
         if shared is not None:
@@ -357,8 +359,8 @@ class _Learner:
 
 
 def _at_once(do: Callable[[str], _Learned], languages: Sequence[str]) -> Iterator[_Learned]:
-    """Yields what is learned of each language, in their order. Some languages are learned at the same time and share
-    the threads, which is quicker than one after the other with all threads."""
+    """Yields the result of each language, in order. Several languages are learned at the same time and share the
+    threads, which is faster than one after the other with all threads."""
     threads = torch.get_num_threads()
     workers = min(threads, len(languages), _AT_ONCE)
     torch.set_num_threads(threads // workers)
@@ -369,19 +371,20 @@ def _at_once(do: Callable[[str], _Learned], languages: Sequence[str]) -> Iterato
     except Exception:
         pool.shutdown(cancel_futures=True)
         raise
-    finally:  # after an interrupt, nobody waits for what is being learned, which may take minutes
+    finally:  # after an interrupt, do not wait for languages in progress, which can take minutes
         pool.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(threads)
 
 
 def _spelled(processor: RidgeProcessor, language: str, pairs: Pairs) -> Pairs:
-    """Texts of a language as glossaries read them, and their native translations with one code point for a letter."""
+    """Returns texts of a language as glossaries read them, and their native translations with one code point per
+    letter."""
     texts, natives = pairs
     return processor.folded(texts, language), processor.with_same_letters(natives, processor.native_language)
 
 
 def _characters(processor: RidgeProcessor, texts: list[str], language: str) -> Characters:
-    """The code points of texts in a language, of some at a time, [n, C]."""
+    """Returns a function from positions to the code points [n, C] of the texts at these positions."""
 
     def of(rows: slice | Tensor) -> Tensor:
         chosen = texts[rows] if isinstance(rows, slice) else [texts[row] for row in rows.tolist()]
@@ -402,11 +405,11 @@ def _solve(
 
     Args:
         model: the model.
-        characters: the code points of texts at some positions; None leaves them out.
+        characters: returns the code points of texts at some positions; None leaves out the n-grams.
         pooled ([n, W]): the features of the text encoder.
-        targets ([n, rank]): what is to be predicted.
-        names: names that are learned beside the texts.
-        weight: of each name.
+        targets ([n, rank]): the targets of the regression.
+        names: names to learn in addition to the texts.
+        weight: the weight of each name.
     """
     count, width = len(targets), model.maps.importance.shape[1]
     seen = torch.zeros(width)
@@ -439,7 +442,7 @@ def _solve(
 
 
 def _sparse(places: Tensor, weights: Tensor, width: int) -> Tensor:
-    """Sparse rows [n, width] that have weights [n, J] at some places [n, J]."""
+    """Returns sparse rows [n, width] with the weights [n, J] at the columns `places` [n, J]."""
     texts, columns = weights.nonzero(as_tuple=True)
     where = torch.stack([texts, places[texts, columns]])
     size = (len(places), width)

@@ -1,5 +1,5 @@
-"""What a regression from texts to embeddings is solved with: the embeddings of native texts, and the features of a
-text encoder. Both are computed once and kept on disk."""
+"""The inputs of a regression from texts to embeddings: the embeddings of native texts, and the features of a text
+encoder. Both are computed once and kept on disk."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,10 +21,10 @@ from .frozen_features import EncoderFeatures, frozen_tensor
 
 
 class Teacher(Protocol):
-    """What embeds native texts, instead of a model's native model.
+    """Embeds native texts, instead of a model's native model.
 
     Attributes:
-        reads_any: whether it embeds any text, also in the languages to be learned.
+        reads_any: whether it embeds texts in any language, including the languages to learn.
     """
 
     reads_any: bool
@@ -37,8 +37,8 @@ class NativeTeacher:
     """The native model as a teacher.
 
     Args:
-        model, processor: the model that it is the native model of, and its processor.
-        batch_size: texts that are read at a time.
+        model, processor: the model that contains the native model, and its processor.
+        batch_size: the number of texts to read at a time.
     """
 
     reads_any = True
@@ -65,8 +65,8 @@ def natives_of(translations: Mapping[Any, Pairs]) -> Iterator[str]:
 
 
 def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None) -> tuple[Tensor, dict[str, int]]:
-    """Returns the teacher's embeddings of all different texts [n, d], and the position of each text. Those of a native
-    model are kept on disk."""
+    """Returns the teacher's embeddings of all different texts [n, d], and the position of each text. The embeddings of
+    a native model are kept on disk."""
     texts = list(dict.fromkeys(texts))
 
     def compute() -> Tensor:
@@ -83,7 +83,7 @@ def native_targets(teacher: Teacher, texts: Iterable[str], cache_dir: str | None
 def encoder_features(
     model: RidgeModel, processor: RidgeProcessor, translations: Mapping[str, Pairs], **reading: Any
 ) -> dict[str, Tensor]:
-    """Returns the features of the text encoder, by language [n, W]; empty without one."""
+    """Returns the features of the text encoder by language, [n, W]; empty without a text encoder."""
     if model.text_model is None:
         return {}
     reader = EncoderFeatures(
@@ -106,12 +106,13 @@ def encoder_features(
 
 
 def _in_language(model: RidgeModel, own: int, stated: int, ids: Tensor, mask: Tensor) -> Tensor | None:
-    """The features of texts in another language than the tokenizer's own."""
+    """The features of texts in another language than the tokenizer's default."""
     return model.encoder_features(torch.where(ids == own, stated, ids), mask)
 
 
 def language_codes(tokenizer: Any, languages: Iterable[str]) -> dict[str, str]:
-    """Returns the tokens by which a tokenizer states these languages, as NLLB's and SONAR's do, where it has one."""
+    """Returns the tokens with which a tokenizer states these languages, if it has them, as the tokenizers of NLLB and
+    SONAR do."""
     from ..inference.translation import source_tokens
 
     tokens = source_tokens(tokenizer)

@@ -1,5 +1,4 @@
-"""How well a language was learned in closed form: retrieval of native sentences by predictions that were made without
-them."""
+"""How well a language was learned in closed form: retrieval of held-out native sentences by predictions."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,25 +12,27 @@ from ..modeling.modeling_ridge import RidgeModel
 from .ridge_solving import CHUNK, Solution
 
 _RESAMPLES = 1000
-# The first with which translations are found no worse than without, or twice as much where that is no worse still.
+# The first weight with which retrieval is no worse than without a glossary, or twice as much if that is no worse
+# either.
 _GLOSS_WEIGHTS = (1.0, 0.5)
 
 
 @dataclass(frozen=True)
 class LanguageResult:
-    """How well the map of a language finds translations that it was not solved with.
+    """How well the map of a language retrieves held-out translations.
 
     Args:
         pairs: the number of sentences.
-        tested: how many of them were tested: all, each left out in turn, or a part that was held out.
-        r1, r10: share of texts that find their native translation first, and among the first ten, in percent.
-        r10_low, r10_high: 95 % interval of `r10`, by bootstrap over the texts.
+        tested: the number of tested sentences: all of them, each left out in turn, or a held-out part.
+        r1, r10: the recall of the native translations, R@1 and R@10, in percent.
+        r10_low, r10_high: the 95 % confidence interval of `r10`, by bootstrap over the texts.
         chance: `r10` of a random order.
-        zero_shot: `r10` of the native model reading the texts by itself; None where it was not asked.
-        strength: of the regression.
-        encoder_weight: of the text encoder beside the n-grams; 0 without one.
-        names: the language of the names that were learned beside the sentences; None without names.
-        gloss_weight: of the text translated word by word, beside the map's prediction; 0 without a glossary.
+        zero_shot: `r10` of the native model reading the texts directly; None if it was not measured.
+        strength: the strength of the regression.
+        encoder_weight: the weight of the text encoder relative to the n-grams; 0 without a text encoder.
+        names: the language of the names that were learned in addition to the sentences; None without names.
+        gloss_weight: the weight of the word-by-word translation relative to the map's prediction; 0 without a
+            glossary.
         words: the number of words in the glossary.
     """
 
@@ -54,23 +55,23 @@ class LanguageResult:
         return asdict(self)
 
     def warning(self, language: str) -> str | None:
-        """What is wrong, in words; None if nothing is."""
+        """Returns a warning if the result is implausible or bad, otherwise None."""
         if self.r10_low <= 2 * self.chance:
             return (
-                f"{language}: {self.r10:.1f} % of the texts find their translation among the first ten, and "
-                f"{self.chance:.1f} % would by chance: the two columns hardly translate each other. Look for swapped "
+                f"{language}: {self.r10:.1f} % of the texts find their translation among the first ten, but "
+                f"{self.chance:.1f} % would by chance: the two columns hardly match. Look for swapped "
                 "columns, shifted lines, or another language in the column"
             )
         if self.zero_shot is not None and self.zero_shot > self.r10_high:
             return (
-                f"{language}: the base model, which was not taught, finds {self.zero_shot:.1f} % among the first ten, "
+                f"{language}: without training, the base model finds {self.zero_shot:.1f} % among the first ten, "
                 f"and the learned map {self.r10:.1f} %: use the base model for this language"
             )
         return None
 
 
 def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
-    """Counts the candidates, other than the right one, that score as high as it or higher."""
+    """Counts the wrong candidates with at least the score of the right candidate."""
     found = []
     for rows in torch.arange(len(queries)).split(CHUNK):
         scores = queries[rows] @ candidates.T
@@ -79,7 +80,7 @@ def ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
 
 
 def _ranks_of(model: RidgeModel, directions: Tensor, targets: Tensor, right: Tensor, among: Tensor) -> np.ndarray:
-    """The ranks of the right targets [t] for predicted directions [t, rank], among the targets at some places."""
+    """Returns the ranks of the right targets [t] for predicted directions [t, rank], among the targets `among`."""
     places = among.unique()
     embeddings = normalize(model.maps.mean + model.maps.radius * directions @ model.maps.directions)
     return ranks(embeddings, targets[places], torch.searchsorted(places, right))
@@ -99,11 +100,11 @@ def result_of(
     Args:
         model: the model.
         solved: the map.
-        predicted ([t, rank]): the directions that are predicted for sentences from which nothing was learned.
+        predicted ([t, rank]): the predicted directions of held-out sentences.
         targets ([n, d]): native embeddings.
-        rows ([m]): the target of each sentence. Each is to be found among those of `solved.tested`.
+        rows ([m]): the target of each sentence. The candidates are the targets of `solved.tested`.
         tested ([t]): the positions of the sentences.
-        untaught: the targets of other texts, and the native model's embeddings of these.
+        untaught: the targets of other texts, and the native model's embeddings of these texts.
     """
     places = rows[solved.tested].unique()
     found_at = _ranks_of(model, predicted, targets, rows[tested], places)
@@ -136,14 +137,14 @@ def gloss_weight_of(
 
     Args:
         model: the model.
-        predicted, glosses ([t, rank]): the directions of sentences that neither the map nor the glossary was learned
-            from: as the map predicts them, and of their words.
+        predicted, glosses ([t, rank]): the directions of sentences that were held out of map and glossary: the map's
+            predictions, and the directions of the glosses.
         targets ([n, d]): native embeddings.
-        right ([t]): the target of each of the sentences.
-        among: the targets among which each is to be found.
+        right ([t]): the target of each sentence.
+        among: the candidate targets.
 
     Returns:
-        The weight, 0 where translations are found as well without, and the directions that are predicted with it.
+        The weight, or 0 if retrieval is as good without the glossary, and the predicted directions with this weight.
     """
 
     def score(found: Tensor) -> float:

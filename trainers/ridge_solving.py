@@ -1,10 +1,10 @@
 """Ridge regression from the n-grams of texts, and from the features of a text encoder, to embeddings.
 
-Up to `DUAL` texts are solved by their similarities: the strength of the regression and the weight of the encoder are
-those with the least error where each text is left out in turn, which has a closed form and takes no text from the
-data. Of more texts, a part is held out for the choice. As long as they are fewer than their features, they, too, are
-solved by their similarities; more by normal equations, which are summed over chunks, so that the n-grams of all texts
-are never in memory at once.
+Up to `DUAL` texts, the regression is solved by the similarities of the texts. The strength of the regression and the
+weight of the encoder minimize the leave-one-out error, which has a closed form and needs no held-out texts. With more
+texts, a part is held out for this choice. As long as there are fewer texts than features, the regression is still
+solved by similarities; otherwise by normal equations, which are summed over chunks, so the n-grams of all texts are
+never in memory at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,18 +17,18 @@ from torch.nn.functional import pad
 
 DUAL = 2500
 CHUNK = 1024  # texts
-_COLUMNS = 256  # of similarities that are computed at a time
+_COLUMNS = 256  # of similarities to compute at a time
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
 
-Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions, [n, W]; those of n-grams are sparse
+Features = Callable[[slice | Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
 
 
 @dataclass(frozen=True)
 class Further:
-    """Texts that are solved with, by their n-grams alone, and neither tested nor used for the choice. All are
-    multiplied by the root of the weight that each text has beside one of the others."""
+    """Additional texts, which take part only by their n-grams and are neither tested nor used for the choice. All
+    values are multiplied by the square root of the weight of each text relative to the other texts."""
 
     ngrams: Tensor  # [m, rows], sparse
     targets: Tensor  # [m, rank]
@@ -36,14 +36,14 @@ class Further:
 
 @dataclass(frozen=True)
 class Solution:
-    """A map, and what it predicts for texts that it was not solved with.
+    """A map and its predictions for held-out texts.
 
     Args:
         ngrams ([rows, rank]), encoder ([W, rank]): the map of the n-grams, and of the encoder's features if there are
             any.
         strength: the strength of the regression.
-        encoder_weight: the weight of the encoder beside the n-grams; 0 without one.
-        tested ([t]): the positions of the texts that were predicted by a map which was solved without them.
+        encoder_weight: the weight of the encoder relative to the n-grams; 0 without an encoder.
+        tested ([t]): the positions of the texts that were predicted by a map solved without them.
         predicted ([t, rank]): these predictions.
     """
 
@@ -61,8 +61,8 @@ def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: 
     Args:
         ngrams: the weighted n-grams of texts.
         encoded: the features of the text encoder, if there is one.
-        targets ([n, rank]): what is to be predicted.
-        further: further texts.
+        targets ([n, rank]): the targets of the regression.
+        further: additional texts.
     """
     solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
     return solver(ngrams, encoded, targets, further)
@@ -71,10 +71,11 @@ def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: 
 def solve_by_similarities(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
-    """As `solve`, for texts of which all similarities fit in memory."""
+    """Like `solve`, for texts whose similarities fit in memory."""
     whole = slice(0, len(targets))
     words, features = ngrams(whole), None if encoded is None else encoded(whole)
-    # Where further texts follow, this only chooses, for which single precision is enough and takes half the time.
+    # With additional texts, this only chooses the parameters; single precision is enough for that and takes half the
+    # time.
     exact = torch.float64 if further is None else torch.float32
     wanted = targets.to(exact)
     similar = _similar(words).to(exact)
@@ -105,14 +106,16 @@ def solve_by_similarities(
 def _solve_further(
     words: Tensor, beside: Tensor | None, further: Tensor, wanted: Tensor, strength: float
 ) -> tuple[Tensor, Tensor]:
-    """Solves for the coefficients [m + n, rank] of further texts and the others, in this order, and predicts each of
-    the others without itself. In this order, the last block of the Cholesky factor is all that leaving out needs.
+    """Solves for the coefficients [m + n, rank] of the additional texts and the other texts, in this order, and
+    predicts each of the other texts without itself. In this order, leaving one out needs only the last block of the
+    Cholesky factor.
 
     Args:
         words ([m + n, rows]): the n-grams of all, sparse.
-        beside ([n, n]): what the others have in common beside n-grams.
+        beside ([n, n]): the similarities of the other texts without n-grams.
         further ([m, rank]), wanted ([n, rank]): the targets.
-        strength: of the regression, which keeps single precision good for six digits in half the time of double.
+        strength: the strength of the regression. It keeps single precision accurate to six digits, in half the time of
+            double precision.
     """
     similar = _similar(words)
     if beside is not None:
@@ -125,9 +128,9 @@ def _solve_further(
 
 
 def _similar(words: Tensor) -> Tensor:
-    """Products of sparse n-grams [n, rows] with each other [n, n], of which the lower half is computed: no solver
-    reads the upper one. Some columns at a time fit in the processor's cache; both together take two fifths of the
-    time."""
+    """Returns the products of sparse n-grams [n, rows] with each other [n, n]. Only the lower half is computed,
+    because no solver reads the upper half, and some columns at a time, which fit in the processor's cache. Both
+    together take two fifths of the time."""
     words = words.coalesce()
     (texts, places), weights = words.indices(), words.values()
     count, rows = words.shape
@@ -148,7 +151,7 @@ def _similar(words: Tensor) -> Tensor:
 def solve_by_held_out(
     ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
 ) -> Solution:
-    """As `solve`, for any number of texts."""
+    """Like `solve`, for any number of texts."""
     weight = 0.0 if encoded is None else 0.5
 
     def features(rows: slice | Tensor) -> Tensor:
@@ -181,7 +184,7 @@ def solve_by_held_out(
 
 
 class _NormalEquations:
-    """Sums of products over texts, of which there may be any number."""
+    """Sums of products over any number of texts."""
 
     def __init__(self, width: int, rank: int) -> None:
         self.gram, self.cross = torch.zeros(width, width), torch.zeros(width, rank)
@@ -192,17 +195,17 @@ class _NormalEquations:
         self.cross.addmm_(features.T, targets)
 
     def solved(self, strength: float) -> Tensor:
-        """The map [F, rank] of the texts that were added."""
+        """Returns the map [F, rank] of the added texts."""
         ridge = self.gram.clone()
         ridge.diagonal().add_(strength)
         return torch.cholesky_solve(self.cross, torch.linalg.cholesky(ridge))
 
 
 class _Similarities:
-    """The same map from fewer texts than they have features, by their products with each other."""
+    """The same map for fewer texts than features, by the products of the texts with each other."""
 
     def __init__(self, rows: int) -> None:
-        self.rows = rows  # of n-grams, the first of the features
+        self.rows = rows  # the n-grams, which come first in the features
         self.features: list[Tensor] = []
         self.targets: list[Tensor] = []
         self._similar: Tensor | None = None
@@ -223,7 +226,8 @@ class _Similarities:
 
 
 def in_random_order(count: int) -> np.ndarray:
-    """The same order at every call, so that the texts that the base is tried on are among those that are held out."""
+    """Returns the same order at every call, so the texts on which the base model is evaluated are among the held-out
+    texts."""
     return np.random.default_rng(0).permutation(count)
 
 

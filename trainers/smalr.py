@@ -1,5 +1,5 @@
-"""The trainers of SMALR (Burns et al. 2020: the latent vocabulary first, then words, sentences and images together)
-and of LIWE (Wehrmann et al. 2019), on images with captions in several languages."""
+"""The trainers of SMALR (Burns et al. 2020: first the latent vocabulary, then words, sentences and images together)
+and LIWE (Wehrmann et al. 2019), on images with captions in several languages."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ from .frozen_features import frozen_features
 
 class WordDualEncoderTrainer(ContrastiveTrainer):
     """Trains on a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
-    captions of each image in every language, or in `languages_per_batch` languages.
+    captions per image in every language, or in `languages_per_batch` languages.
 
     The backbone of the model is frozen, and its features of all images are computed once, unless
     `cache_frozen_features` is false.
     """
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
-        # The frozen backbone, whose features are computed once; None if it is trained, or if the model has none.
+        # The frozen backbone, whose features are computed once; None if it is trained or the model has none.
         self._backbone: Any = getattr(model, "vision_model", None) if self.args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
@@ -85,9 +85,9 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
 
 
 class SmalrTrainer(WordDualEncoderTrainer):
-    """Tasks: `image_text` trains a `SmalrModel`. `text_text` alone learns from sentences of the same image: with a
-    `SmalrLatentModel` the latent vocabulary; with a `SmalrModel` the projections of its words, while their vectors
-    stay as they are (MULE's warm-up)."""
+    """Tasks: `image_text` trains a `SmalrModel`. Without it, `text_text` learns from sentences of the same image: with
+    a `SmalrLatentModel`, the latent vocabulary; with a `SmalrModel`, the projections of its words, while the word
+    vectors stay unchanged (MULE's warm-up)."""
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
     arguments_class = SmalrTrainingArguments
@@ -105,8 +105,8 @@ class SmalrTrainer(WordDualEncoderTrainer):
 
 
 class LiweTrainer(WordDualEncoderTrainer):
-    """One task, `image_text`, on a caption corpus. During training, the loss turns from all negatives to the
-    hardest."""
+    """One task, `image_text`, on a caption corpus. During training, the loss shifts from all negatives to the hardest
+    one."""
 
     task_weights = {IMAGE_TEXT: 1.0}
     arguments_class = LiweTrainingArguments

@@ -1,4 +1,4 @@
-"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone.
+"""Features of frozen towers, computed once for all epochs: a training step then runs only the linear layers.
 
 A frozen tower gives the same features for the same image or text in every step.
 """
@@ -26,14 +26,14 @@ IMAGE, TEXT = "image", "text"
 
 
 class FrozenTowers:
-    """The frozen towers of a model, and their features of the examples of a view.
+    """The frozen towers of a model, and their features for the examples of a view.
 
     Args:
-        model: a model of two towers, or a student of MLA; other models have no frozen towers here.
+        model: a model with two towers, or a student of MLA; other models have no frozen towers here.
         cached: whether the features are computed once.
 
     Raises:
-        TrainingSetupError: for an augmentation of what is computed once.
+        TrainingSetupError: if the inputs of a tower whose features are computed once are augmented.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class FrozenTowers:
         for tower, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
             if tower in self.names and getattr(args, option) is not None:
                 raise TrainingSetupError(
-                    f"{option} is not read: the {tower} tower is frozen, and its features are computed once; leave it "
+                    f"{option} has no effect: the {tower} tower is frozen, so its features are computed once; "
                     "out, or set cache_frozen_features=False"
                 )
 
     def with_features(self, view: Any) -> SizedView:
-        """The examples of a view with features of frozen towers instead of what these towers read; streams and views
-        of other kinds are returned as they are."""
+        """Returns the examples of a view with features of frozen towers instead of the inputs of these towers; streams
+        and other kinds of views are returned unchanged."""
         if not isinstance(view, CorpusView):
             return view
         if not self.names:
@@ -72,8 +72,8 @@ class FrozenTowers:
     def with_texts(
         self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(FEATURES_OF)
     ) -> SizedView:
-        """The examples of a view with features of a frozen text tower of the texts in `columns` of `source`, a view
-        of the same examples."""
+        """Returns the examples of a view with a frozen text tower's features of the texts in `columns` of `source`, a
+        view of the same examples."""
         if TEXT not in self.names:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
@@ -98,8 +98,8 @@ class FrozenTowers:
         )
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
-        """The features of texts [n, W]. Those of earlier views are not encoded again: tasks share texts, such as
-        captions and what they are translations of."""
+        """The features of texts [n, W]. Texts of earlier views are not encoded again: tasks share texts, such as
+        captions and their translations."""
         new = [text for text in texts if text not in self._known_texts]
         if new:
             encoded = self._embedder().encode_text(new, language="und", normalize=False)
@@ -107,7 +107,7 @@ class FrozenTowers:
         return np.stack([self._known_texts[text] for text in texts])
 
     def finish(self) -> None:
-        """Frees what is only needed while views are made."""
+        """Frees the memory that is only needed while views are made."""
         self._known_texts.clear()
 
     def _image_features(self, images: Images) -> np.ndarray:
@@ -122,13 +122,13 @@ class FrozenTowers:
     def _embedder(self) -> "Embedder":
         from ..inference.embedder import Embedder  # imports what loads encoders of every kind
 
-        # The memory layout in which convolutions are fastest.
+        # The memory layout with the fastest convolutions.
         self.model.to(device=self.args.device, memory_format=torch.channels_last)
         size = self.args.per_device_eval_batch_size
         return Embedder(self.model.tower_features, self.processor, batch_size=size)
 
     def in_precision(self, compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-        """Returns a function that computes the same features in the precision in which a trained tower would run."""
+        """Returns a function that computes the same features in the precision of a trained tower."""
         return autocasting(self.args.device, self.precision)(compute)
 
     @property

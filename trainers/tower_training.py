@@ -1,4 +1,4 @@
-"""Which weights of a tower are trained: all, none (Zhai et al. 2022, LiT), or those of the upper layers."""
+"""Which weights of a tower are trained: all, none (LiT, Zhai et al. 2022), or the upper layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class TowerTraining:
     """How a tower is trained.
 
     Args:
-        train: `all`, `none`, or `upper` for the `layers` at the top and what is above them. All other weights of the
-            tower are frozen. By default as the model has it, whose configuration may freeze the tower.
-        layers: number of layers that `upper` trains.
-        rate: peak learning rate of the tower; by default the `learning_rate` of the training arguments, or that of the
-            task.
+        train: `all`, `none`, or `upper` for the top `layers` and everything above them. All other weights of the tower
+            are frozen. By default, the model's configuration decides whether the tower is frozen.
+        layers: the number of layers that `upper` trains.
+        rate: the peak learning rate of the tower; by default the `learning_rate` of the training arguments, or the
+            task's learning rate.
     """
 
     train: Trained | None = None
@@ -32,16 +32,18 @@ class TowerTraining:
         if self.train not in (None, *get_args(Trained)):
             raise TrainingSetupError(f"train={self.train!r} must be one of {', '.join(get_args(Trained))}")
         if (self.train == "upper") != (self.layers is not None) or (self.layers or 1) < 1:
-            raise TrainingSetupError("train: upper needs layers, the number of layers that are trained; others do not")
+            raise TrainingSetupError(
+                "train: 'upper' needs layers, the number of layers to train; 'all' and 'none' do not take it"
+            )
         if self.rate is not None and not self.rate > 0:
             raise TrainingSetupError(f"rate={self.rate} must be a positive number")
 
 
 def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
-    """The settings of the training option `towers`: name of a tower -> keyword arguments of `TowerTraining`.
+    """Returns the settings of the training option `towers`: tower -> keyword arguments of `TowerTraining`.
 
     Raises:
-        TrainingSetupError: for an unknown tower or key, or an impossible value.
+        TrainingSetupError: if a tower, a key or a value is invalid.
     """
     checked = {}
     for tower, given in (towers or {}).items():
@@ -57,28 +59,28 @@ def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTrainin
 
 
 def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
-    """Checks whether settings fit the towers of a model, and leaves the model as it is.
+    """Checks whether settings fit the towers of a model, without changing the model.
 
     Raises:
-        TrainingSetupError: for a tower that the model does not have or does not train, and for too many layers.
+        TrainingSetupError: if the model does not have or does not train a tower, or the tower has fewer layers.
     """
     towers = model.towers if hasattr(type(model), "towers") else {}
     for name, setting in settings.items():
-        # MLA's acquirers are trained in a text encoder that stays as it is.
+        # MLA's acquirers are trained in a frozen text encoder.
         if name not in towers or getattr(model.config, "strategy", None) == "acquisition":
-            raise TrainingSetupError(f"towers.{name}: {type(model).__name__} has no such tower to train; leave it out")
+            raise TrainingSetupError(f"towers.{name}: {type(model).__name__} cannot train this tower; leave it out")
         if (setting.layers or 0) > (count := len(tower_layers(towers[name]))):
             raise TrainingSetupError(f"towers.{name}: layers={setting.layers} is more than this tower has: {count}")
         is_trained = setting.train != "none" if setting.train else _is_trained(towers[name])
         if setting.rate is not None and not is_trained:
             raise TrainingSetupError(
-                f"towers.{name}: rate={setting.rate} is for a tower that is trained, and this one is frozen; state "
-                "what is trained, such as train: all, or leave rate out"
+                f"towers.{name}: rate={setting.rate} needs a tower that is trained, but this tower is frozen; state "
+                "what to train, such as train: all, or leave out rate"
             )
 
 
 class TrainedTowers:
-    """The towers of a model, of which the named ones are trained as their settings say, and the others as before."""
+    """The towers of a model. Towers with settings are trained according to them, the others as before."""
 
     def __init__(self, model: Any, settings: Mapping[str, TowerTraining]) -> None:
         check_towers(model, settings)
@@ -90,7 +92,7 @@ class TrainedTowers:
                 parameter.requires_grad_(setting.train == "all" or is_upper)
 
     def learning_rates(self) -> dict[str, float]:
-        """The learning rates of the parameters of towers that have rates of their own, by name."""
+        """The learning rates of the parameters of towers that have their own rates, by name."""
         return {
             f"{TOWERS[name]}.{parameter}": setting.rate
             for name, setting in self.settings.items()
@@ -107,11 +109,11 @@ def _is_trained(tower: nn.Module) -> bool:
 
 
 def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
-    """The layers of a tower from the bottom to the top, each as a list of modules; none if it has no list of layers.
+    """Returns the layers of a tower from bottom to top, each as a list of modules; empty if it has no list of layers.
 
-    They are the outermost list of modules that holds the most weights: the layers of BERT, T5 and ViT, the blocks of
-    an EfficientNet, the stages of Swin, ConvNeXt and ResNet. Some towers have several lists of the same length side by
-    side, such as one of attentions and one of feed-forward layers.
+    The layers are the outermost list of modules with the most weights: the layers of BERT, T5 and ViT, the blocks of
+    an EfficientNet, the stages of Swin, ConvNeXt and ResNet. Some towers have several parallel lists of the same
+    length, such as one of attention and one of feed-forward layers.
     """
     lists: dict[str, list[nn.Module]] = {}
     for name, module in tower.named_modules():
@@ -127,7 +129,7 @@ def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
 
 
 def layer_depths(tower: nn.Module) -> dict[str, int]:
-    """The depth of each parameter of a tower, by its name: 0 in the top layer and what is above it, such as a final
+    """Returns the depth of each parameter of a tower by name: 0 in the top layer and above it, such as in a final
     normalization, 1 in the layer below, and so on; embeddings are below all layers."""
     layers = tower_layers(tower)
     in_layers = {

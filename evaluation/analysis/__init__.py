@@ -1,7 +1,8 @@
-"""The figures of the papers: each analysis is a function that computes numbers, and one of `figures` that draws them.
+"""Analyses from the papers: each has a function that computes its numbers, and a function in `figures` that draws
+them.
 
-The public names stand in `__init__.pyi`; each is imported when it is first used. scikit-learn and matplotlib are the
-extra `analysis`.
+The public names are listed in `__init__.pyi`; each is imported when it is first used. The extra `analysis` installs
+scikit-learn and matplotlib.
 """
 
 import lazy_loader

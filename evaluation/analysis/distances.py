@@ -1,11 +1,11 @@
-"""Distance ratios: how a training has moved the languages to each other (RC3, arXiv 2305.07927, appendix C, figure 5).
+"""Distance ratios: how training moves languages closer to each other (RC3, arXiv 2305.07927, appendix C, figure 5).
 
 The paper takes an image with its English text as the anchor, and the same image with a text in another language. The
-ratio is the Euclidean distance of their representations by a model that was trained with the term in question, in the
-paper the regularization KL(P_vtr || P_tr), divided by their distance by a model that was trained without it. Below 1,
-the training has brought the language nearer to the anchor. RC3 reads a text together with its image, so that the
-representation is its VtR, the state at [CLS]. The representation of a dual encoder is the embedding of the text alone,
-in which the image has no part.
+ratio is the Euclidean distance of their representations in a model trained with a term of the loss (in the paper, the
+regularization KL(P_vtr || P_tr)), divided by their distance in a model trained without it. A ratio below 1 means that
+training has brought the language closer to the anchor. RC3 reads a text together with its image, so the representation
+is its VtR, the state at [CLS]. For a dual encoder, the representation is the embedding of the text, which does not
+depend on the image.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ from ...utils.errors import InputError, NonFiniteError
 
 @dataclass(frozen=True)
 class DistanceRatios:
-    """The distances of languages to an anchor by two models.
+    """The distances of languages to an anchor in two models.
 
     Args:
-        anchor: the language of the anchor.
-        languages: the other languages, BCP-47 tags, [L].
+        anchor: the language of the anchor. languages: the other languages, BCP-47 tags, [L].
         ids: the image of each index, [N].
-        distances, baseline_distances: of each language and image, by the model and by the baseline, [L, N].
-        ratios: the first divided by the second, [L, N]; null where the baseline's distance is 0.
+        distances, baseline_distances: the distances for each language and image, in the model and in the baseline, [L,
+            N].
+        ratios: the distances divided by the baseline's, [L, N]; null if the baseline's distance is 0.
         median: language -> the median of its ratios.
-        nearer: language -> the percentage of images whose ratio is below 1.
+        nearer: language -> the percentage of images with a ratio below 1.
     """
 
     anchor: str
@@ -47,12 +47,12 @@ class DistanceRatios:
 def distance_ratios(
     representations: Mapping[str, np.ndarray], baseline: Mapping[str, np.ndarray], ids: Sequence[str], *, anchor: str
 ) -> DistanceRatios:
-    """Compares the distances to an anchor by two models.
+    """Compares the distances to an anchor in two models.
 
     Args:
         representations: language -> the representations of parallel captions, [N, d], with their images
             (`joint_representations`) or without (`encode_parallel`).
-        baseline: the same by the model that was trained without the term in question, [N, e].
+        baseline: the same for the model trained without the term, [N, e].
         ids: the `image_id` of each index, [N].
         anchor: the language of the anchor.
     """
@@ -61,9 +61,9 @@ def distance_ratios(
         if missing := [language for language in (anchor, *languages) if language not in given]:
             raise InputError(f"{name} has no representations in {', '.join(missing)}")
         if {len(each) for each in given.values()} != {len(ids)}:
-            raise InputError(f"{name}: there are {len(ids)} ids, and every language needs as many representations")
+            raise InputError(f"{name}: there are {len(ids)} ids, but not every language has as many representations")
     if not languages:
-        raise InputError(f"there is no language beside the anchor {anchor}")
+        raise InputError(f"there is no language other than the anchor {anchor}")
     own, base = (
         np.stack([np.linalg.norm(given[language] - given[anchor], axis=1) for language in languages])
         for given in (representations, baseline)
@@ -71,7 +71,7 @@ def distance_ratios(
     ratios = np.divide(own, base, out=np.full_like(own, np.nan), where=base > 0)
     for language, row in zip(languages, ratios, strict=True):
         if np.isnan(row).all():
-            raise InputError(f"the baseline does not tell {language} from {anchor}: all distances are 0")
+            raise InputError(f"the baseline does not distinguish {language} from {anchor}: all distances are 0")
     return DistanceRatios(
         anchor=anchor,
         languages=languages,
@@ -97,19 +97,19 @@ def joint_representations(
     batch_size: int = 64,
     show_progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
-    """The joint representations of texts and their images by RC3, which it calls VtR: language -> float32 [N, d].
+    """Returns RC3's joint representations of texts and their images (VtR): language -> float32 [N, d].
 
     Args:
         model: an `Rc3Model`, whose encoder reads a text together with an image.
         processor: its processor.
         texts: language -> the texts of the images, [N].
-        images: the images, [N], read at each access.
+        images: the images, [N], read on each access.
         find_regions: computes the regions of images for a model that reads regions, such as a `RegionExtractor`.
-        batch_size: texts that are read at a time.
+        batch_size: the number of texts to read at a time.
         show_progress: as in `Embedder.encode_text`.
     """
     if {len(each) for each in texts.values()} != {len(images)}:
-        raise InputError(f"there are {len(images)} images: every language needs as many texts")
+        raise InputError(f"there are {len(images)} images, but not every language has as many texts")
     found: dict[str, list[np.ndarray]] = {language: [] for language in texts}
     bar = progress_bar(len(images), "Encoding texts with images", show_progress)
     with evaluation_mode(model), bar:
@@ -127,5 +127,5 @@ def joint_representations(
     representations = {language: np.concatenate(parts) for language, parts in found.items()}
     for language, rows_of in representations.items():
         if not np.isfinite(rows_of).all():
-            raise NonFiniteError(f"{type(model).__name__} computes representations in {language} that are not finite")
+            raise NonFiniteError(f"the representations of {type(model).__name__} in {language} are not finite")
     return representations

@@ -1,6 +1,6 @@
-"""Figures of the analyses, as SVG or PNG, in colors that color-blind readers can tell apart.
+"""Figures of the analyses, as SVG or PNG, in colors that color-blind readers can distinguish.
 
-The same numbers give the same file, byte by byte, with the same version of matplotlib.
+The same numbers give a byte-identical file with the same version of matplotlib.
 """
 
 import functools
@@ -23,18 +23,18 @@ from .numbers import analysis_extra
 from .parallel import LanguageMap
 from .side_by_side import SideBySide
 
-# Okabe & Ito (2008), without black; a marker beside each color, so that printing in gray loses nothing.
+# Okabe & Ito (2008), without black. Each color also has a marker, so gray prints lose nothing.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7570B3")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK, PALE = "#222222", "#767676"
 RIGHT, WRONG = "#009E73", "#d9d9d9"
 
 _DOTS_PER_INCH = 200
-_SIDE = 160  # pixels, at most, of an image in a figure
-_MANY_POINTS = 5_000  # beyond which an SVG holds them as an image
+_SIDE = 160  # maximum size of an image in a figure, in pixels
+_MANY_POINTS = 5_000  # with more points, an SVG contains them as an image
 _SETTINGS = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # the first comes with matplotlib; a browser has another
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # matplotlib includes the first; browsers have another
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -57,7 +57,7 @@ _SETTINGS = {
 
 
 def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that draws a figure, in the style of all figures."""
+    """Decorates a function that draws a figure, to draw it in the common style."""
 
     @functools.wraps(draw)
     def draw_in_style(*args: Any, **kwargs: Any) -> Any:
@@ -70,17 +70,17 @@ def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure; width and height are in inches. It belongs to no window and no state of pyplot."""
+    """Returns an empty figure; width and height are in inches. It does not use a window or the state of pyplot."""
     with analysis_extra():
         from matplotlib.figure import Figure
     return Figure(figsize=(width, height))
 
 
 def save_figure(figure: Any, file: str | Path) -> None:
-    """Writes a figure as SVG or PNG, by the ending of the file."""
+    """Writes a figure as SVG or PNG, depending on the file extension."""
     ending = Path(file).suffix.lower()
     if ending not in FIGURES:
-        raise InputError(f"{file}: a figure is written as {' or '.join(FIGURES)}")
+        raise InputError(f"{file}: figures can be written as {' or '.join(FIGURES)}")
     with analysis_extra():
         import matplotlib
     without_date = {"Date": None} if ending == ".svg" else {"Software": None}
@@ -90,14 +90,14 @@ def save_figure(figure: Any, file: str | Path) -> None:
 
 @styled
 def draw_language_map(languages: LanguageMap) -> Any:
-    """Draws the tree of languages beside their similarities in the order of its leaves, and the Laplacian
+    """Draws the tree of languages next to their similarities, which are in the order of its leaves, and the Laplacian
     eigenmap."""
     with analysis_extra():
         from scipy.cluster.hierarchy import dendrogram
     side = min(6.0, max(2.8, 0.17 * len(languages.languages)))
     figure = new_figure(side * 2.4 + 0.9, side + 0.8)
     heat, layout = figure.subplots(1, 2, width_ratios=(1.3, 0.95))
-    tree = heat.inset_axes((-0.36, 0, 0.28, 1))  # beside the rows, however the layout scales them
+    tree = heat.inset_axes((-0.36, 0, 0.28, 1))  # next to the rows, however the layout scales them
     order = [languages.languages.index(tag) for tag in languages.order]
     leaves = dendrogram(
         languages.tree, ax=tree, orientation="left", no_labels=True, color_threshold=0, above_threshold_color=INK
@@ -136,7 +136,7 @@ def draw_language_map(languages: LanguageMap) -> Any:
 
 @styled
 def draw_label_map(found: LabelMap) -> Any:
-    """Draws images as points and labels as crosses, both in the color of the class; each label has its language."""
+    """Draws images as points and labels as crosses, in the color of the class; each label shows its language."""
     figure = new_figure(5.4, 4.9)
     axes = figure.subplots()
     targets, images, labels = np.asarray(found.targets), np.asarray(found.images), np.asarray(found.labels)
@@ -158,8 +158,8 @@ def draw_label_map(found: LabelMap) -> Any:
     _without_ticks(axes)
     mean = sum(found.accuracy.values()) / len(found.accuracy)
     figure.suptitle(
-        f"t-SNE of {len(images):,} images (points) and labels (crosses). Of {mean:.0f} % of the "
-        "images, the nearest label is that of their class",
+        f"t-SNE of {len(images):,} images (points) and labels (crosses). For {mean:.0f} % of the "
+        "images, the nearest label is the label of their class",
         fontsize=7.5,
         color=PALE,
     )
@@ -170,7 +170,7 @@ def draw_label_map(found: LabelMap) -> Any:
 def draw_distance_ratios(ratios: DistanceRatios) -> Any:
     """Draws the ratio of every image as a point, the median of each language, and the middle half of its images.
 
-    Points are spread across the line of their language by the order of the images, not at random.
+    The points of a language are spread across its line in the order of the images, not at random.
     """
     order = sorted(range(len(ratios.languages)), key=lambda index: ratios.median[ratios.languages[index]])
     figure = new_figure(4.6, 0.9 + 0.3 * len(order))
@@ -202,12 +202,12 @@ def draw_distance_ratios(ratios: DistanceRatios) -> Any:
 
 @styled
 def draw_side_by_side(compared: SideBySide, corpus: datasets.Dataset) -> Any:
-    """Draws each query with a line for each model: the images, or beside the image the texts, that it finds; right
-    ones are green.
+    """Draws each query with a line for each model: the images that it finds, or the texts next to the query image.
+    Correct results are green.
     """
     images = images_of(corpus)
     if not isinstance(images, Images):
-        raise ModelKindError("the figure shows images, and the corpus has features in their place")
+        raise ModelKindError("the figure needs images, but the corpus has features instead")
     of_texts = compared.direction == "image-to-text"
     lines = [(query, name, found) for query in compared.queries for name, found in query.found.items()]
     columns = 1 + (1 if of_texts else max(len(found.names) for _, _, found in lines))

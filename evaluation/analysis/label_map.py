@@ -1,5 +1,5 @@
 """A map of images and the labels of their classes in several languages, by t-SNE (figure 2 of MLA's appendix, arXiv
-2206.11091). Distances in such a map are not to be trusted: the accuracy is that of the embeddings themselves.
+2206.11091). Distances in a t-SNE map are unreliable, so the accuracy is computed from the embeddings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ import numpy as np
 from ...utils.errors import InputError
 from .numbers import analysis_extra
 
-_PERPLEXITY = 30.0  # less for few points
-_COMPONENTS = 50  # dimensions before t-SNE, as van der Maaten & Hinton (2008) reduce them
+_PERPLEXITY = 30.0  # lower if there are few points
+_COMPONENTS = 50  # dimensions before t-SNE, as in van der Maaten & Hinton (2008)
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class LabelMap:
         languages: BCP-47 tags of the labels, [L].
         targets: the class of each image, [N].
         images: the coordinates of each image, [N, 2].
-        labels: those of each label, [L, C, 2]; NaN for a class that a language has no label for.
-        accuracy: language -> the share of images, in percent, whose nearest label in it is that of their class.
+        labels: the coordinates of each label, [L, C, 2]; NaN if a language has no label for a class.
+        accuracy: language -> the percentage of images whose nearest label is the label of their class.
     """
 
     seed: int
@@ -45,18 +45,18 @@ def label_map(
     *,
     seed: int = 0,
 ) -> LabelMap:
-    """Lays out images and the labels of their classes in one plane.
+    """Computes a map of images and the labels of their classes.
 
     Args:
         images: the embeddings of the images, [N, d], of unit length.
-        targets: the index of each image's class, [N].
-        labels: language -> index of a class -> the embedding of its label, [d], of unit length.
+        targets: the class index of each image, [N].
+        labels: language -> class index -> the embedding of the label, [d], of unit length.
         classes: the names of the classes, [C].
         seed: the seed of t-SNE.
     """
     places = [(language, index) for language, named in labels.items() for index in named]
     if not places or len(images) + len(places) < 5:
-        raise InputError("a map of images and labels needs a label, and five images and labels at least")
+        raise InputError("a map of images and labels needs at least one label, and at least five images and labels")
     points = np.concatenate([images, np.stack([labels[language][index] for language, index in places])])
     coordinates = _tsne(points, seed)
     languages = list(labels)

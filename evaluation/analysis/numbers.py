@@ -1,4 +1,4 @@
-"""What all analyses share: the libraries of the extra, and their results as JSON can hold them."""
+"""Shared code of the analyses: importing the libraries of the extra, and converting results to JSON."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from ...utils.errors import MissingExtraError
 
 @contextmanager
 def analysis_extra() -> Iterator[None]:
-    """Around the imports of scikit-learn, scipy and matplotlib."""
+    """A context for importing scikit-learn, scipy and matplotlib, with an error that says how to install them."""
     try:
         yield
     except ImportError as error:
@@ -23,7 +23,7 @@ def analysis_extra() -> Iterator[None]:
 
 
 def as_json(result: Any) -> Any:
-    """The numbers of an analysis as JSON can hold them: dataclasses as objects, arrays as lists, NaN as null."""
+    """Converts the numbers of an analysis to JSON values: dataclasses to objects, arrays to lists, NaN to null."""
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         return {field.name: as_json(getattr(result, field.name)) for field in dataclasses.fields(result)}
     if isinstance(result, Mapping):

@@ -1,5 +1,5 @@
-"""Parallel texts: for each row of a corpus one text in every language, as analyses of languages compare them,
-and the similarities of languages that follow from their embeddings.
+"""Parallel texts, one in every language for each row of a corpus, and the similarities of languages computed from
+their embeddings.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from .numbers import analysis_extra
 
 @dataclass(frozen=True)
 class ParallelTexts:
-    """Texts of the same meaning in several languages.
+    """Texts with the same meaning in several languages.
 
     Args:
-        ids: for each text the `image_id` of its row, or the index of the row in a corpus of translations, [N].
-        texts: language -> the texts [N]; those of one index are translations of each other.
-        rows: for each text its row in the corpus, [N].
+        ids: the `image_id` of each text's row, or the index of the row in a corpus of translations, [N].
+        texts: language -> the texts [N]; texts with the same index are translations of each other.
+        rows: the row of each text in the corpus, [N].
     """
 
     ids: list[str]
@@ -41,22 +41,22 @@ class ParallelTexts:
 def parallel_texts(
     corpus: datasets.Dataset, languages: str | list[str] | tuple[str, ...], *, limit: int | None = None
 ) -> ParallelTexts:
-    """The first text in each language of every row that has texts in all of them.
+    """Returns the first text in each language of every row that has texts in all languages.
 
     Args:
-        corpus: a caption corpus or a translation corpus. Of rows that share an `image_id`, the first is taken.
+        corpus: a caption corpus or a translation corpus. If several rows have the same `image_id`, the first is used.
         languages: BCP-47 tags.
-        limit: at most this many rows, at even distances.
+        limit: the maximum number of rows, which are evenly spaced.
     """
     tags = list(dict.fromkeys(normalize_languages(languages)))
     if isinstance(corpus, datasets.IterableDataset):
-        raise CorpusError("parallel texts are taken from all rows at once: load the corpus as a Dataset")
+        raise CorpusError("parallel texts need all rows at once: load the corpus as a Dataset")
     columns = [name for name in ("captions", "image_id") if name in corpus.column_names]
     table = corpus.select_columns(columns).with_format("arrow")[:]
     index = CaptionIndex(table)
     if missing := [tag for tag in tags if tag not in index.languages]:
         raise CorpusError(f"no captions in {', '.join(missing)}; the corpus has {describe(languages_of(corpus))}")
-    captions: dict[str, np.ndarray] = {}  # of each row the index of its first caption in the language, or -1
+    captions: dict[str, np.ndarray] = {}  # the index of each row's first caption in the language, or -1
     for tag in tags:
         own = index.captions_in(tag)
         found, first = np.unique(index.rows[own], return_index=True)
@@ -68,7 +68,7 @@ def parallel_texts(
     if not len(rows):
         fewest = min(tags, key=lambda tag: int((captions[tag] >= 0).sum()))
         raise CorpusError(
-            f"no row has texts in all of {', '.join(tags)}; the fewest rows, {(captions[fewest] >= 0).sum()}, have "
+            f"no row has texts in all of {', '.join(tags)}; only {(captions[fewest] >= 0).sum()} rows have "
             f"texts in {fewest}"
         )
     if limit is not None:
@@ -84,7 +84,7 @@ def parallel_texts(
 def encode_parallel(
     embedder: Embedder, parallel: ParallelTexts, *, task: str | None = None, show_progress: bool | None = None
 ) -> dict[str, np.ndarray]:
-    """The embeddings of parallel texts: language -> float32 [N, d].
+    """Returns the embeddings of parallel texts: language -> float32 [N, d].
 
     Args:
         embedder: the model.
@@ -99,33 +99,32 @@ def encode_parallel(
 
 # ---- Similarities of languages by SVCCA, their map, and their tree ----
 # After (MURAL, arXiv 2109.05125, section 5 and figure 3).
-#
-# SVCCA (Raghu et al. 2017, arXiv 1706.05806) compares two representations of the same texts: the singular vectors
-# that hold 99 % of each one's variance are kept, and the canonical correlations between the two subspaces are
-# averaged. It does not change when one of them is rotated, moved or scaled. As in Kudugunta et al. (2019, arXiv
+# SVCCA (Raghu et al. 2017, arXiv 1706.05806) compares two representations of the same texts: it keeps the singular #
+# vectors with 99 % of the variance of each, and averages the canonical correlations between the two subspaces. It is #
+# invariant to rotation, translation and scaling of either representation. As in Kudugunta et al. (2019, arXiv
 # 1909.02197), which MURAL follows, the similarities are the weights of a graph, which Laplacian eigenmaps (Belkin &
 # Niyogi 2003) lay out.
 
 
 VARIANCE = 0.99
-_FEWEST = 4  # languages that a map in two dimensions can tell apart
+_FEWEST = 4  # languages that a two-dimensional map can distinguish
 
 
 @dataclass(frozen=True)
 class LanguageMap:
-    """How similar a model's embeddings of parallel texts are between languages.
+    """The similarity of a model's embeddings of parallel texts between languages.
 
     Args:
         languages: BCP-47 tags, [L].
         n_texts: the number of texts in each language.
-        similarities: the SVCCA similarity of every two languages, from 0 to 1, [L, L].
-        chance: the mean similarity of every two successive languages when the texts of one are shuffled. It grows with
-            the number of components and falls with the number of texts: compare similarities with it.
+        similarities: the SVCCA similarity of each pair of languages, from 0 to 1, [L, L].
+        chance: the mean similarity of successive languages if the texts of one are shuffled, as a baseline for the
+            similarities. It grows with the number of components and falls with the number of texts.
         components: language -> the number of singular vectors that were kept.
-        variance: the part of the variance that they hold.
+        variance: the share of the variance that they explain.
         coordinates: the Laplacian eigenmap of the similarities, [L, 2].
-        tree: the steps in which languages are joined by average linkage, as `scipy.cluster.hierarchy.linkage` returns
-            them: the indices of the two clusters, their distance (1 - similarity) and their size, [L - 1, 4].
+        tree: the steps of average linkage, as `scipy.cluster.hierarchy.linkage` returns them: the indices of the two
+            clusters, their distance (1 - similarity) and their size, [L - 1, 4].
         order: the languages in the order of the tree's leaves.
         seed: the seed of the shuffling and of the eigenmap.
     """
@@ -143,21 +142,21 @@ class LanguageMap:
 
 
 def svcca(x: np.ndarray, y: np.ndarray, *, variance: float = VARIANCE) -> float:
-    """The SVCCA similarity of two representations of the same texts, from 0 to 1.
+    """Returns the SVCCA similarity of two representations of the same texts, from 0 to 1.
 
     Args:
         x, y: one row for each text, [N, d] and [N, e].
-        variance: the part of each one's variance that is kept.
+        variance: the share of the variance to keep in each representation.
     """
     if len(x) != len(y):
-        raise InputError(f"SVCCA compares representations of the same texts, and there are {len(x)} and {len(y)}")
+        raise InputError(f"SVCCA compares representations of the same texts, but there are {len(x)} and {len(y)}")
     axes = [_principal_axes(each, variance, name) for each, name in ((x, "x"), (y, "y"))]
     _check_count({"x": axes[0], "y": axes[1]}, variance)
     return _mean_correlation(*axes)
 
 
 def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARIANCE, seed: int = 0) -> LanguageMap:
-    """Compares languages by the embeddings of parallel texts.
+    """Compares languages by their embeddings of parallel texts.
 
     Args:
         embeddings: language -> the embeddings of the same texts, [N, d], as `encode_parallel` returns them.
@@ -170,9 +169,9 @@ def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARI
         from sklearn.manifold import SpectralEmbedding
     languages = list(embeddings)
     if len(languages) < _FEWEST:
-        raise InputError(f"a map needs at least {_FEWEST} languages, and there are {len(languages)}")
+        raise InputError(f"a map needs at least {_FEWEST} languages, but there are {len(languages)}")
     if len(counts := {len(each) for each in embeddings.values()}) > 1:
-        raise InputError(f"SVCCA compares embeddings of the same texts, and there are {sorted(counts)} in languages")
+        raise InputError(f"SVCCA compares embeddings of the same texts, but the languages have {sorted(counts)}")
     axes = {language: _principal_axes(each, variance, language) for language, each in embeddings.items()}
     _check_count(axes, variance)
     similarities = np.eye(len(languages))
@@ -197,23 +196,23 @@ def language_map(embeddings: Mapping[str, np.ndarray], *, variance: float = VARI
 
 
 def _principal_axes(x: np.ndarray, variance: float, name: str) -> np.ndarray:
-    """The left singular vectors that hold this part of the variance, [N, k]: the singular vectors themselves, since
-    canonical correlations do not depend on how the columns of a matrix are scaled."""
+    """Returns the left singular vectors with this share of the variance, [N, k], unscaled, because canonical
+    correlations do not depend on the scale of the columns of a matrix."""
     centred = x.astype(np.float64) - x.mean(0, dtype=np.float64)
     vectors, values, _ = np.linalg.svd(centred, full_matrices=False)
     held = np.cumsum(values**2)
     if not held[-1] > np.finfo(np.float32).eps ** 2 * len(x):
-        raise InputError(f"{name}: all texts have the same embedding, so that nothing can be compared")
+        raise InputError(f"{name}: all texts have the same embedding, so there is nothing to compare")
     return vectors[:, : int(np.searchsorted(held, variance * held[-1])) + 1]
 
 
 def _mean_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """The mean of the canonical correlations between two spaces with orthonormal bases, [N, k] and [N, m]."""
+    """Returns the mean canonical correlation between two spaces with orthonormal bases, [N, k] and [N, m]."""
     return float(np.linalg.svd(x.T @ y, compute_uv=False).clip(0, 1).mean())
 
 
 def _check_count(axes: Mapping[str, np.ndarray], variance: float) -> None:
-    """Refuses so few texts that some correlations would be 1 whatever the texts are."""
+    """Raises an error if there are so few texts that some correlations are always 1."""
     (first, k), (second, m) = sorted(
         ((name, each.shape[1]) for name, each in axes.items()), key=lambda item: -item[1]
     )[:2]
@@ -221,7 +220,7 @@ def _check_count(axes: Mapping[str, np.ndarray], variance: float) -> None:
     if k + m > n_texts - 1:
         raise InputError(
             f"{n_texts} texts are too few: {variance:.0%} of the variance takes {k} dimensions in {first} and {m} in "
-            f"{second}, and fewer than {k + m + 1} texts make some correlations 1 whatever the texts are"
+            f"{second}; with fewer than {k + m + 1} texts, some correlations are always 1"
         )
 
 

@@ -1,5 +1,5 @@
-"""Several models on the same queries, one below the other: texts that search images (figures 4, 5 and 9 to 11 of
-MURAL's paper, figure 1 of MLA's), and images that search texts (figures 6 and 12 to 14 of MURAL's).
+"""Results of several models for the same queries, one below the other: texts as queries for images (figures 4, 5 and 9
+to 11 of MURAL's paper, figure 1 of MLA's), and images as queries for texts (figures 6 and 12 to 14 of MURAL's).
 """
 
 import hashlib
@@ -22,13 +22,13 @@ Direction = Literal["text-to-image", "image-to-text"]
 
 @dataclass(frozen=True)
 class Found:
-    """What a model finds for a query.
+    """The results of a model for a query.
 
     Args:
         candidates: the indices of the best images (rows of the corpus) or texts, best first.
         names: their `image_id`, or the texts.
-        right: whether each is right.
-        rank: the rank of the best right one, from 1; ties count against the model.
+        right: whether each is correct.
+        rank: the rank of the best correct candidate, from 1; ties count against the model.
     """
 
     candidates: list[int]
@@ -39,13 +39,13 @@ class Found:
 
 @dataclass(frozen=True)
 class ComparedQuery:
-    """A query, and what each model finds for it.
+    """A query and the results of each model.
 
     Args:
         language: the BCP-47 tag of the texts.
         query: the text, or the `image_id` of the image.
         row: the row of the query's image in the corpus.
-        found: the name of each model -> what it finds.
+        found: the name of each model -> its results.
     """
 
     language: str
@@ -56,12 +56,12 @@ class ComparedQuery:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Models on the same queries.
+    """The results of several models for the same queries.
 
     Args:
         direction: `text-to-image` or `image-to-text`.
-        queries: some queries.
-        first: language -> model -> the share of all queries, in percent, whose best candidate is right.
+        queries: the selected queries.
+        first: language -> model -> R@1 over all queries, in percent.
     """
 
     direction: Direction
@@ -80,16 +80,17 @@ def side_by_side(
     differing: bool = False,
     show_progress: bool | None = None,
 ) -> SideBySide:
-    """Searches a caption corpus with several models, and returns what they find for some queries of each language.
+    """Searches a caption corpus with several models, and returns their results for some queries in each language.
 
     Args:
-        embedders: the models by their names.
+        embedders: the models by name.
         corpus: a caption corpus.
         languages: BCP-47 tags.
-        direction: whether texts search images, or images texts of their language.
-        queries: how many queries of each language; a hash of their image chooses them, not the results.
-        top: how many candidates of each query.
-        differing: whether to take only queries for which some models have a right candidate first, and others do not.
+        direction: `text-to-image`, or `image-to-text` (texts in the same language).
+        queries: the number of queries in each language, selected by a hash of their image, independently of the
+            results.
+        top: the number of candidates for each query.
+        differing: whether to select only queries that some models, but not all, answer correctly in first place.
         show_progress: as in `Embedder.encode_image`.
     """
     if not embedders:
@@ -103,7 +104,7 @@ def side_by_side(
     for language in normalize_languages(languages):
         of_language = of_corpus.of(language)
         right, names = of_language.text_to_images, of_language.image_ids
-        image_of = np.array([own[0] for own in right])  # of each query
+        image_of = np.array([own[0] for own in right])  # for each query
         rows = np.arange(len(right))
         if direction == "image-to-text":
             texts_of: dict[int, list[int]] = {}
@@ -131,12 +132,12 @@ def side_by_side(
             query = of_language.texts[index] if direction == "text-to-image" else of_language.image_ids[image]
             result.queries.append(ComparedQuery(language, query, int(of_language.rows[image]), shown))
     if not result.queries:
-        raise InputError("no query is answered in different ways: compare other models, or all queries")
+        raise InputError("the models do not differ on any query: compare other models, or all queries")
     return result
 
 
 def _chosen(ranks: Mapping[str, np.ndarray], ids: list[str], count: int, differing: bool) -> list[int]:
-    """The indices of some queries about different images, by a hash of the image."""
+    """Selects queries about different images by a hash of the image, and returns their indices."""
     hits = np.stack([(each == 1).astype(int) for each in ranks.values()])
     alike = np.ptp(hits, axis=0) == 0
     first: dict[str, int] = {}
