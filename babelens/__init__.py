@@ -1,8 +1,8 @@
 """babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
 
-Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network. The
-public names are listed in `__init__.pyi`; each is imported when it is first used. The command line, which must answer
-`--help` at once, registers the models when a command needs them.
+Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network access.
+`__init__.pyi` lists the public names; each is imported on first use. The command line, which must answer `--help` at
+once, registers the models only when a command needs them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`python -m babelens`, and so `python -m torch.distributed.run -m babelens train …`."""
+"""Runs the command line: `python -m babelens`, or `python -m torch.distributed.run -m babelens train …`."""
 
 from .cli.main import main
 

@@ -1,7 +1,7 @@
-"""Teaching a model languages in closed form (`trainers/ridge.py`), from what people have.
+"""Teaches a model new languages in closed form (`trainers/ridge.py`), from translations or native texts.
 
-The result is a whole model. Images, texts in the native language, and languages that the base has learned in this way
-before stay bitwise what they were.
+The result is a complete model. The embeddings of images, of texts in the native language, and of languages that the
+base acquired earlier stay bitwise the same.
 """
 
 import logging
@@ -62,15 +62,15 @@ Sources = str | Mapping[str, str | Sequence[tuple[str, str]]]
 def teach(
     base: str, sources: Sources, text_encoder: str | None = None, *, output: str | Path | None = None, **options: Any
 ) -> RidgeModel:
-    """Teaches a model languages, and returns the model that has them.
+    """Teaches a model new languages, and returns the new model.
 
     Args:
         base: folder or Hub id of a dual encoder or of a sentence-transformers model, or a table of vectors.
-        sources: translations by language: a file or data set of `read_translations`, or pairs (text, native text). A
-            file alone: all languages in it. Empty with `texts` among the options.
-        text_encoder: folder or Hub id of a multilingual text encoder that reads beside the characters.
-        output: a new folder, into which the model is saved with its processor and its card.
-        options: further arguments of `Acquisition`, which also says how well each language was learned.
+        sources: translations for each language: a file or data set that `read_translations` reads, or pairs (text,
+            native text). A single file teaches all languages in it. Leave it empty if the options include `texts`.
+        text_encoder: folder or Hub id of a multilingual text encoder, whose features are added to the characters.
+        output: a new folder for the model, its processor and its card.
+        options: other arguments of `Acquisition`. Use that class directly to see how well each language was learned.
 
     Examples:
         >>> teach("openai/clip-vit-base-patch32", {"uk": "en-uk.tsv"}, output="clip-uk")
@@ -86,24 +86,24 @@ def teach(
 
 @dataclass
 class Acquisition:
-    """One acquisition of languages: `load` the models, `learn`, `save` the whole model.
+    """Teaches a model new languages in three steps: `load`, `learn` and `save`.
 
     Args:
         base, sources, text_encoder: as in `teach`.
-        texts: instead of `sources`, a file of native texts, one a line, or a source of `load_captions` with native
-            captions: the languages are all that the text encoder reads.
-        dictionary: a source of `read_translations`, of words: in the languages, or with `texts` in any.
-        text_pooling: how the text encoder's texts are pooled; default: as its folder states, or by the mean.
-        text_prompt: what precedes every text that it reads.
-        native_language: the language that a plain base reads; default: English.
-        ngram_rows: as in `RidgeConfig`, of a plain base: with four times the default, languages take four times the
-            space, and are found one or two points better.
-        glossaries: whether languages learn glossaries beside their maps.
-        names: whether languages learn from CLDR's names of emoji too.
-        license: of the result, a Hub identifier.
-        batch_size: texts that the encoders read at a time.
-        precision: in which the text encoder computes.
-        trust_remote_code: run code that comes with models.
+        texts: instead of `sources`, a file with one native text per line, or native captions that `load_captions`
+            reads. The model then reads every language that the text encoder reads.
+        dictionary: word translations that `read_translations` reads: in the new languages, or with `texts` in any.
+        text_pooling: how the text encoder pools its tokens; by default as its folder states, or by the mean.
+        text_prompt: the prompt before every text that the text encoder reads.
+        native_language: the language that a plain base reads; English by default.
+        ngram_rows: as in `RidgeConfig`, for a plain base. Four times the default takes four times the space and
+            gains one or two points of recall.
+        glossaries: whether to learn a glossary for each language in addition to its map.
+        names: whether to learn from CLDR's emoji names too.
+        license: the license of the result, as a Hub identifier.
+        batch_size: the number of texts that are encoded at a time.
+        precision: the number format in which the text encoder computes.
+        trust_remote_code: whether to run code that comes with models.
     """
 
     base: str
@@ -123,8 +123,8 @@ class Acquisition:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        self.earlier: RidgeCardFacts | None = None  # of a base that has learned languages
-        self.earlier_glossaries: set[str] = set()  # languages whose words the base brings, from nobody knows what
+        self.earlier: RidgeCardFacts | None = None  # only for a base that has acquired languages
+        self.earlier_glossaries: set[str] = set()  # languages whose glossary comes with the base
         self.native = normalize_language(self.native_language or "en")
         self.languages: list[str] = []
         self._corpora: dict[str, Dataset] = {}
@@ -153,13 +153,13 @@ class Acquisition:
 
     @property
     def code(self) -> dict[str, Any]:
-        """The argument of loaders about code that comes with a model."""
+        """The loaders' argument for code that comes with a model."""
         return {"trust_remote_code": self.trust_remote_code}
 
-    # ---- What is learned from ----
+    # ---- The data ----
 
     def _read(self, source: str) -> Dataset:
-        """Translations, whose languages are called as those that are learned: `en` for `en-US`."""
+        """Reads translations, and names their languages as the caller does: `en` for `en-US`."""
         if source not in self._corpora:
             corpus = read_translations(source, on_incomplete="skip")
             asked = [self.native, *self.languages]
@@ -172,10 +172,10 @@ class Acquisition:
 
     @cached_property
     def pairs(self) -> dict[str, Pairs]:
-        """By language, its texts with their native translations, each pair once.
+        """The texts of each language with their native translations, without duplicate pairs.
 
         Raises:
-            CorpusError: for a language without translations, and for columns in other languages than they say.
+            CorpusError: if a language has no translations, or a column is in another language than its name says.
         """
         assert not isinstance(self.sources, str)
         pairs: dict[str, Pairs] = {}
@@ -197,13 +197,13 @@ class Acquisition:
             known = different if self.teacher is None else [pair for pair in different if pair[1] in self.teacher]
             if not known:
                 raise CorpusError(
-                    f"{tag}: none of {len(different)} native texts of {name} is in {self.base}; they must be the same "
-                    "to the letter"
+                    f"{tag}: none of the {len(different)} native texts of {name} is in {self.base}; they must match "
+                    "exactly"
                 )
             pairs[tag] = [text for text, _ in known], [native for _, native in known]
             whole, left_out = whole + len(different), left_out + len(different) - len(known)
         if left_out:
-            logger.warning("%d of %d native texts are not in %s, and are left out", left_out, whole, self.base)
+            logger.warning("%d of %d native texts are not in %s and were skipped", left_out, whole, self.base)
         check_columns(pairs, self.native, self._named_sources)
         return pairs
 
@@ -214,10 +214,10 @@ class Acquisition:
 
     @cached_property
     def dictionaries(self) -> dict[str, Pairs]:
-        """By language, words and a native translation of each.
+        """The words of each language, each with a native translation.
 
         Raises:
-            CorpusError: for a dictionary without the native language, or without any of the languages.
+            CorpusError: if the dictionary lacks the native language, or has none of the languages.
         """
         if self.dictionary is None:
             return {}
@@ -244,10 +244,10 @@ class Acquisition:
 
     @cached_property
     def native_texts(self) -> list[str]:
-        """The different texts of `texts`.
+        """The distinct texts of `texts`.
 
         Raises:
-            CorpusError: for a file that is not UTF-8, and for a source without native captions.
+            CorpusError: if the file is not UTF-8, or the source has no native captions.
         """
         source = Path(str(self.texts))
         if source.suffix == ".txt" and source.is_file():
@@ -262,7 +262,7 @@ class Acquisition:
 
     @cached_property
     def emoji_names(self) -> dict[str, NameTranslations]:
-        """CLDR's names of things by language, which are learned too; empty where they cannot be fetched."""
+        """CLDR's emoji names by language, as additional pairs; empty if they cannot be fetched."""
         if not self.names or not (self.teacher is None or self.teacher.reads_any):
             return {}
         names = names_of_emoji()
@@ -277,7 +277,7 @@ class Acquisition:
         return {tag: names.translations(tag, self.native, 1.0) for tag in others}
 
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
-        """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
+        """Sample pairs (text, native text), which show a reader whether the columns are swapped."""
         texts, natives = self.pairs[language]
         return [(texts[row], natives[row]) for row in evenly_spread(len(texts), count)]
 
@@ -285,16 +285,16 @@ class Acquisition:
 
     @cached_property
     def teacher(self) -> TextBase | None:
-        """Vectors in a table, or a model of sentence-transformers, instead of a dual encoder."""
+        """The base, if it is a table of vectors or a sentence-transformers model rather than a dual encoder."""
         return text_base(self.base, **self.code)
 
     def load(self) -> None:
         """Loads the base and the text encoder.
 
         Raises:
-            ModelKindError: for a base that is not a dual encoder, and for a text encoder of another kind.
-            PublishError: when `license` is freer than the license of the base or of the text encoder.
-            TrainingSetupError: for a base that has learned languages in another way, or has the language.
+            ModelKindError: if the base is not a dual encoder, or `text_encoder` is not a text encoder.
+            PublishError: if `license` is more permissive than the license of the base or of the text encoder.
+            TrainingSetupError: if the base acquired languages by training, or already has the language.
         """
         if self.teacher is not None:
             self._load_text_base(self.teacher)
@@ -306,23 +306,23 @@ class Acquisition:
         check_weights_license(self.license, self.base_facts)
         if self.texts is not None and (self.text_encoder is None or has_languages):
             raise TrainingSetupError(
-                f"texts={self.texts!r}: languages without translations are those of a text encoder on a plain base: "
+                f"texts={self.texts!r}: learning without translations needs a text encoder and a plain base: "
                 f"{_EXAMPLE}"
             )
         known = (native.config.native_language, *native.config.languages) if has_languages else (self.native,)
         if held := [tag for tag in self.languages if tag in known]:
-            raise TrainingSetupError(f"{self.base} has the language {held[0]!r} already")
+            raise TrainingSetupError(f"{self.base} already has the language {held[0]!r}")
         if has_languages:
             settled = ("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows")
             if given := self._given(*settled):
-                raise TrainingSetupError(f"{given}: already settled by {self.base}, which has languages")
+                raise TrainingSetupError(f"{given}: {self.base} has acquired languages, and its settings are fixed")
             self.model, self.processor = native, native_processor
             if self.earlier is None:
                 self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
             return
         if isinstance(native, MlaPreTrainedModel):
             raise TrainingSetupError(
-                f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: take the "
+                f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: use the "
                 "plain model as the base"
             )
         if not (hasattr(native, "get_text_features") and hasattr(native, "get_image_features")):
@@ -332,14 +332,14 @@ class Acquisition:
         self.processor = RidgeProcessor.for_native(native.config, native_processor, tokenizer, self.native, **prompt)
 
     def _load_text_base(self, teacher: TextBase) -> None:
-        """Makes a model of texts alone, in the space of a teacher."""
+        """Makes a text-only model in the space of a teacher."""
         if given := self._given("texts", "dictionary"):
-            raise TrainingSetupError(f"{given}: vectors take translations alone")
+            raise TrainingSetupError(f"{given}: a table of vectors can learn only from translations")
         check_weights_license(self.license, self.base_facts[1:])
         tokenizer = self._make_model(
             VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))
         )
-        # Nothing is read by these two, which a processor has in any case.
+        # Every processor has these two; nothing uses them here.
         vocabulary = {piece: number for number, piece in enumerate(("[PAD]", "[UNK]", *ascii_lowercase))}
         words = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
         plain = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
@@ -347,7 +347,7 @@ class Acquisition:
         self.processor = RidgeProcessor(CLIPImageProcessorPil(), plain, tokenizer, self.native, text_prompt=prompt)
 
     def _make_model(self, native: PreTrainedModel) -> PreTrainedTokenizerBase | None:
-        """Makes the model, which has no language yet; returns the text encoder's tokenizer, if one is named."""
+        """Makes the model, still without languages; returns the text encoder's tokenizer, if there is one."""
         options: dict[str, Any] = {"native_language": self.native}
         if self.ngram_rows is not None:
             options["ngram_rows"] = self.ngram_rows
@@ -355,7 +355,7 @@ class Acquisition:
             self.model = RidgeModel.from_native(native, None, **options)
             return None
         with explained(self.text_encoder, self.code):
-            # The mean says most of a text where no state was trained for that.
+            # Without a token that was trained to represent the text, the mean of all tokens represents it best.
             stated = declared_pooling(self.text_encoder, **located(self.text_encoder, **self.code))
         pooling = self.text_pooling or stated or "mean"
         encoder = load_text_encoder(self.text_encoder, pooling=pooling, as_stored=True, **self.code)
@@ -366,7 +366,7 @@ class Acquisition:
     # ---- Learning and saving ----
 
     def learn(self) -> None:
-        """Solves for the languages; `results` say how well each is learned."""
+        """Solves for the languages; `results` hold how well each was learned."""
         precision = fastest_precision(self.model.device.type) if self.precision == "auto" else self.precision
         how: dict[str, Any] = {"batch_size": self.batch_size, "precision": precision}
         how |= {"names": self.emoji_names, "dictionaries": self.dictionaries}
@@ -378,7 +378,7 @@ class Acquisition:
             self.results = learn(self.model, self.processor, self.pairs, **how)
 
     def _facts_of_base(self, languages: list[str]) -> RidgeCardFacts | None:
-        """The facts of the card of a base that has learned languages; None without them, or of another model."""
+        """The facts on the card of a base that has acquired languages; None if there are none or they do not match."""
         try:
             file = cached_file(self.base, ACQUIRED)
         except OSError:
@@ -388,8 +388,8 @@ class Acquisition:
 
     @cached_property
     def base_facts(self) -> list[BaseModel]:
-        """The plain base, the text encoder and models that had some of the languages, with their licenses. A model
-        that is on this machine alone, under no license of its own, says nothing to others."""
+        """The plain base, the text encoder and earlier models with some of the languages, with their licenses. A local
+        model without a license is left out, because nobody else could find it."""
         if self.earlier is not None:
             own = base_model_facts(self.base, EARLIER)
             is_known = own.on_hub or own.license not in (OTHER, UNKNOWN)
@@ -402,10 +402,10 @@ class Acquisition:
 
         Args:
             output: a new folder.
-            command: that was typed, for the card.
+            command: the command to show on the card.
 
         Raises:
-            FileExistsError: when `output` holds a model already.
+            FileExistsError: if `output` already holds a model.
         """
         config, output, before = self.model.config, Path(output), self.earlier
         glossaries = self.processor.glossaries
@@ -436,7 +436,7 @@ class Acquisition:
 
 
 def _different_pairs(corpus: Dataset, language: str, native: str) -> list[tuple[str, str]]:
-    """The texts of a language with their native translations, each pair once."""
+    """The texts of a language with their native translations, without duplicate pairs."""
     texts = translation_pairs(corpus, [(language, native)]).texts()
     return list(dict.fromkeys(zip(texts["text_a"], texts["text_b"], strict=True)))
 

@@ -1,8 +1,8 @@
-"""Which names of emoji help to learn a language: those of CLDR in the language itself, or in a near relative.
+"""Chooses the emoji names that help to learn a language: CLDR's names in the language itself, or in a close relative.
 
-The language is found by its sentences and not by its tag alone. Tags differ in their detail (`arb-Arab`, `ar`), most
-languages have no names of their own while a relative has (Occitan's is Catalan), and a column of another language than
-its tag says is an error.
+The language is identified from its sentences, not only from its tag. Tags vary in detail (`arb-Arab`, `ar`), most
+languages have no names while a relative has some (Catalan for Occitan), and a column whose language differs from its
+tag is an error.
 """
 
 import logging
@@ -15,13 +15,13 @@ from .utils.errors import CorpusError, MissingExtraError, SourceUnavailableError
 
 logger = logging.getLogger(__name__)
 
-# Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and near relatives 0.35 to 0.55.
+# Cosines of n-gram profiles: the same language has 0.55 to 0.8 in alphabets, and close relatives 0.35 to 0.55.
 _ALIKE, _RELATED, _SAME_SCRIPT = 0.5, 0.4, 0.1
 _WEIGHT, _WEIGHT_OF_RELATIVES = 0.2, 0.1
 
 
 def names_of_emoji() -> EmojiNames | None:
-    """CLDR's names; None where they cannot be fetched, and a line in the log tells what that costs."""
+    """CLDR's names; None if they cannot be fetched, and then the log says what that costs."""
     try:
         return load_emoji_names()
     except MissingExtraError:
@@ -36,16 +36,16 @@ def names_of_emoji() -> EmojiNames | None:
 
 
 def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: EmojiNames | None = None) -> None:
-    """Checks that translations are in the languages that their columns say.
+    """Checks that each column of translations is in the language that its name says.
 
     Args:
-        pairs: by language, its texts and their native translations.
+        pairs: the texts of each language and their native translations.
         native: the native language.
-        source: where they are from.
-        names: CLDR's names; by default those that were fetched before, if any.
+        source: the source of the pairs, for the message.
+        names: CLDR's names; by default the ones that were fetched before, if any.
 
     Raises:
-        CorpusError: as `check_pairs`, with the source.
+        CorpusError: as `check_pairs` raises, with the source.
     """
     profiles = None if names is None else profiles_of(names)
     for language, (texts, natives) in pairs.items():
@@ -59,15 +59,15 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
     """Chooses names for languages.
 
     Args:
-        texts: by language, its sentences.
+        texts: the sentences of each language.
         native: the native language.
-        names: all that there are.
+        names: all names to choose from.
 
     Returns:
-        By language, its names; languages without any that would help are left out.
+        The names for each language that has helpful ones.
 
     Raises:
-        CorpusError: for texts that look like another language than their tag's.
+        CorpusError: if texts look like another language than their tag says.
     """
     if not names.names_most(native):
         return {}
@@ -75,7 +75,7 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
     chosen = {}
     for language, sentences in texts.items():
         if nearest := resembles_another(language, sentences, profiles):
-            raise CorpusError(f"the texts in {language!r} look like {nearest} and not like {language}")
+            raise CorpusError(f"the texts in {language!r} look like {nearest}, not like {language}")
         alike = profiles.likeness(sentences)
         alike.pop(native, None)
         nearest = max(alike, key=lambda tag: alike[tag], default="")

@@ -1,6 +1,6 @@
 """Publishing a model: checking its folder, choosing the files that go to the Hub, and uploading them as one commit.
 
-Of a training run only the result is published: no checkpoints, no logs, and no pickles, which are unsafe to load.
+Only the result of a training run is published: no checkpoints, no logs, and no pickles, which are unsafe to load.
 """
 
 import json
@@ -39,12 +39,12 @@ from .utils.sentence_files import MODULES_FILE
 logger = logging.getLogger(__name__)
 
 CARD = "README.md"
-# Patterns of names that are not published, in any folder; `adapter` is a repository of its own.
+# Name patterns that are never published, in any folder; `adapter` is a separate repository.
 _UNPUBLISHED = [
     *("checkpoints", "checkpoint-*", "runs", "__pycache__", "complete.json", "adapter", ".*", "*.log"),
     *("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth"),
 ]
-# What transformers finds by its name: files of an earlier model would be loaded instead of the new model's.
+# Files that transformers finds by name: it would load an earlier model's instead of the new model's.
 _LOADED_BY_NAME = [
     *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
     *(CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME, GLOSSARY_FILE, ACQUIRED),
@@ -53,11 +53,11 @@ _LOADED_BY_NAME = [
 
 @dataclass(frozen=True)
 class Published:
-    """What an upload did.
+    """The result of an upload.
 
     Attributes:
-        address: of the commit that has these files.
-        changed: whether it is a new commit; otherwise the repository had all files already.
+        address: the address of the commit with these files.
+        changed: whether it is a new commit; otherwise the repository already had all files.
     """
 
     address: str
@@ -79,19 +79,19 @@ def _is_unpublished(path: Path) -> bool:
 
 
 def folder_problems(folder: str | Path) -> list[str]:
-    """Returns what keeps a model's folder from being published, one sentence each."""
+    """Returns the problems that keep a model's folder from being published, one sentence each."""
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
     found = [*_link_problems(folder), *_card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
     found += damaged_files(folder) or [*_missing_files(folder)]
-    # The model is loaded last: the error would otherwise repeat which files are missing.
+    # The model is loaded last: otherwise its error would repeat which files are missing.
     return found or [*_loading_problems(folder), *outdated_problems(folder)]
 
 
 def doubts(folder: str | Path) -> list[str]:
-    """Returns what is worth a look before a folder is published, one sentence each: paths of this machine in its
-    files, learned languages without results on the card, and a card without a base model."""
+    """Returns what to check before a folder is published, one sentence each: local paths in its files, learned
+    languages without results on the card, and a card without a base model."""
     folder = Path(folder)
     found = paths_in_files(folder, files_to_publish(folder))
     if not (folder / "config.json").is_file() or not (folder / CARD).is_file():
@@ -103,15 +103,15 @@ def doubts(folder: str | Path) -> list[str]:
     if unread := [tag for tag in config.get("languages", []) if tag not in rows]:
         found.append(f"{CARD} has no results of {enumeration(unread)}, which the model learned")
     if config.get("base_config") != VectorSpaceConfig.model_type and not card.data.get("base_model"):
-        found.append(f"{CARD} names no model of the Hub as base_model: nobody can tell what this one was made of")
+        found.append(f"{CARD} names no Hub model as base_model: readers cannot tell what this model is based on")
     return found
 
 
 def _link_problems(folder: Path) -> list[str]:
-    """The links through which files from outside of the folder would be published."""
+    """The links that would publish files from outside the folder."""
     inside = folder.resolve()
     return [
-        f"{path.relative_to(folder)} is a link to {path.resolve()}, outside of the folder: put the file itself there"
+        f"{path.relative_to(folder)} is a link to {path.resolve()}, outside the folder: put the file itself there"
         for path in sorted(folder.rglob("*"))
         if path.is_symlink()
         and not _is_unpublished(path.relative_to(folder))
@@ -120,14 +120,14 @@ def _link_problems(folder: Path) -> list[str]:
 
 
 def _card_problems(folder: Path) -> list[str]:
-    """What the card lacks; the Hub itself checks its metadata when it is pushed."""
+    """What the card lacks; the Hub validates its metadata when it is pushed."""
     if not (folder / CARD).is_file():
         return [f"{CARD} is missing: training and acquiring write it"]
     try:
         metadata = ModelCard.load(folder / CARD).data.to_dict()
-    except Exception as error:  # what YAML and huggingface_hub raise for what a person wrote
+    except Exception as error:  # whatever YAML and huggingface_hub raise for hand-written metadata
         return [f"{CARD}: {first_line(error)}"]
-    found = [] if metadata.get("license") else [f"{CARD}: the metadata have no license"]
+    found = [] if metadata.get("license") else [f"{CARD}: the metadata has no license"]
     examples = metadata.get("widget")
     for example in examples if isinstance(examples, list) else ():
         source = example.get("src") if isinstance(example, dict) else None
@@ -137,7 +137,7 @@ def _card_problems(folder: Path) -> list[str]:
 
 
 def _missing_files(folder: Path) -> Iterator[str]:
-    """The files that a model, or an adapter, needs and the folder lacks."""
+    """The files that the model or the adapter needs but the folder lacks."""
     if (folder / CONFIG_NAME).is_file():
         if not (folder / SAFETENSORS_WEIGHTS_NAME).is_file():
             yield f"{SAFETENSORS_WEIGHTS_NAME} is missing: train mla/adapter writes it"
@@ -145,11 +145,13 @@ def _missing_files(folder: Path) -> Iterator[str]:
         for key in ("base_model_name_or_path", "embedding"):
             place = settings.get(key)
             if isinstance(place, str) and not place.startswith("./") and _is_local(place):
-                yield f"{CONFIG_NAME}: {key}={place!r} is a folder of this machine: publish it, and name it"
+                yield f"{CONFIG_NAME}: {key}={place!r} is a local folder: publish it, and use its name on the Hub"
         return
     for file in ("config.json", "processor_config.json"):
         if not (folder / file).is_file():
-            if file == "config.json" or not (folder / "1_Pooling").is_dir():  # a text tower alone has no processor
+            if (
+                file == "config.json" or not (folder / "1_Pooling").is_dir()
+            ):  # a standalone text tower has no processor
                 yield f"{file} is missing: save the model and its processor with save_pretrained"
             continue
     for module, file in _modules_needed(folder).items():
@@ -164,7 +166,7 @@ def _missing_files(folder: Path) -> Iterator[str]:
 
 
 def _modules_needed(folder: Path) -> dict[str, str]:
-    """The modules of code that files of a folder name or import, each with one of these files."""
+    """The code modules that files of a folder name or import, each with one of these files."""
     found = {}
     for name in ("config.json", "processor_config.json"):
         named = _read_json(folder / name).get("auto_map") if (folder / name).is_file() else None
@@ -192,11 +194,11 @@ def _is_local(place: str) -> bool:
 
 
 def _loading_problems(folder: Path) -> list[str]:
-    """The errors of loading the folder as others will load it, and weights that are not finite."""
+    """Loading errors, as other people would see them, and weights that are not finite."""
     try:
         if (folder / CONFIG_NAME).is_file():
             with explained(str(folder), {}):
-                PeftConfig.from_pretrained(str(folder))  # of the adapter's own kind
+                PeftConfig.from_pretrained(str(folder))  # the class for this kind of adapter
             return non_finite_weights(folder) + non_finite_weights(folder / "embedding")
         config = load_config(folder)
         method = METHODS.get(config.model_type)
@@ -210,7 +212,7 @@ def _loading_problems(folder: Path) -> list[str]:
 
 
 def _license_problems(folder: Path) -> list[str]:
-    """Whether the card's license, which a person may have edited, allows what a base model on the Hub forbids."""
+    """Whether the card's license, which may have been edited, allows what the license of a base model forbids."""
     metadata = ModelCard.load(folder / CARD).data.to_dict()
     names = metadata.get("base_model") or []
     bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]
@@ -229,22 +231,21 @@ def push(
 ) -> Published:
     """Publishes a folder as one commit.
 
-    The card that is published names the repository in its examples; the folder itself stays unchanged. After an
-    upload that broke off, the same call goes on with it. Weights of an earlier model in the repository, which
-    transformers would load instead, are deleted. What somebody else publishes in the meantime is not mixed with it:
-    the later of the two is refused.
+    The published card names the repository in its examples; the folder stays unchanged. Repeat the call to resume an
+    interrupted upload. Weights of an earlier model in the repository, which transformers would load instead, are
+    deleted. If somebody else publishes in the meantime, the later of the two uploads is refused.
 
     Args:
         folder: the model's folder.
         repo_id: the repository, which is created if it is missing.
-        private: whether a new repository is private; one that exists must be so already.
-        revision: the branch to commit to, which is made if it is missing; by default the main one.
-        api: the client of the Hub.
+        private: whether a new repository is private; an existing one must already be private.
+        revision: the branch to commit to, which is created if it is missing; by default `main`.
+        api: the Hub client.
 
     Raises:
-        PublishError: when the folder has problems, before anything is created; when the repository is public and a
-            private one was asked for, and when the Hub refuses the card.
-        HubUnreachableError: when the Hub does not answer, or refuses the upload.
+        PublishError: if the folder has problems (before anything is created), if the repository is public although
+            `private` is set, or if the Hub refuses the card.
+        HubUnreachableError: if the Hub does not answer, or refuses the upload.
     """
     folder = Path(folder)
     if problems := folder_problems(folder) or _license_problems(folder):
@@ -268,7 +269,7 @@ def push(
 
 
 def named_card(card: Path, repo_id: str) -> str:
-    """Returns the text of a card, which names the repository instead of the placeholder."""
+    """Returns the text of a card with the repository's name instead of the placeholder."""
     text = card.read_text(encoding="utf-8-sig")
     return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text)
 
@@ -284,7 +285,7 @@ def upload(
     kind: str = "model",
     delete_patterns: list[str] | None = None,
 ) -> Published:
-    """Uploads a folder to a repository that exists, as one commit on top of what the repository has now."""
+    """Uploads a folder to an existing repository, as one commit on top of its current one."""
     before = api.repo_info(repo_id, repo_type=kind)
     if private and not before.private:
         raise PublishError(
@@ -300,14 +301,14 @@ def upload(
         commit_message=message,
         revision=revision,
         delete_patterns=delete_patterns,
-        parent_commit=before.sha,  # what is deleted was chosen by its files
+        parent_commit=before.sha,  # the files to delete were chosen from this commit
     )
     return Published(str(commit.commit_url), changed=commit.oid != before.sha)
 
 
 @contextmanager
 def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[None]:
-    """Turns what `huggingface_hub` raises during an upload into one sentence that says what to do."""
+    """Turns an error of `huggingface_hub` during an upload into one sentence that says what to do."""
     failed = f"{what} could not be published as {repo_id} on {api.endpoint}"
     try:
         yield
@@ -315,20 +316,20 @@ def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[Non
         raise
     except (httpx.HTTPError, JSONDecodeError) as error:
         raise HubUnreachableError(f"{failed}: {_reason(error)}") from error
-    except ValueError as error:  # the metadata of the card, and errors that the storage of large files reports
+    except ValueError as error:  # the card's metadata, and errors of the storage for large files
         reason = " ".join(line.removeprefix("- ") for line in str(error).splitlines())
         raise PublishError(f"{failed}: {reason}") from error
-    except RuntimeError as error:  # of the threads that upload large files
+    except RuntimeError as error:  # from the threads that upload large files
         cause = f" ({_reason(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
         raise HubUnreachableError(
-            f"{failed}: {first_line(error)}{cause} Run the same command again: files that arrived are not sent again"
+            f"{failed}: {first_line(error)}{cause} Run the same command again: it skips files that have arrived"
         ) from error
 
 
 _REASONS = {
     401: "the Hub does not know this token, or was given none: log in with `hf auth login`, or set HF_TOKEN",
     403: "the token may not write there: give it write access at https://huggingface.co/settings/tokens",
-    412: "another commit was made there in the meantime: see whose it is, and run the same command again",
+    412: "somebody made another commit there in the meantime: look at it, then run the same command again",
 }
 
 

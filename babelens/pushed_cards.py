@@ -1,8 +1,7 @@
-"""The card that transformers' own `push_to_hub` of a model, a processor or a trainer takes along
-(`hub_code.card_writers`).
+"""The card that transformers' `push_to_hub` uploads with a model, a processor or a trainer (`hub_code.card_writers`).
 
-The card in the folder that the model was loaded from is kept if it is of this model. Otherwise a short one says what
-is known: the class, the languages, how it loads, and of a trainer how it was trained.
+If the folder that the model was loaded from has a card of this model, that card is kept. Otherwise a short card gives
+the class, the languages, how to load the model, and for a trainer how it was trained.
 """
 
 from pathlib import Path
@@ -22,8 +21,8 @@ from .utils.sentence_files import listed_languages
 
 
 def pushed_card(part: Any, repo_id: str, folder: str | Path, trainer: Any = None) -> str | None:
-    """Returns the card of a model or a processor that is pushed, by its trainer if one pushes; None for a part of no
-    method of babelens.
+    """Returns the card of a model or a processor that is pushed, by a trainer if one is given; None for a class that
+    is not from babelens.
     """
     config: Any = getattr(part, "config", part)
     if trainer is None:
@@ -74,7 +73,7 @@ def _metrics_of(trainer: Any) -> dict[str, float]:
 
 
 def _own_card(source: str | Path, repo_id: str, saved: str | Path) -> str | None:
-    """The card in the folder that a model was loaded from; None if it is not of babelens, or of another model."""
+    """The card in the folder that a model was loaded from; None if it is not from babelens, or is of another model."""
     path = Path(source, CARD)
     if not str(source) or not path.is_file():
         return None

@@ -1,6 +1,6 @@
-"""The methods: one line for each registers its classes with transformers' Auto classes and with the command line.
+"""The methods. One line per method registers its classes with transformers' Auto classes and with the command line.
 
-A method of another package is registered by the same line, when that package is imported:
+Another package registers its method with the same line when it is imported:
 
     register_method(Method(ToyConfig, ToyModel, ToyProcessor, "toy.trainer:ToyTrainer", files=Path(__file__).parent))
 """
@@ -35,7 +35,7 @@ from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, Multi
 from .inference.pipeline_inputs import register_pipelines
 from .inference.rc3_pipelines import ImageTextRetrievalPipeline, ImageTranslationPipeline, QuestionAnsweringPipeline
 from .inference.zero_shot_pipeline import MultilingualZeroShotPipeline
-from .modeling import peft_mla as peft_mla  # importing it registers the adapters with PEFT
+from .modeling import peft_mla as peft_mla  # registers the adapters with PEFT
 from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_liwe import LiweModel
@@ -61,7 +61,7 @@ from .utils.hub_code import card_writers
 
 @dataclass(frozen=True)
 class Method:
-    """The parts of a method. What only training needs is named as `module:name`, and imported when somebody trains.
+    """The parts of a method. Parts that only training needs are named as `module:name`, and imported for training.
 
     Args:
         config: the configuration, whose `model_type` is the method's name.
@@ -69,11 +69,9 @@ class Method:
         processor: the processor of its inputs.
         trainer: the trainer's class, as `module:name`.
         workflow: the `Workflow` that runs the method's recipes, as `module:name`.
-        task_workflow: the `Workflow` of recipes that fine-tune the model on a task, as `module:name`; None without
-            tasks.
+        task_workflow: the `Workflow` that fine-tunes the model on a task, as `module:name`; None without tasks.
         heads: models for single tasks, with the configuration of `model`.
-        files: the folder of a method of another package, which holds `presets/*.json` and `model_cards/<name>.md`;
-            None for a method of babelens, which has them in its rooms.
+        files: for a method of another package, the folder with its `presets/*.json` and `model_cards/<name>.md`.
     """
 
     config: type[PreTrainedConfig]
@@ -124,7 +122,7 @@ _OWN_METHODS = (
 METHODS = {method.name: method for method in _OWN_METHODS}
 
 
-# What runs their tasks in `transformers.pipeline`.
+# The class that runs each task in `transformers.pipeline`.
 PIPELINES = (
     MultilingualZeroShotPipeline,
     MultilingualFeatureExtractionPipeline,
@@ -136,8 +134,8 @@ PIPELINES = (
 
 
 def register_method(method: Method) -> None:
-    """Adds a method to `METHODS`, its classes to transformers' Auto classes, and its presets to those of babelens;
-    harmless when repeated."""
+    """Adds a method to `METHODS`, its classes to transformers' Auto classes, and its presets to the list of presets.
+    Repeated calls are harmless."""
     METHODS[method.name] = method
     if method.files is not None:
         add_preset_folder(method.files / "presets")
@@ -147,7 +145,7 @@ def register_method(method: Method) -> None:
 def register_classes(
     config: type[PreTrainedConfig], models: Sequence[type[PreTrainedModel]], processor: type[ProcessorMixin]
 ) -> None:
-    """Adds classes to transformers' Auto classes; harmless when repeated."""
+    """Adds classes to transformers' Auto classes. Repeated calls are harmless."""
     AutoConfig.register(config.model_type, config, exist_ok=True)
     for model in models:
         for name in model.auto_classes:
@@ -157,7 +155,7 @@ def register_classes(
 
 
 def dual_encoder_of(kind: str) -> type[PreTrainedModel] | None:
-    """The dual encoder of babelens with this `model_type`: of a method that is trained, or the one that is solved."""
+    """The dual encoder of babelens with this `model_type`, whether it is trained or solved in closed form."""
     if kind == RidgeConfig.model_type:
         return RidgeModel
     model = METHODS[kind].model if kind in METHODS else None
@@ -171,7 +169,7 @@ def imported(reference: str) -> Any:
 
 
 def register() -> None:
-    """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
+    """Registers every method with transformers' Auto classes and pipelines. Repeated calls are harmless."""
     register_pipelines(*PIPELINES)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
@@ -181,10 +179,10 @@ def register() -> None:
 
 
 def _pushed_card(*pushed: Any, **given: Any) -> str | None:
-    """As `pushed_cards.pushed_card`, which is imported when something is pushed."""
+    """Calls `pushed_cards.pushed_card`, which is imported only when something is pushed."""
     card: str | None = imported("babelens.pushed_cards:pushed_card")(*pushed, **given)
     return card
 
 
 card_writers[:] = [_pushed_card]
-register()  # whoever imports this module, such as a workflow in the process of a command, uses the Auto classes
+register()  # modules that import this one, such as workflows, use the Auto classes

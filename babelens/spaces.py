@@ -1,6 +1,6 @@
-"""A Space beside a model: a page, made with Gradio, on which everybody can try the model in a browser.
+"""Publishes a Space for a model: a Gradio page on which anyone can try the model in a browser.
 
-The page runs the model's own code from its repository. https://huggingface.co/docs/hub/spaces-config-reference
+The page runs the code in the model's repository. https://huggingface.co/docs/hub/spaces-config-reference
 """
 
 import json
@@ -21,24 +21,24 @@ from .utils.pretrained import load_config
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"
 _MAX_TITLE = 60
-_OF_PAGE = ("torch", "transformers", "PIL")  # what app.py needs besides the model's code
+_OF_PAGE = ("torch", "transformers", "PIL")  # packages that app.py needs in addition to the model's code
 
 
 def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
-    """Returns the files of a Space by their paths: its settings, its program, its requirements, and example images.
+    """Returns the files of a Space by path: its settings, its program, its requirements, and example images.
 
     Args:
-        folder: the model's folder, with its card, from which languages and examples are taken.
+        folder: the model's folder, with a card that gives the languages and examples.
         model: the model's repository on the Hub.
 
     Raises:
-        PublishError: for an adapter, a model that is not a dual encoder, and a repository without its owner.
+        PublishError: if the model is an adapter or not a dual encoder, or `model` lacks its owner.
     """
     folder = Path(folder)
     if "/" not in model:
-        raise PublishError(f"the page of a Space loads {model!r} from the Hub: name its owner too, as owner/{model}")
+        raise PublishError(f"the page of a Space loads {model!r} from the Hub: include the owner, as in owner/{model}")
     if (folder / CONFIG_NAME).is_file():
-        raise PublishError(f"{folder} is an adapter, which has no code that a Space could run: publish a whole model")
+        raise PublishError(f"{folder} is an adapter, without code that a Space could run: publish a whole model")
     if dual_encoder_of(load_config(folder).model_type) is None:
         raise PublishError(f"{folder} is not a dual encoder: a Space compares images and texts with one")
     metadata = ModelCard.load(folder / CARD).data.to_dict()
@@ -74,8 +74,8 @@ def push_space(
         folder: the model's folder.
         model: its repository.
         space: the repository of the Space, which is created if it is missing.
-        private: whether a new Space is private; one that exists must be so already.
-        api: the client of the Hub.
+        private: whether a new Space is private; an existing one must already be private.
+        api: the Hub client.
     """
     files, api = space_files(folder, model), api or HfApi()
     with upload_errors_explained(f"the Space of {folder}", space, api), TemporaryDirectory() as scratch:
@@ -88,5 +88,5 @@ def push_space(
 
 
 def _python(value: Any) -> str:
-    """A list of texts as Python code, which JSON is."""
+    """A list of texts as Python code, in JSON's syntax."""
     return json.dumps(value, ensure_ascii=False)

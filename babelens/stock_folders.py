@@ -1,6 +1,6 @@
-"""Stock folders: a MURAL, ALIGN or ETCL as transformers' own `AlignModel`, which loads without code.
+"""Writes stock folders: a MURAL, ALIGN or ETCL model as transformers' `AlignModel`, which needs no extra code.
 
-The weights are renamed (`modeling.stock_models`), and the embeddings compared before anything is kept.
+The weights are renamed (`modeling.stock_models`), and the embeddings are compared before anything is kept.
 """
 
 import copy
@@ -33,11 +33,10 @@ from .utils.pretrained import load_model, load_processor
 from .utils.sentence_files import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages, write_modalities
 
 LARGEST_DIFFERENCE = 1e-5  # of a value of an embedding of unit length
-# Without names of special tokens, at which classes may look by their ids.
+# Without the names of special tokens, whose ids some classes use.
 _TEXTS = tuple(text for text in TEXTS if "<|" not in text)
 _LOST_WITH_IMAGES = (
-    "white behind transparent images, and the turning of photographs as their EXIF says (give it RGB images that "
-    "stand upright)"
+    "the white background of transparent images, and the EXIF rotation of photographs (give it upright RGB images)"
 )
 _IMAGE_SETTINGS = (
     *("size", "crop_size", "image_mean", "image_std", "resample", "rescale_factor"),
@@ -51,9 +50,9 @@ class StockFolder:
 
     Args:
         folder: the folder.
-        class_name: the class of transformers that it holds.
-        difference: the largest difference of any value of an embedding from the model's, of texts and of images.
-        lost: what the model has and the folder lacks, a phrase each.
+        class_name: the transformers class of the model.
+        difference: the largest difference in any embedding value from the original model, for texts and for images.
+        lost: features of the model that the folder lacks, one phrase each.
     """
 
     folder: Path
@@ -63,16 +62,16 @@ class StockFolder:
 
 
 def export_stock(source: str | Path, output: str | Path, **loading: Any) -> StockFolder:
-    """Writes a model as a stock folder of transformers, with the files of sentence-transformers and a card.
+    """Writes a model as a stock transformers folder, with the files of sentence-transformers and a card.
 
     Args:
-        source: a MURAL, ALIGN or ETCL: a folder, or a repository on the Hub.
+        source: folder or Hub id of a MURAL, ALIGN or ETCL model.
         output: a new folder.
-        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+        loading: arguments of `Embedder.from_pretrained`, such as `trust_remote_code`.
 
     Raises:
-        ModelKindError: if no class of transformers computes what the model computes.
-        ModelMismatchError: if the embeddings differ by more than 1e-5.
+        ModelKindError: if no transformers class computes the same embeddings.
+        ModelMismatchError: if an embedding value differs by more than 1e-5.
 
     Examples:
         >>> export_stock("runs/mural", "mural-stock")
@@ -99,16 +98,16 @@ def _language_of(embedder: Embedder) -> str:
 
 
 def _stock_processor(embedder: Embedder, config: type) -> ProcessorMixin:
-    """The processor of transformers that prepares texts and images as the model's own."""
+    """A transformers processor that prepares texts and images as the model's processor does."""
     processor = embedder.processor
     if prompt := getattr(processor, "text_prompt", ""):
         raise ModelKindError(
-            f"a processor of transformers puts no prompt before texts, and this model reads them after {prompt!r}"
+            f"transformers' processors cannot put a prompt before texts, and this model reads texts after {prompt!r}"
         )
     settings = processor.image_processor.to_dict()
     images = CLIPImageProcessorPil(**{name: settings[name] for name in _IMAGE_SETTINGS if name in settings})
     tokenizer = copy.deepcopy(processor.tokenizer)
-    with counting_cut_texts():  # the longest text is cut where the model's own processor cuts texts
+    with counting_cut_texts():  # texts are cut at the same length as by the model's processor
         longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder)])
     tokenizer.model_max_length = longest["input_ids"].shape[1]
     stock: Any = PROCESSOR_MAPPING[config]
@@ -117,8 +116,8 @@ def _stock_processor(embedder: Embedder, config: type) -> ProcessorMixin:
 
 
 def _write_sentence_files(folder: Path, embedder: Embedder) -> None:
-    """Writes the files by which sentence-transformers runs its own modules on the folder. A prompt is named by each
-    language, and is empty: calls that name the language work as with the model itself."""
+    """Writes the files that let sentence-transformers load the folder with its built-in modules. Each language has an
+    empty prompt with its name, so calls that name a language still work."""
     package = "sentence_transformers.base.modules"
     modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
     listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
@@ -139,7 +138,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
-    """The largest differences of the embeddings of a stock folder, loaded as anybody loads it, from a model's."""
+    """The largest differences between the embeddings of a stock folder, loaded without babelens, and the model's."""
     model: Any = load_model(AutoModel, folder).eval()
     processor = load_processor(AutoProcessor, folder, backend="pil")
     rng = np.random.default_rng(0)
@@ -170,7 +169,7 @@ def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
 
 
 def _write_card(source: Path, folder: Path, repository: str, class_name: str, lost: Sequence[str]) -> None:
-    """Writes the card of a stock folder: how to load it, and the results of the model's own card and what follows."""
+    """Writes the card of a stock folder: how to load it, then the model's card from its results on."""
     card = ModelCard.load(source, ignore_metadata_errors=True)
     title, _, _ = card.text.strip().partition("\n")
     _, heading, results = card.text.partition("## Results\n")

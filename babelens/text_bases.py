@@ -1,5 +1,5 @@
-"""What texts of new languages learn from instead of a dual encoder: vectors that are there already, in a table of any
-service, or a model of sentence-transformers."""
+"""Bases without images, from which new languages learn instead of from a dual encoder: a table of vectors from any
+service, or a sentence-transformers model."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,13 +18,13 @@ TEXT, VECTOR = "text", "vector"
 class VectorTable:
     """Vectors of native texts: a Parquet file with the columns `text` and `vector`.
 
-    Rows without a text, and with a vector that is missing, zero or not finite, are left out. Vectors are normalized.
+    Rows without a text or with a missing, zero or non-finite vector are skipped. Vectors are normalized.
 
     Raises:
-        CorpusError: for a file that is not such a table, and for vectors of several widths.
+        CorpusError: if the file is not a table with these columns, or the vectors differ in width.
     """
 
-    reads_any = False  # texts that are not in the table
+    reads_any = False  # only texts that are in the table
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
@@ -37,7 +37,7 @@ class VectorTable:
         given = [(text, vector) for text, vector in zip(texts, vectors, strict=True) if text and vector is not None]
         widths = {len(vector) for _, vector in given}
         if len(widths) != 1:
-            raise CorpusError(f"{file}: vectors of one width are needed, and these have {sorted(widths) or 'none'}")
+            raise CorpusError(f"{file}: all vectors must have the same width; found {sorted(widths) or 'none'}")
         values = np.array([vector for _, vector in given], dtype=np.float32)  # None becomes nan
         lengths = np.linalg.norm(values, axis=1)
         usable = np.isfinite(lengths) & (lengths > 0)
@@ -58,11 +58,11 @@ class VectorTable:
 
 
 class SentenceTransformerBase:
-    """A text model, or a text and image model, of sentence-transformers, loaded by that library.
+    """A text or multimodal model that sentence-transformers loads.
 
     Raises:
-        MissingExtraError: if it is not installed.
-        ModelKindError: for a folder or a repository that it cannot load.
+        MissingExtraError: if sentence-transformers is not installed.
+        ModelKindError: if it cannot load the folder or the repository.
     """
 
     reads_any = True
@@ -90,12 +90,12 @@ TextBase = VectorTable | SentenceTransformerBase
 
 
 def text_base(base: str, *, trust_remote_code: bool = False) -> TextBase | None:
-    """The text base that `base` names; None for a dual encoder of transformers or babelens."""
+    """Loads the text base that `base` names; None if it is a dual encoder of transformers or babelens."""
     path, code = Path(base), {"trust_remote_code": trust_remote_code}
     if path.suffix == ".parquet" and path.is_file():
         return VectorTable(path)
     try:
         is_sentences = needs_sentence_transformers(base, **code)
-    except OSError:  # no such folder or repository, as the loader of dual encoders will say
+    except OSError:  # no such folder or repository; the loader of dual encoders reports it
         return None
     return SentenceTransformerBase(base, **code) if is_sentences else None

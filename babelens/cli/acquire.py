@@ -1,4 +1,4 @@
-"""`babelens acquire`: a model learns more languages."""
+"""`babelens acquire`: teaches a model more languages."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..acquire import Acquisition
 
 _NAMED = 8  # largest number of languages in a sentence
-_FEW = 300  # sentences with which results say little
+_FEW = 300  # with fewer sentences, the results are not reliable
 
 
 def acquire(
@@ -38,37 +38,38 @@ def acquire(
         str,
         typer.Option(
             callback=check_model,
-            help="The model: a CLIP-like one of transformers, one of babelens or sentence-transformers, or a table of "
-            "vectors (`.parquet`).",
+            help="The model: a CLIP-like model of transformers, a model of babelens or sentence-transformers, or a "
+            "table of vectors (`.parquet`).",
             show_default=False,
         ),
     ],
     output: Annotated[Path, typer.Option(help="The folder for the model.", show_default=False)],
     language: Annotated[
         str | None,
-        typer.Option(callback=check_tags, help="The language, such as `uk`; several: `uk,pl`; or `all`."),
+        typer.Option(callback=check_tags, help="The language, such as `uk`; several, such as `uk,pl`; or `all`."),
     ] = None,
     translations: Annotated[
         str | None,
         typer.Option(
             callback=check_source,
-            help="Sentences in it and in English: a `.tsv` with the header `en⇥uk`, `.jsonl`, OPUS's `en-uk.txt.zip`, "
-            "or a data set on the Hub.",
+            help="Sentences in the language and in English: a `.tsv` with the header `en⇥uk`, `.jsonl`, OPUS's "
+            "`en-uk.txt.zip`, or a data set on the Hub.",
         ),
     ] = None,
     texts: Annotated[
         str | None,
-        typer.Option(callback=check_source, help="Instead: English sentences alone (`.txt`), for --text-encoder."),
+        typer.Option(callback=check_source, help="Instead: only English sentences (`.txt`), for --text-encoder."),
     ] = None,
     dictionary: Annotated[
-        str | None, typer.Option(callback=check_source, help="Words and their translations, as --translations.")
+        str | None,
+        typer.Option(callback=check_source, help="Words and their translations, in the formats of --translations."),
     ] = None,
     text_encoder: Annotated[
         str | None,
         typer.Option(callback=check_model, help="A multilingual text encoder: `intfloat/multilingual-e5-small`."),
     ] = None,
     text_prompt: Annotated[
-        str | None, typer.Option(help="What that encoder reads before every text, such as `query: `.")
+        str | None, typer.Option(help="The prompt of that encoder before every text, such as `query: `.")
     ] = None,
     native_language: Annotated[
         str | None, typer.Option(help="The language that BASE reads.", show_default="en, or as BASE states")
@@ -83,12 +84,13 @@ def acquire(
 
     `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
-    A thousand sentences are enough. OUTPUT is a whole model, and the --base for the next language; what it computes in
-    all other languages stays bitwise the same. To train on more: `train mla/adapter`, `train mla/student`.
+    A thousand sentences are enough. OUTPUT is a complete model, and can be the --base for the next language;
+    embeddings in all other languages stay bitwise the same. To train on more data: `train mla/adapter`,
+    `train mla/student`.
     """
     if texts is not None and (language or translations):
         raise typer.BadParameter(
-            "the languages are those of the text encoder: leave out --language and --translations",
+            "the text encoder determines the languages: leave out --language and --translations",
             param_hint="--texts",
         )
     if texts is None and not (language and translations):
@@ -123,7 +125,7 @@ def acquire(
 
 
 def _show_sources(run: "Acquisition", console: "Console") -> None:
-    """How many sentences there are, with some pairs, so that swapped columns are seen."""
+    """Prints the number of sentences and some pairs, so swapped columns are noticed."""
     from rich.table import Table
 
     if run.texts is not None:
@@ -137,7 +139,7 @@ def _show_sources(run: "Acquisition", console: "Console") -> None:
 
 
 def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
-    """Prints how well each language was learned, what is wrong with some, and what to do next."""
+    """Prints how well each language was learned, any warnings, and what to do next."""
     results = run.results
     title = "Held-out test: how often a sentence finds its own translation (%)"
     headings = ("sentences", "first", "in ten", "95 % interval", "chance", "before")
@@ -151,29 +153,33 @@ def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
     console.print(table)
     if run.texts is not None:
         console.print(
-            f"These texts are in {run.native}. Languages that {run.text_encoder} reads are "
-            "expected to work; for one that matters, give --translations."
+            f"These texts are in {run.native}. Languages that {run.text_encoder} reads should "
+            "work; to improve and test one, give --translations."
         )
     if named := [tag for tag, found in results.items() if found.names]:
-        console.print(f"Learned from Unicode CLDR's names of emoji too (license: Unicode-3.0): {_enumerated(named)}.")
+        console.print(f"Also learned from Unicode CLDR's emoji names (license: Unicode-3.0): {_enumerated(named)}.")
     few = [f"{found.pairs} in {tag}" for tag, found in results.items() if found.pairs < _FEW]
     if few:
-        console.print(f"Few sentences ({_enumerated(few)}): the numbers mean little yet.")
-        console.print("In a thousand Māori captions, 34 % found their own first after 100 sentences, 75 % after 800.")
-        console.print("Bring a thousand if you can: more sentences help more than any option.")
+        console.print(f"Few sentences ({_enumerated(few)}): the numbers are not reliable yet.")
+        console.print(
+            "For comparison: of a thousand Māori captions, 34 % ranked first after 100 sentences, 75 % after 800."
+        )
+        console.print("Use a thousand if you can: more sentences help more than any option.")
     for tag, found in results.items():
         if warning := found.warning(tag):
             console.print(f"Warning: {warning}.")
     if words := sum(len(glossary.entries) for glossary in run.processor.glossaries.values()):
         console.print(
-            f"glossary.tsv holds {words:,} word translations, found automatically. Correct any you like; the model "
-            "uses your edits the next time it loads."
+            f"glossary.tsv holds {words:,} word translations that were found automatically. Correct them as you like; "
+            "the model uses your edits the next time it loads."
         )
     elif len(results) > 1 and run.model.text_model is None:
-        console.print("Name the language of each text: without it, all languages share one map, which finds far less.")
+        console.print(
+            "Give the language of each text: without it, all languages share one map, which is much less accurate."
+        )
     console.print(f"Model and card: {output}")
     if run.teacher is not None:
-        console.print(f"It embeds texts, into the space of {run.base}; what made that embeds the rest as before.")
+        console.print(f"It embeds texts into the space of {run.base}; the model behind that space embeds the rest.")
         return
     show_next(console, output, run.languages[0])
 

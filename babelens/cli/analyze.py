@@ -1,4 +1,4 @@
-"""`babelens analyze`: the figures of the papers, each with its numbers."""
+"""`babelens analyze`: draws the figures of the papers, and writes their numbers."""
 
 import json
 from collections.abc import Sequence
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
     from ..evaluation.analysis.parallel import ParallelTexts
 
-# The vendor of the emoji benchmark that is held out of training by default.
+# The emoji benchmark's vendor that is held out of training by default.
 _EMOJI_VENDOR = "noto"
-# The key of a file of numbers that names the analysis, and tells it from other results.
+# The key that names the analysis in a file of numbers, and distinguishes the file from other results.
 _ANALYSIS = "analysis"
 _EMOJI = "or `emoji`, the embedded benchmark"
 
 
 def _figure_file(file: Path) -> Path:
-    """Checks the name of a figure, whose numbers must not replace other results."""
+    """Checks a figure's file name, and that its numbers do not replace other results."""
     if file.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
     numbers = file.with_suffix(".json")
@@ -48,7 +48,7 @@ def _figure_file(file: Path) -> Path:
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict) or _ANALYSIS not in content:
-        raise SaveError(f"{numbers} holds other results than those of an analysis: give --output another name")
+        raise SaveError(f"{numbers} holds other results, not those of an analysis: give --output another name")
     return file
 
 
@@ -62,14 +62,14 @@ Figure = Annotated[
         callback=_figure_file,
     ),
 ]
-Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
+Limit = Annotated[int, typer.Option(help="Compare at most this many rows, evenly spaced.", min=1)]
 Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
 
 analyze = typer.Typer(
     no_args_is_help=True,
-    help="""Draw the figures of the papers: what a model has learned.
+    help="""Draw the papers' figures of what a model has learned.
 
-    They need the extra `analysis`: scikit-learn, scipy and matplotlib.
+    These commands need the extra `analysis`: scikit-learn, scipy and matplotlib.
     """,
 )
 
@@ -97,8 +97,8 @@ def languages(
 
     `babelens analyze languages runs/mural --data captions --output languages.svg`
 
-    Rows that have a text in every language are compared; some hundreds are needed. Compare similarities with that of
-    shuffled texts, which the figure names.
+    Only rows with a text in every language are compared; a few hundred are needed. Compare the similarities with the
+    similarity of shuffled texts, which the figure states.
     """
     tags = tags_of(languages)
     begin_work()
@@ -134,9 +134,7 @@ def labels(
     model: Model,
     data: Annotated[
         Path,
-        typer.Option(
-            help="Images: a folder that has a folder of images for each class.", file_okay=False, exists=True
-        ),
+        typer.Option(help="Images: a folder with a subfolder of images for each class.", file_okay=False, exists=True),
     ],
     labels: Annotated[
         Path,
@@ -157,7 +155,7 @@ def labels(
 
     `babelens analyze labels runs/mla --data animals --labels labels.tsv --output animals.png`
 
-    As in figure 2 of MLA's paper: where images and languages share a space, labels lie among their images.
+    As in figure 2 of MLA's paper: if images and languages share a space, labels lie among their images.
     """
     tags = tags_of(languages)
     begin_work()
@@ -195,7 +193,7 @@ def retrieval(
     split: Split = None,
     source_options: SourceOptions = None,
     direction: Annotated[
-        Literal["text-to-image", "image-to-text"], typer.Option(help="What searches what.")
+        Literal["text-to-image", "image-to-text"], typer.Option(help="The direction of the search.")
     ] = "text-to-image",
     queries: Annotated[int, typer.Option(help="Queries to show in each language.", min=1)] = 3,
     top: Annotated[int, typer.Option(help="Results to show for each query.", min=1)] = 5,
@@ -206,11 +204,11 @@ def retrieval(
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Show what several models find for the same queries, one below the other, with what is right in green.
+    """Show what several models find for the same queries, one below the other, with correct results in green.
 
     `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.svg`
 
-    A hash of their image chooses the queries, not the results. R@1 of each model is printed.
+    A hash of the images chooses the queries, independently of the results. R@1 of each model is printed.
     """
     tags = tags_of(languages)
     begin_work()
@@ -228,7 +226,7 @@ def retrieval(
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()
     ]
-    summary = "\n".join(["Right answers that come first, %:", *lines])
+    summary = "\n".join(["Correct first results, %:", *lines])
     _show("retrieval", found, draw_side_by_side(found, corpus), output, summary)
 
 
@@ -251,17 +249,17 @@ def distances(
     ] = None,
     grid: Annotated[
         int | None,
-        typer.Option(help="Use N×N features of it as regions.", metavar="N", min=1),
+        typer.Option(help="Use its N×N features as regions.", metavar="N", min=1),
     ] = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Show how a training has moved languages to each other: distance ratios, as in figure 5 of RC3's paper.
+    """Show how training has moved languages closer together: distance ratios, as in figure 5 of RC3's paper.
 
     `babelens analyze distances runs/rc3 --baseline runs/rc3-no-kl --data photos --output distances.svg`
 
-    The distance of a caption to that of its image in the language --anchor, by MODEL, is divided by the distance by
-    --baseline. RC3 reads captions together with their images.
+    For each caption, MODEL's distance to the caption of the same image in the language --anchor is divided by
+    --baseline's distance. RC3 reads captions together with their images.
     """
     tags = tags_of(languages)
     anchor = normalize_language(anchor)
@@ -279,8 +277,8 @@ def distances(
     are_rc3 = [_is_rc3(name) for name in names.values()]
     if len(set(are_rc3)) > 1:
         raise typer.BadParameter(
-            f"only one of {model} and {baseline} is an RC3: a text with its image and a text alone have no distances "
-            "that could be compared",
+            f"only one of {model} and {baseline} is an RC3: distances between texts with images and distances between "
+            "texts cannot be compared",
             param_hint="--baseline",
         )
     if regions and not any(are_rc3):
@@ -312,7 +310,7 @@ def _is_rc3(model: str) -> bool:
 
     try:
         return load_config(model).model_type == _RC3
-    except ModelFolderError:  # such as an adapter; loading it tells what is wrong with it
+    except ModelFolderError:  # such as an adapter; loading it raises the exact error
         return False
 
 
@@ -340,7 +338,7 @@ def _joint(
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
         names = load_config(model, **code).architectures or []
-        # The class that was saved, so that no weight of its head is reported as unexpected; only the encoder is used.
+        # The saved class, so no weight of its head is reported as unexpected; only the encoder is used.
         saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
         rc3: Any = load_model(saved, model, **code).base_model
         processor = load_processor(AutoProcessor, model, **code)
@@ -350,7 +348,7 @@ def _joint(
     find_regions = load_region_finder(regions, grid, rc3, processor, **code) if regions else None
     images = images_of(corpus.select(texts.rows))
     if not isinstance(images, Images):
-        raise ModelKindError("RC3 reads images, and the data have features in their place")
+        raise ModelKindError("RC3 reads images, but the data has features instead")
     return joint_representations(rc3, processor, texts.texts, images, find_regions=find_regions, batch_size=batch_size)
 
 

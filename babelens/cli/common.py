@@ -1,6 +1,6 @@
-"""What commands share: options, checks of arguments, printing, and the start of the work.
+"""Shared parts of the commands: options, argument checks, printing, and the start of the work.
 
-Importing it loads neither torch nor transformers, so that `--help` and refusals take less than a second.
+Importing this module loads neither torch nor transformers, so `--help` and argument errors take less than a second.
 """
 
 import csv
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..inference.region_extraction import RegionExtractor
     from ..inference.translation import Translator
 
-# ---- Checks of arguments, as callbacks of options: a typing mistake is reported at once ----
+# ---- Argument checks, as option callbacks: typos are reported at once ----
 
 _FILES = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".gz", ".zip")
 _PATTERN = ("://", "*", "?", "{", "[")
@@ -81,7 +81,7 @@ def check_folder(path: Path | None) -> Path | None:
 
 
 def check_recipe(recipe: str) -> str:
-    """Refuses a recipe that is neither a file nor one of babelens, and a variant that it does not have."""
+    """Refuses a recipe that is neither a file nor part of babelens, and a variant that it does not have."""
     name, _, variant = recipe.partition(":")
     path = Path(name)
     if not path.is_file():
@@ -109,7 +109,7 @@ def check_tags(languages: str | None) -> str | None:
 
 
 def check_columns(source: str, languages: Sequence[str]) -> None:
-    """Refuses a table without a column for a language, if two of its columns at least are named by languages."""
+    """Refuses a table without a column for a language, if at least two of its columns are named after languages."""
     from ..utils.languages import counts_as, normalize_language
 
     present = []
@@ -126,7 +126,7 @@ def check_columns(source: str, languages: Sequence[str]) -> None:
 
 
 def _column_names(file: Path) -> list[str]:
-    """The columns of a table, from its beginning; none of a file that only its reader understands."""
+    """The columns of a table, from its first line; empty for a file that only its reader understands."""
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if not file.is_file() or kind not in (".tsv", ".csv", ".jsonl", ".parquet"):
         return []
@@ -160,7 +160,7 @@ Model = Annotated[
 ]
 CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub"
 PUBLISHED_TOO = (
-    f"{CAPTIONED_IMAGES}; or a published data set, from its files as they are published, with --option: `multi30k`, "
+    f"{CAPTIONED_IMAGES}; or the original files of a published data set, with --option: `multi30k`, "
     "`flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
 )
 SourceOptions = Annotated[
@@ -186,13 +186,11 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Run code that comes with a model you trust."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
-BatchSize = Annotated[
-    int, typer.Option(help="Number of images or texts that are encoded at a time.", min=1, metavar="N")
-]
+BatchSize = Annotated[int, typer.Option(help="Number of images or texts to encode at a time.", min=1, metavar="N")]
 TruncateDim = Annotated[
     int | None,
     typer.Option(
-        help="Keep the first dimensions of every embedding, of a model that was trained with `matryoshka_dims`.",
+        help="Keep the first dimensions of every embedding, for a model that was trained with `matryoshka_dims`.",
         min=1,
         show_default="as the model's configuration states",
     ),
@@ -201,15 +199,15 @@ Languages = Annotated[
     str | None,
     typer.Option(help="The languages, such as `en,de,zh-Hant`.", show_default="all languages of the data"),
 ]
-Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
+Split = Annotated[str | None, typer.Option(help="The split to read, if the data set has several.")]
 ResultsFile = Annotated[
-    Path | None, typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False)
+    Path | None, typer.Option("--output", help="Also write the results into this file, as JSON.", dir_okay=False)
 ]
 TextTask = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="The head for texts, of a model that has one for each task: `text_text` gives the space in which MURAL "
+        help="The head for texts, for a model with a head per task: `text_text` gives the space in which MURAL "
         "compares texts with texts.",
         show_default="the space of the images",
     ),
@@ -219,7 +217,7 @@ TextTask = Annotated[
 def load_region_finder(
     regions: str, grid: int | None, model: "PreTrainedModel", processor: "ProcessorMixin", **code: Any
 ) -> "RegionExtractor":
-    """The model of --regions and --grid that finds regions for another model, on the device of that one."""
+    """The model of --regions and --grid that finds regions for another model, on that model's device."""
     from ..inference.region_extraction import RegionExtractor
 
     finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=processor.max_regions, **code)
@@ -228,8 +226,8 @@ def load_region_finder(
 
 
 def load_translator(given: str, to: str | None = None, **code: Any) -> "Translator":
-    """The translator of an option, which keeps its translations on disk: one model, a file of translations, or, into
-    the language `to`, a model for each pair as `de=MODEL,fr=MODEL`."""
+    """The translator of an option, which caches its translations on disk: one model, a file of translations, or with
+    `to` a model for each source language, as in `de=MODEL,fr=MODEL`."""
     from ..inference.translation import TranslatorsByPair
     from ..inference.translation_cache import open_translator
 
@@ -261,7 +259,7 @@ def split_tags(languages: str) -> list[str]:
 
 
 def tags_of(languages: str | None) -> list[str] | None:
-    """The languages of --languages; None where it is left out."""
+    """The languages of --languages; None if it is left out."""
     if languages is None:
         return None
     if not (tags := split_tags(languages)):
@@ -273,10 +271,9 @@ def tags_of(languages: str | None) -> list[str] | None:
 
 
 def begin_work() -> None:
-    """Registers the models of babelens with transformers; a command calls it before it imports torch.
+    """Registers the models of babelens with transformers. Commands call it before they import torch.
 
-    The command line has stopped the garbage collector (`main`): these imports make a million objects, none of them
-    garbage.
+    `main` has stopped the garbage collector, because these imports create a million objects and no garbage.
     """
     from ..registry import register
 
@@ -285,12 +282,12 @@ def begin_work() -> None:
         gc.freeze()
         gc.enable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the work cleans up
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up on Ctrl-C
     from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
     downloads_have_bars = not are_progress_bars_disabled()
-    disable_progress_bar()  # of the weights of every model
+    disable_progress_bar()  # shown for the weights of every model
     if downloads_have_bars:
         enable_progress_bars()
 
@@ -302,9 +299,9 @@ def read_source(
 
     Args:
         source: a folder, a file, a Hub id, or a published data set.
-        options: `NAME=VALUE`, the options of its reader, with values in YAML.
-        translations: whether translations are read.
-        given: arguments of the reader; those that are None are left out.
+        options: options of the reader as `NAME=VALUE`, with values in YAML.
+        translations: whether to read translations rather than captions.
+        given: arguments of the reader; None values are left out.
     """
     from datasets import Dataset
 
@@ -341,19 +338,19 @@ def read_source(
 
 
 def plain_console(*, stderr: bool = False) -> "Console":
-    """A console that prints the text of users as it is: `[b]` is not markup, and `:cat:` not a picture."""
+    """A console that prints user text verbatim: `[b]` is not markup, and `:cat:` is not an emoji."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
 def print_json(facts: Any) -> None:
-    """Prints facts as JSON, paths and dates as texts."""
+    """Prints facts as JSON, with paths and dates as strings."""
     typer.echo(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
 
 
 def results_table(*headings: str, title: str | None = None, names: int = 1) -> "Table":
-    """A table whose first `names` columns are texts, and whose others are numbers; ten columns fit 80 characters."""
+    """A table whose first `names` columns are texts and the others numbers; ten columns fit 80 characters."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -364,7 +361,7 @@ def results_table(*headings: str, title: str | None = None, names: int = 1) -> "
 
 
 def show_next(console: "Console", model: Path, language: str | None, *, searches: bool = True) -> None:
-    """Prints what to do with a new model: commands that can be copied, each below its purpose."""
+    """Prints next steps for a new model: commands to copy, each below its purpose."""
     folder = shlex.quote(str(model))
     stated = f" --language {language}" if language else ""
     commands = {"its size, compared with the paper's": f"babelens info {folder}"}

@@ -28,7 +28,7 @@ def compare(
     ],
     metrics: Annotated[
         str | None,
-        typer.Option(help="The metrics to show, separated by commas, such as `t2i_r10,mean_recall`; by default all."),
+        typer.Option(help="The metrics to show, separated by commas, such as `t2i_r10,mean_recall`; all by default."),
     ] = None,
     style: Annotated[
         Literal["table", "json"], typer.Option("--format", help="A table, or every number as JSON.")
@@ -36,11 +36,11 @@ def compare(
 ) -> None:
     """Compare the results of runs, with their significance.
 
-    Shown are mean and standard deviation over seeds, for each test set, language and metric.
+    The tables show mean and standard deviation over seeds, for each test set, language and metric.
 
-    Stars mark differences to the first of RUNS that are larger than chance, by the paired bootstrap: images are drawn
-    anew with all of their texts, the same for both. It needs the ranks of the queries, which `train` and `evaluate
-    --output` keep beside their results, and runs that were evaluated on the same queries.
+    Stars mark significant differences from the first of RUNS, by the paired bootstrap: images are resampled with all
+    of their texts, identically for both runs. It needs the ranks of the queries, which `train` and `evaluate --output`
+    write next to their results, and runs that were evaluated on the same queries.
     """
     names = None if metrics is None else split_tags(metrics)
     if names == []:
@@ -52,7 +52,7 @@ def compare(
     rows = read_rows(runs)
     scores = compare(rows, names)
     if len(rows) > 1 and (missing := without_ranks(rows)):
-        logger.warning("%s: there are no ranks of queries: significance is not computed", ", ".join(missing))
+        logger.warning("%s: there are no query ranks; significance is not computed", ", ".join(missing))
     if style == "json":
         print_json([_record(score) for score in scores])
     else:
@@ -94,4 +94,4 @@ def _print_tables(scores: "Sequence[Score]") -> None:
         console.print(f"Mean ± standard deviation over {' or '.join(map(str, counts))} seeds.")
     if any(score.difference for score in scores):
         marks = ", ".join(f"{mark} p < {bound}" for bound, mark in sorted(SIGNIFICANT.items(), reverse=True))
-        console.print(f"Difference to {scores[0].row}, by {RESAMPLES:,} paired bootstraps over images: {marks}.")
+        console.print(f"Difference from {scores[0].row}, by {RESAMPLES:,} paired bootstraps over images: {marks}.")

@@ -1,4 +1,4 @@
-"""`babelens convert`: checkpoints of other code, as folders that `AutoModel` loads."""
+"""`babelens convert`: converts checkpoints of other code to folders that `AutoModel` loads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,19 +25,19 @@ def convert(
     output: Annotated[Path, typer.Option(help="A new folder for the model with its processor.", file_okay=False)],
     tokenizer: Annotated[
         str,
-        typer.Option(help="A CLIP whose tokenizer reads English, a folder or Hub id: it is the same in every CLIP."),
+        typer.Option(help="Folder or Hub id of a CLIP with the English tokenizer, which is the same in every CLIP."),
     ] = _CLIP,
     multilingual_tokenizer: Annotated[
-        str, typer.Option(help="The tokenizer of the languages of MLA, a folder or Hub id.")
+        str, typer.Option(help="Folder or Hub id of the tokenizer of MLA's languages.")
     ] = _M_BERT,
 ) -> None:
     """Convert a checkpoint of OpenAI's CLIP or of MLA to a model.
 
     `babelens convert mla_clip.pt --output runs/mla-published`
 
-    Which of the two it is, sizes and languages follow from the weights: ViT-B/32, ViT-B/16, RN50, RN101, …. The folder
-    holds the model with its processor. OpenAI's files are TorchScript archives, which hold code: convert only files
-    that you trust.
+    The weights determine the kind of model, its sizes (ViT-B/32, ViT-B/16, RN50, RN101, …) and its languages. The
+    folder holds the model with its processor. OpenAI's files are TorchScript archives, which hold code: convert only
+    files that you trust.
     """
     begin_work()
     from transformers import AutoTokenizer
@@ -74,7 +74,7 @@ def _converted(file: Path, convert: Any, weights: "dict[str, Tensor]", **options
 def _check_size(file: Path, tokenizer: str, pieces: int, rows: int) -> None:
     if pieces != rows:
         raise ModelFolderError(
-            f"{file} was trained with {rows:,} tokens, and the tokenizer of {tokenizer} has {pieces:,}"
+            f"{file} was trained with {rows:,} tokens, but the tokenizer of {tokenizer} has {pieces:,}"
         )
 
 

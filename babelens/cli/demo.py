@@ -1,4 +1,4 @@
-"""`babelens demo`: the main job from nothing, in some minutes on two cores."""
+"""`babelens demo`: shows the whole workflow from scratch, in a few minutes on two cores."""
 
 import logging
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..inference.embedder import Embedder
 
 ACQUIRE = "acquire"
-# What the demo trains for each method; by default an English model, which then acquires languages.
+# The recipe for each method; by default an English model, which then acquires languages.
 RECIPES = {
     ACQUIRE: "emoji/align:demo",
     "mural": "emoji/mural:demo",
@@ -40,11 +40,11 @@ def demo(
 ) -> None:
     """Train a small English model on emoji, teach it Māori, Ukrainian and Swahili in seconds, and search in them.
 
-    The images are those of four vendors for the same 1911 emoji, named in CLDR by Unicode's volunteers. The model
-    trains on three vendors, and is asked for images by the fourth. The first run fetches names and images from the npm
-    registry and draws them, which takes a minute. A run that was interrupted goes on when the command is given again.
+    Four vendors drew images of the same 1911 emoji, and Unicode's volunteers named them for CLDR. The model trains on
+    three vendors and searches the images of the fourth. The first run fetches names and images from the npm registry
+    and renders them, which takes a minute. Repeat the command to resume an interrupted run.
 
-    With --method, one of the published methods is trained instead, evaluated and asked in Swahili.
+    With --method, the demo trains and evaluates one of the published methods instead, and searches in Swahili.
     """
     if method not in RECIPES:
         raise typer.BadParameter(f"there is no {method!r}; there are {', '.join(RECIPES)}", param_hint="--method")
@@ -77,10 +77,10 @@ def demo(
 
 
 def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:
-    """Teaches a model three languages from CLDR's names, and shows what that changes.
+    """Teaches a model three languages from CLDR's names, and shows the effect.
 
     Returns:
-        By language the recall of its names at ten among the images of an unseen vendor before and after, and chance.
+        For each language, R@10 of its names among the images of an unseen vendor: before, after, and by chance.
     """
     import shutil
     from time import perf_counter
@@ -103,14 +103,16 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
         shutil.rmtree(output)
     acquisition.save(output, command)
     embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
-    logging.disable(logging.WARNING)  # the base cannot read these languages, which is what is shown
+    logging.disable(logging.WARNING)  # the base warns that it cannot read these languages, which the table shows
     try:
         found = [evaluate_retrieval(each, gallery, list(QUERIES)) for each in embedders]
     finally:
         logging.disable(logging.NOTSET)
     asked = {tag: [recalls[tag]["t2i_r10"] for recalls in found] for tag in QUERIES}
     chance = chance_recalls([[0]], len(gallery))["t2i_r10"]
-    title = f"{len(gallery):,} images by a vendor that was not in training: names that find theirs in the first ten, %"
+    title = (
+        f"{len(gallery):,} images by a vendor that was not in training: names that find their image in the top ten, %"
+    )
     table = results_table("language", "names learned", "before", "after", "chance", title=title)
     for tag, (before, after) in asked.items():
         table.add_row(tag, f"{len(sources[tag]):,}", f"{before:.1f}", f"{after:.1f}", f"{chance:.1f}")

@@ -1,4 +1,4 @@
-"""`babelens embed`: the embeddings of images or texts as a file or as a folder of shards, for other programs."""
+"""`babelens embed`: writes embeddings of images or texts to a file or a folder of shards, for other programs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,8 +21,8 @@ def embed(
     output: Annotated[
         Path,
         typer.Option(
-            help="A `.parquet` or `.npy` file; without an ending, a folder of parquet shards, which a repeated "
-            "command completes."
+            help="A `.parquet` or `.npy` file; without an extension, a folder of parquet shards; repeat the "
+            "command to complete it."
         ),
     ],
     images: Annotated[
@@ -33,10 +33,10 @@ def embed(
     ] = None,
     texts: Annotated[
         str | None,
-        typer.Option(help="A file with a text in each line; for shards also parquet files, or a `.jsonl` file."),
+        typer.Option(help="A file with one text per line; for shards also parquet files, or a `.jsonl` file."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="The language of texts that come without one, as a BCP-47 tag.")
+        str | None, typer.Option(help="The language of texts that state none, as a BCP-47 tag.")
     ] = None,
     columns: Annotated[
         str | None,
@@ -69,13 +69,13 @@ def embed(
     is_file = bool(output.suffix)
     if is_file and output.suffix not in _FORMATS:
         raise typer.BadParameter(
-            f"{output.name} must end in .npy or .parquet, or have no ending", param_hint="--output"
+            f"{output.name} must end in .npy or .parquet, or have no extension", param_hint="--output"
         )
     if is_file and (columns or ray):
-        raise typer.BadParameter("only a folder of shards has them", param_hint="--columns" if columns else "--ray")
+        raise typer.BadParameter("only for a folder of shards", param_hint="--columns" if columns else "--ray")
     if is_file and images and not Path(images).is_dir():
         raise typer.BadParameter(f"there is no folder {images}", param_hint="--images")
-    if is_file and texts and (not Path(texts).exists() or Path(texts).is_dir()):  # a pipe will do
+    if is_file and texts and (not Path(texts).exists() or Path(texts).is_dir()):  # a pipe is allowed
         raise CorpusError(f"No file {texts} here")
     begin_work()
     from ..inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns
@@ -132,7 +132,7 @@ def _write_file(
             embeddings = embedder.encode_text(names, language=languages)
     with atomic_file(output) as path:
         if output.suffix == ".npy":
-            with path.open("wb") as file:  # numpy's own writing does not report a full disk
+            with path.open("wb") as file:  # np.save with a path does not report a full disk
                 np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(embeddings))
                 file.write(np.ascontiguousarray(embeddings).data)
         else:

@@ -29,7 +29,7 @@ def task(
     """Measure a model on the task that it was fine-tuned on, by the task's own metrics.
 
     The tasks of RC3 are visual entailment, visual question answering, visual reasoning, image-text retrieval and
-    translation. A recipe of fine-tuning names the task and its test data.
+    translation. A fine-tuning recipe names the task and its test data.
     """
     begin_work()
     from ..training.loading import load_recipe

@@ -1,4 +1,4 @@
-"""`babelens evaluate benchmark`: a published retrieval benchmark by its own protocol, and a list of them."""
+"""`babelens evaluate benchmark`: evaluates on a published retrieval benchmark by its protocol, or lists them."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +33,7 @@ def benchmark(
         typer.Argument(
             metavar="MODEL",
             help="The model: a folder, or a name on the Hugging Face Hub.",
-            show_default="shows the benchmarks",
+            show_default="lists the benchmarks",
         ),
     ] = None,
     name: Annotated[
@@ -42,7 +42,7 @@ def benchmark(
     root: Annotated[
         Path | None,
         typer.Option(
-            help="The folder with the files of the benchmark, in the layout in which they were published.",
+            help="The folder with the files of the benchmark, in their published layout.",
             callback=check_path,
             file_okay=False,
         ),
@@ -53,15 +53,17 @@ def benchmark(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model on a published benchmark, by the benchmark's own protocol, beside the figures of papers.
+    """Measure a model on a published benchmark, by its own protocol, next to the results of papers.
 
-    Without --benchmark, the benchmarks are listed; with --benchmark and without MODEL, one is shown: its files, its
-    license, its protocol. The files are read as they were published; nothing is fetched. Recalls are in percent.
+    Without --benchmark, the benchmarks are listed. With --benchmark and without MODEL, its files, license and protocol
+    are shown. The original files are read; nothing is fetched. Recalls are in percent.
     """
     if name is None or model is None:
         if (name is None and model is not None) or root is not None:
             missing = "--benchmark" if name is None else "MODEL"
-            raise typer.BadParameter(f"give {missing}, too; without a model, benchmarks are shown", param_hint=missing)
+            raise typer.BadParameter(
+                f"give {missing} too; without a model, the benchmarks are only described", param_hint=missing
+            )
         _show_benchmarks(name, as_json)
         return
     if root is None:
@@ -81,7 +83,7 @@ def benchmark(
     show_results(report, output, as_json, lambda: _print_report(report, model), ranks=ranks)
 
 
-_RETRIEVAL = "mean_recall"  # what only results of image-text retrieval have
+_RETRIEVAL = "mean_recall"  # only results of image-text retrieval have it
 
 
 def _print_report(report: dict[str, Any], model: str) -> None:
@@ -105,7 +107,7 @@ def _main_recalls(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
-    """Prints rows of numbers with the same names."""
+    """Prints rows of numbers with the same column names."""
     table = results_table("", *next(iter(rows.values())))
     for name, numbers in rows.items():
         table.add_row(
@@ -115,9 +117,9 @@ def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
 
 
 def _print_published(published: dict[str, Any], model: str) -> None:
-    """Prints what was measured beside the figures of a paper."""
+    """Prints the measured results next to those of a paper."""
     metric = f", {published['metric']}" if published["metric"] else ""
-    title = f"{published['test_set']}{metric}, beside {published['source']}"
+    title = f"{published['test_set']}{metric}, next to {published['source']}"
     table = results_table("", *published["columns"])
     table.add_row(model, *_cells(published["ours"]), style="bold", end_section=True)
     for row, values in published["rows"].items():
@@ -138,7 +140,7 @@ def _cells(values: list[float | None]) -> list[str]:
     return ["" if value is None else f"{value:.1f}" for value in values]
 
 
-# ---- The published benchmarks that there are ----
+# ---- The list of published benchmarks ----
 
 
 def _show_benchmarks(name: str | None, as_json: bool) -> None:
@@ -174,8 +176,8 @@ def _show(benchmark: Benchmark) -> None:
     ]
     for file in benchmark.files:
         lines += [f"  {file.path}", f"      {file.holds}", f"      from {file.origin}"]
-    lines += ["", "What is known:", *(f"  - {fact}" for fact in benchmark.facts)]
+    lines += ["", "Facts:", *(f"  - {fact}" for fact in benchmark.facts)]
     if benchmark.figures:
-        lines += ["", "Figures of papers that are shown beside the results:"]
+        lines += ["", "Results of papers that are shown next to the measured ones:"]
         lines += [f"  {figures.source}: {figures.metric or figures.test_set}" for figures in benchmark.figures]
     typer.echo("\n".join(lines))

@@ -1,4 +1,4 @@
-"""`babelens evaluate captions`: retrieval between images and captions of one's own."""
+"""`babelens evaluate captions`: retrieval between images and captions of any data set."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,23 +21,23 @@ from .common import (
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
 
-_ENGLISH = "en"  # into which translate-test translates
+_ENGLISH = "en"  # the target language of translate-test
 
 
 def captions(
     model: Model,
     data: Annotated[
         str,
-        typer.Option(help="Images with captions: a folder, a file, a data set on the Hub, or a published one's name."),
+        typer.Option(
+            help="Images with captions: a folder, a file, a data set on the Hub, or the name of a published one."
+        ),
     ],
     languages: Languages = None,
     split: Split = None,
     options: SourceOptions = None,
     protocol: Annotated[
         Literal["standard", "mla", "wit"],
-        typer.Option(
-            help="`mla`: images are ranked by their best caption. `wit`: each language has images of its own."
-        ),
+        typer.Option(help="`mla`: images are ranked by their best caption. `wit`: each language has its own images."),
     ] = "standard",
     consistency: Annotated[
         bool,
@@ -65,13 +65,13 @@ def captions(
     """Measure retrieval on captioned images: recall at 1, 5 and 10 in percent, in both directions.
 
     In every language, each caption searches all images, and each image searches all captions of that language. If
-    images share a caption, word for word, a second reading counts it as correct for all of them.
+    several images share a caption, word for word, a second score counts it as correct for all of them.
     """
     tags = tags_of(languages)
     if fit and not consistency:
         raise typer.BadParameter("CLC-C is fitted with --consistency", param_hint="--fit")
     if fit and fit in (split, data):
-        raise typer.BadParameter("CLC-C must be fitted on other captions than it is measured on", param_hint="--fit")
+        raise typer.BadParameter("CLC-C must be fitted and measured on different captions", param_hint="--fit")
     if consistency and protocol == "wit":
         raise typer.BadParameter("captions in all languages search together", param_hint="--protocol")
     begin_work()

@@ -1,4 +1,4 @@
-"""`babelens evaluate classes`: image classification, by labels in any language and without texts."""
+"""`babelens evaluate classes`: image classification, by labels in any language or by nearest neighbors."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ def classes(
     data: Annotated[
         Path,
         typer.Option(
-            help="The images to classify: a folder that has a folder of images for each class.", file_okay=False
+            help="The images to classify: a folder with a subfolder of images for each class.", file_okay=False
         ),
     ],
     labels: Annotated[
@@ -42,8 +42,8 @@ def classes(
         str,
         typer.Option(
             help="The templates of the texts: `photo` (the package's template of each language), `clip` (CLIP's 80 "
-            'English ones), `label` (labels alone), or a JSON file such as {"de": ["ein Foto von {}."]}. A language '
-            "without a template is asked by its labels alone.",
+            'English ones), `label` (only the labels), or a JSON file such as {"de": ["ein Foto von {}."]}. A '
+            "language without a template uses only its labels.",
         ),
     ] = "photo",
     languages: Annotated[
@@ -73,12 +73,12 @@ def classes(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure image classification: how often the right class is the nearest, and among the five nearest, in percent.
+    """Measure image classification: top-1 and top-5 accuracy in percent.
 
-    With --labels, an image is compared with the labels of the classes, language by language. A language is measured on
-    the classes that it has a label for.
+    With --labels, each image is compared with the labels of the classes, language by language. A language is measured
+    on the classes that have a label in it.
 
-    With --knn, an image is compared with images of known class; no text takes part.
+    With --knn, each image is compared with images of known classes; no text is used.
     """
     tags = tags_of(languages)
     if labels is None and knn is None:

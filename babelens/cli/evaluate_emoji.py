@@ -33,9 +33,9 @@ def emoji(
 ) -> None:
     """Measure retrieval on the emoji benchmark: recall at 1, 5 and 10 in percent, in both directions.
 
-    The benchmark answers four questions together. How well does MODEL find concepts that it never saw? And how well
-    does it find images by a vendor that it never saw, when it is asked in languages that had images in training, in
-    languages that had translations only, and in languages that were not in training? Flags are reported separately.
+    The benchmark answers four questions. How well does MODEL find concepts that it never saw? And how well does it
+    find images by a vendor that it never saw, with queries in languages that had images in training, in languages that
+    had only translations, and in languages that were not in training? Flags are reported separately.
     """
     begin_work()
     from ..evaluation.consistency import emoji_consistency

@@ -1,4 +1,4 @@
-"""`babelens evaluate mteb`: tasks of mteb, the benchmark of embeddings."""
+"""`babelens evaluate mteb`: evaluates on tasks of mteb, the embedding benchmark."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,17 +40,17 @@ def mteb(
     ] = None,
     text_task: Annotated[
         str | None,
-        typer.Option(help="The head for tasks of texts alone, such as MURAL's `text_text`."),
+        typer.Option(help="The head for text-only tasks, such as MURAL's `text_text`."),
     ] = None,
     text_prompt: Annotated[
         str | None,
-        typer.Option(help="The prefix that a text encoder without images reads, such as `query: ` for E5."),
+        typer.Option(help="The prompt of a text-only encoder, such as `query: ` for E5."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The folder in which mteb keeps its results; what is there is not measured again. By default "
-            "`evaluation/mteb` in the model's folder; for a model on the Hub nothing is kept.",
+            help="The folder in which mteb keeps its results; existing results are not measured again. By default "
+            "`evaluation/mteb` in the model's folder; for a model on the Hub, results are not kept.",
             file_okay=False,
         ),
     ] = None,
@@ -67,8 +67,8 @@ def mteb(
 ) -> None:
     """Measure a model on tasks of mteb, on which embedding models are compared.
 
-    The processor is told the language of each subset. mteb fetches its data from the Hub. It needs the package mteb:
-    `pip install mteb`.
+    The processor gets the language of each subset. mteb fetches its data from the Hub. The command needs the package
+    mteb: `pip install mteb`.
     """
     names, tags = split_tags(tasks), tags_of(languages)
     if not names:

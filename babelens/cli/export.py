@@ -1,4 +1,4 @@
-"""`babelens export`: a dual encoder as ONNX graphs, or as a stock model."""
+"""`babelens export`: writes a dual encoder as ONNX graphs, or as a stock model."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -25,20 +25,18 @@ def export(
     model: Model,
     output: Annotated[
         Path,
-        typer.Option(
-            help="A new folder; or the folder of MODEL, which gets graphs beside its weights.", file_okay=False
-        ),
+        typer.Option(help="A new folder, or the folder of MODEL to add graphs to it.", file_okay=False),
     ],
     format_: Annotated[
         Literal["onnx", "transformers"],
         typer.Option(
             "--format",
-            help="`onnx`: graphs. `transformers`: a class that comes with transformers, where one computes the same.",
+            help="`onnx`: graphs. `transformers`: an equivalent class that comes with transformers, if there is one.",
         ),
     ] = "onnx",
     layout: Annotated[
         Literal["immich"] | None,
-        typer.Option(help="`immich`: the layout in which Immich's machine-learning server keeps a CLIP."),
+        typer.Option(help="`immich`: the layout in which Immich's machine-learning server stores a CLIP."),
     ] = None,
     language: Annotated[
         str | None,
@@ -62,14 +60,14 @@ def export(
 
     `babelens export runs/mural --output mural-onnx --precision fp32 --precision int8`
 
-    What is written is compared with the model: an export that differs is refused.
+    The export is compared with the model, and refused if its embeddings differ.
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` and transformers.js read graphs. An adapter is exported together
-    with its base. MURAL, ALIGN and ETCL have a stock model.
+    with its base. MURAL, ALIGN and ETCL have an equivalent stock model.
     """
     if joint and (layout is not None or format_ != "onnx"):
-        raise typer.BadParameter("it is for graphs; leave it out", param_hint="--joint")
+        raise typer.BadParameter("only for graphs; leave it out", param_hint="--joint")
     if layout is None and language is not None:
-        raise typer.BadParameter("graphs read texts in every language: leave it out", param_hint="--language")
+        raise typer.BadParameter("only for --layout immich; graphs read every language", param_hint="--language")
     if layout == "immich":
         if format_ != "onnx" or len(precision or []) > 1:
             raise typer.BadParameter("it takes one --precision, and no --format", param_hint="--layout")
@@ -78,7 +76,7 @@ def export(
         return
     if format_ != "onnx":
         if precision:
-            raise typer.BadParameter("it is for ONNX graphs; leave it out", param_hint="--precision")
+            raise typer.BadParameter("only for ONNX graphs; leave it out", param_hint="--precision")
         _export_stock(model, output, trust_remote_code)
         return
     begin_work()
@@ -119,7 +117,7 @@ def _export_stock(model: str, output: Path, trust_remote_code: bool) -> None:
 
 
 def show_stock(made: "StockFolder") -> None:
-    """Says what a stock folder is, how close it is to its model, and what it lacks."""
+    """Prints the class of a stock folder, how close it is to its model, and what it lacks."""
     differences = " and ".join(f"{value:.1e} ({name}s)" for name, value in made.difference.items())
     console = plain_console()
     console.print(
@@ -140,5 +138,5 @@ def _show(exported: "Exported") -> None:
             table.add_row(graph_file(tower, precision), f"{size / 1e6:,.1f}", difference)
     console.print(table)
     if settings.text_length:
-        console.print(f"Every text has {settings.text_length} tokens or words in the graph: shorter ones are padded.")
+        console.print(f"The graph reads texts of {settings.text_length} tokens or words; shorter ones are padded.")
     console.print(f'{exported.folder}: Embedder.from_pretrained(…, backend="onnx")', highlight=False)

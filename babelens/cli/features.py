@@ -1,4 +1,4 @@
-"""`babelens features`: captioned images as a corpus of ten-crop features, on which SMALR and LIWE train."""
+"""`babelens features`: writes captioned images as a corpus of ten-crop features, on which SMALR and LIWE train."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,16 +29,14 @@ def features(
     ] = None,
     options: SourceOptions = None,
     language: Annotated[
-        str | None, typer.Option(help="The language of captions that are plain text, as a BCP-47 tag.")
+        str | None, typer.Option(help="The language of captions in plain text, as a BCP-47 tag.")
     ] = None,
-    resize: Annotated[
-        int, typer.Option(help="Pixels of an image's shorter side before it is cropped.", min=1)
-    ] = RESIZE,
+    resize: Annotated[int, typer.Option(help="Pixels of an image's shorter side before cropping.", min=1)] = RESIZE,
     crop: Annotated[
         int, typer.Option(help="Pixels of each side of a crop. A vision transformer reads one size only.", min=1)
     ] = CROP,
     batch_size: Annotated[
-        int, typer.Option(help="Number of images that are encoded at a time, each in ten crops.", min=1)
+        int, typer.Option(help="Number of images to encode at a time, each in ten crops.", min=1)
     ] = 4,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -46,7 +44,7 @@ def features(
 
     The features of an image are averaged over ten crops: the four corners, the centre, and their mirror images.
     `babelens train` and `babelens evaluate` read the folder as data for models of SMALR and LIWE without a backbone.
-    A repeated command continues an interrupted one.
+    Repeat the command to resume an interrupted run.
     """
     if output.exists():
         raise ArgumentError(f"{output} exists already: name a new folder")

@@ -1,4 +1,4 @@
-"""`babelens index`: an index of the embeddings of images, for millions of them."""
+"""`babelens index`: builds a search index of image embeddings, for millions of images."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,28 +10,28 @@ from .common import AsJson, BatchSize, TruncateDim, TrustRemoteCode, begin_work,
 
 
 def index(
-    output: Annotated[
-        str, typer.Option(help="The folder of the index, which must be new or empty; or an address of LanceDB.")
-    ],
+    output: Annotated[str, typer.Option(help="A new or empty folder for the index, or a LanceDB address.")],
     embeddings: Annotated[
         Path | None,
         typer.Argument(
             metavar="EMBEDDINGS",
-            help="Embeddings of images that `babelens embed` wrote: a folder of shards, or a .parquet file, whose "
-            "model --model names.",
+            help="Image embeddings that `babelens embed` wrote: a folder of shards, or a .parquet file together with "
+            "--model.",
             callback=check_path,
         ),
     ] = None,
     images: Annotated[
         Path | None,
         typer.Option(
-            help="Instead of EMBEDDINGS, a folder of images, encoded by --model; with its subfolders.",
+            help="Instead of EMBEDDINGS, a folder of images and its subfolders, encoded by --model.",
             callback=check_folder,
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="The model that encodes the images, or computed a .parquet file: a folder, or a name."),
+        typer.Option(
+            help="The model that encodes the images or computed a .parquet file: a folder, or a name on the Hub."
+        ),
     ] = None,
     approximate: Annotated[
         bool,
@@ -42,7 +42,7 @@ def index(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a search index of the embeddings of images, which `babelens search --index` reads.
+    """Build a search index of image embeddings, which `babelens search --index` reads.
 
     `babelens index photos-embedded --output photos.index --approximate`
     """
@@ -59,7 +59,7 @@ def index(
     from ..search import lance
     from ..utils.identity import index_identity
 
-    lance.check_free(output)  # before images are encoded for it
+    lance.check_free(output)  # before any image is encoded
     loading: dict[str, Any] = {
         "truncate_dim": truncate_dim,
         "batch_size": batch_size,

@@ -1,4 +1,4 @@
-"""`babelens info`: the size of a model or a preset, or what is in a data set."""
+"""`babelens info`: shows the size of a model or a preset, or the contents of a data set."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -43,17 +43,19 @@ def info(
     split: Split = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Write the captioned images into this new folder, as a data set for the Hub's viewer."),
+        typer.Option(
+            help="Write the captioned images into this new folder, as a data set that the Hub's viewer shows."
+        ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the size of a model or a preset, or what is in a data set.
+    """Show the size of a model or a preset, or the contents of a data set.
 
-    `babelens info mural-base` compares them with the numbers of the paper. Only the configuration is read, and no
+    `babelens info mural-base` compares parameter counts with the paper's. Only the configuration is read, and no
     weights are fetched.
 
-    `babelens info photos` reads data as `babelens train` does, and names what cannot be used. `babelens info
+    `babelens info photos` reads data as `babelens train` does, and lists images that cannot be used. `babelens info
     products.csv --output products` writes a data set.
     """
     begin_work()
@@ -83,10 +85,10 @@ def info(
 
 
 def _is_model(source: str) -> bool:
-    """Whether a source is a model, for which a name on the Hub is taken if it can be loaded as one.
+    """Whether a source is a model rather than data; a name on the Hub is a model if it can be loaded as one.
 
     Raises:
-        ModelFolderError: for a folder or a name that is neither a model nor data.
+        ModelFolderError: if a folder or a name is neither a model nor data.
     """
     from ..configuration.presets import list_presets
     from ..utils.pretrained import load_config
@@ -124,7 +126,7 @@ def _is_data_set(name: str) -> bool:
 
 
 def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
-    """Parameter counts of a preset, a folder or a Hub model; `paper` and `source` are empty without a paper."""
+    """Parameter counts of a preset, a folder or a Hub model; `paper` and `source` are empty if there is no paper."""
     import torch
 
     from ..configuration.presets import list_presets, load_preset, preset_facts
@@ -147,7 +149,7 @@ def parameter_facts(model: str, *, trust_remote_code: bool = False) -> dict[str,
 
 
 def _build(config: "PreTrainedConfig", trust_remote_code: bool) -> "PreTrainedModel":
-    """The model that a configuration was saved with, where a method has several."""
+    """The model that a configuration was saved with, if a method has several."""
     from transformers import AutoModel
 
     from ..registry import METHODS
@@ -160,7 +162,7 @@ def _build(config: "PreTrainedConfig", trust_remote_code: bool) -> "PreTrainedMo
 
 
 def _parts(model: "PreTrainedModel") -> dict[str, int]:
-    """Parameters by part; of a model that does not name its parts, by its direct modules."""
+    """Parameters by part; by direct modules for a model that does not name its parts."""
     if hasattr(model, "parameter_parts"):
         return model.parameter_parts()
     parts = {name: sum(p.numel() for p in module.parameters()) for name, module in model.named_children()}
@@ -186,7 +188,7 @@ def _show_model(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def corpus_statistics(corpus: "Dataset") -> dict[str, Any]:
-    """Counts of a caption corpus: images, what they show, captions by language with their mean length, splits."""
+    """Counts of a caption corpus: images, distinct image ids, captions by language with mean length, and splits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -210,7 +212,7 @@ def corpus_statistics(corpus: "Dataset") -> dict[str, Any]:
 
 def _show_data(facts: dict[str, Any]) -> None:
     console = plain_console()
-    title = f"{facts['source']}: {facts['images']:,} images of {facts['image_ids']:,} things"
+    title = f"{facts['source']}: {facts['images']:,} images, {facts['image_ids']:,} image ids"
     table = results_table("language", "captions", "characters on average", title=title)
     for tag, numbers in facts["languages"].items():
         table.add_row(tag, f"{numbers['captions']:,}", f"{numbers['mean_characters']:.1f}")

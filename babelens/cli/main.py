@@ -1,12 +1,12 @@
 """The command line `babelens`.
 
-Each command declares and checks its options, and imports what its work needs inside of functions. An error is printed
-once, as one sentence; `--debug` shows its traceback. The exit status is
+Each command declares and checks its options, and imports heavy packages inside functions. An error is printed once, as
+one sentence; `--debug` shows its traceback. The exit status is
 
-    1    for an error of the data, the settings, the files or the machine, and for a missing package
+    1    for an error in the data, the settings, the files or the machine, and for a missing package
     2    for a wrong command
     130  after Ctrl-C
-    141  when the reader of the output went away, as in `babelens … | head`
+    141  if the reader of the output has closed it, as in `babelens … | head`
 """
 
 import gc
@@ -121,7 +121,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process; see begin_work
     gc.disable()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
+        if isinstance(stream, io.TextIOWrapper):  # file names may not be valid UTF-8
             stream.reconfigure(errors="backslashreplace")
     try:
         with _logging():
@@ -137,9 +137,9 @@ def main() -> None:
 
 
 def _status_of(error: Exception) -> int:
-    """Prints an error as one sentence, and returns the exit status; defects of babelens are raised again."""
+    """Prints an error as one sentence, and returns the exit status; bugs of babelens are raised again."""
     if isinstance(error, BrokenPipeError) and _is_closed(1):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards buffered output
         return 141
     if os.environ.get(DEBUG):
         raise error
@@ -149,7 +149,7 @@ def _status_of(error: Exception) -> int:
         return _report(sentence, 1)
     if isinstance(error, BabelensError | OSError):
         message = str(error)
-        if message.startswith("Caught "):  # in a process of a data loader, which adds its traceback
+        if message.startswith("Caught "):  # from a data loader process, which adds its traceback
             message = message.rpartition(f"{type(error).__name__}: ")[2].strip()
         return _report(message, 1)
     raise error
@@ -171,16 +171,16 @@ def _is_closed(descriptor: int) -> bool:
 
 
 def _missing_package(error: ImportError) -> str | None:
-    """The sentence for a package that is not installed; None for an import that is a defect of babelens."""
+    """The sentence for a package that is not installed; None if the failed import is a bug of babelens."""
     if not isinstance(error, ModuleNotFoundError):
-        return None if error.name else str(error)  # a library that says what to install gives no name
+        return None if error.name else str(error)  # without a name, the library's message says what to install
     package = (error.name or "").partition(".")[0]
     if package in ("", "babelens"):
         return None
     return f"the package {package} is not installed: pip install {_DISTRIBUTIONS.get(package, package)}"
 
 
-# Packages whose name differs from that of their module.
+# Packages whose names differ from their modules'.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "fastapi": "fastapi python-multipart uvicorn",

@@ -1,4 +1,4 @@
-"""`babelens push`: the folder of a trained model becomes a repository on the Hugging Face Hub."""
+"""`babelens push`: publishes the folder of a trained model on the Hugging Face Hub."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +20,10 @@ def push(
     repository: Annotated[
         str, typer.Argument(metavar="REPOSITORY", help="The repository to publish to: `owner/name`.")
     ],
-    private: Annotated[bool, typer.Option("--private", help="Create the repository as a private one.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
     space: Annotated[
         str | None,
-        typer.Option(metavar="OWNER/NAME", help="Publish a Space as well: a page to try the model in a browser."),
+        typer.Option(metavar="OWNER/NAME", help="Also publish a Space: a page to try the model in a browser."),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -32,9 +32,9 @@ def push(
 ) -> None:
     """Publish a model on the Hugging Face Hub, with its code and card.
 
-    The folder is checked first: configuration, weights, processor, code, and the card. Nothing is uploaded when a file
-    is missing or damaged, when weights are not finite, when a file holds a token, or when a link leads out of the
-    folder. Checkpoints, logs and pickles are never uploaded.
+    The folder is checked first: configuration, weights, processor, code, and the card. Nothing is uploaded if a file
+    is missing or damaged, weights are not finite, a file holds a token, or a link leads out of the folder.
+    Checkpoints, logs and pickles are never uploaded.
 
     Log in once with `hf auth login`, or set HF_TOKEN.
     """
@@ -61,7 +61,7 @@ def push(
         found = doubts(folder)
         for sentence in found:
             console.print(f"Warning: {sentence}", style="yellow")
-        fit = "can be published; look at the warnings first" if found else "is fit to be published"
+        fit = "can be published; check the warnings first" if found else "can be published"
         console.print(f"The folder {fit}. Nothing was uploaded.")
         return
     with console.status("Uploading …"):

@@ -1,4 +1,4 @@
-"""`babelens search`: images of a folder or an index, found by a description in any language that the model reads."""
+"""`babelens search`: finds images in a folder or an index by a description in any language that the model reads."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,10 +45,10 @@ def search(
 
     `babelens search runs/mural "ein rotes Auto" --images photos --language de`
 
-    Each image is shown with its score: the cosine of its embedding and that of the description, at most 1. Files with
-    the same content are one image, shown with their number. The first search of a folder encodes its images; later
-    searches encode only images that are new or have changed. Hidden folders, thumbnails and trash are passed over;
-    images that cannot be read are skipped, counted and named.
+    Each image is shown with its score: the cosine between the embeddings of the image and of the description. Files
+    with the same content are shown once, with their count. The first search of a folder encodes its images; later
+    searches encode only new or changed ones. Hidden folders, thumbnails and trash are ignored; unreadable images are
+    skipped and listed.
     """
     if (query is None or not query.strip()) and (query is not None or not image):
         raise typer.BadParameter("give a description, or --image", param_hint="QUERY")

@@ -1,4 +1,4 @@
-"""`babelens serve`: a page in the browser, and a JSON API, to search the images of a folder."""
+"""`babelens serve`: serves a web page and a JSON API to search the images of a folder."""
 
 from contextlib import closing, suppress
 from typing import Annotated
@@ -12,14 +12,14 @@ def serve(
     model: Model,
     images: Images,
     host: Annotated[
-        str, typer.Option(help="The address to serve at. `0.0.0.0` is for others too: give a --token.")
+        str, typer.Option(help="The address to serve at. With `0.0.0.0`, other machines can connect: give a --token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
+    port: Annotated[int, typer.Option(help="The port; 0 chooses a free one.", min=0, max=65535)] = 7860,
     token: Annotated[
         str | None,
         typer.Option(
-            help="A password of 16 characters or more, and a bearer token. Others on this machine see the options of "
-            "a program: prefer the variable.",
+            help="The password and bearer token, at least 16 characters. Other users of this machine can see "
+            "command-line options: prefer the variable.",
             envvar="BABELENS_TOKEN",
         ),
     ] = None,
@@ -32,8 +32,8 @@ def serve(
 
     `babelens serve runs/mural --images photos`
 
-    Images are read and never changed; no other file is served, and no request leaves the machine. The first start
-    encodes all images, later ones those that are new or changed. Ctrl-C stops the server.
+    Images are never changed, no other file is served, and no request leaves the machine. The first start encodes all
+    images; later starts encode only new or changed ones. Ctrl-C stops the server.
     """
     from ..serving.binding import bound_socket, check_token
 
@@ -52,7 +52,7 @@ def serve(
         console.print(f"Reading the images of {images} …", highlight=False)
         service = ImageService.of_folder(embedder, images, model=model, cache=image_cache(), language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
-        typer.echo(f"{len(service)} images are searched at {address} (Ctrl-C stops the server)")
+        typer.echo(f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)")
         with suppress(KeyboardInterrupt):
             make_server(create_app(service, host=host, token=token)).run(sockets=[bound])
         console.print("The server has stopped.")

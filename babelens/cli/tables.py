@@ -1,4 +1,4 @@
-"""Results as tables on the terminal."""
+"""Prints results as tables on the terminal."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
 
 
 def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:
-    """Prints the highest rate of unknown tokens; there is none when all data are streams."""
+    """Prints the highest rate of unknown tokens, unless all data are streams."""
     if rates:
         language, rate = max(rates.items(), key=lambda item: item[1])
         console.print(f"[UNK] in {len(rates)} languages: at most {rate} % of the tokens ({language})")
@@ -54,13 +54,13 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
     for language, numbers in results.items():
         if "n_equal_texts" in numbers:
             console.print(
-                f"{language}: {numbers['n_equal_texts']:,} captions are those of other images too, word for word; "
+                f"{language}: {numbers['n_equal_texts']:,} captions also belong to other images, word for word; "
                 f"counted as correct for all of them, mean recall {numbers['mean_recall_equal_texts']:.1f}"
             )
 
 
 def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], to: str) -> None:
-    """Prints what `evaluate_translate_test` returns: recall without and with translation, and what that costs."""
+    """Prints the result of `evaluate_translate_test`: recall without and with translation, and the time it takes."""
     headings = ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain")
     seconds = ("s per 1000 texts\ntranslation", "\nencoding")
     table = results_table("language", *headings, *seconds, title=f"{data}, recall in %, translated into {to}")
@@ -76,12 +76,11 @@ def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], t
     console.print(table)
     for language, each in compared.items():
         if count := each.get("n_empty"):
-            console.print(f"{language}: {count:,} captions were translated to nothing; they search as they are")
+            console.print(f"{language}: {count:,} captions have an empty translation; they search untranslated")
 
 
 def print_consistency(joined: Mapping[str, Any]) -> None:
-    """Prints what `compare_consistency` returns: the recalls of CLC-A and CLC-C, and the weights that CLC-C has
-    learned."""
+    """Prints the result of `compare_consistency`: the recalls of CLC-A and CLC-C, and CLC-C's learned weights."""
     for kind, result in joined.items():
         title = {"clc_a": "CLC-A, the mean of the scores", "clc_c": "CLC-C, joined by learned weights"}[kind]
         for data, recalls in result["recalls"].items():
@@ -89,11 +88,11 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     console = plain_console()
     if {result.get("translations") for result in joined.values()} == {"captions"}:
         console.print(
-            "The translations of a caption were the captions of its image in the other languages. Where people wrote "
-            "them anew, they tell more about the image than translations could (--translator)."
+            "The captions of an image in the other languages served as translations. If people wrote them "
+            "independently, they hold more information than real translations would (--translator)."
         )
     if "clc_c" not in joined:
-        console.print("CLC-C was left out: it needs captions to be fitted on.")
+        console.print("CLC-C was left out: it needs captions for fitting.")
         return
     learned = joined["clc_c"]
     table = results_table("of", *learned["importances"], "output", title=f"CLC-C, {learned['parameters']} weights")
@@ -106,8 +105,8 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
     console.print(table)
     before, after = learned["losses"][0], learned["losses"][-1]
     console.print(
-        f"The loss fell from {before:.4f}, that of CLC-A, to {after:.4f} on the captions in {learned['fitted_in']}; "
-        "both are of scores with the standard deviation of CLC-A's."
+        f"The loss fell from {before:.4f} (CLC-A) to {after:.4f} on the captions in {learned['fitted_in']}; "
+        "both scores are scaled to CLC-A's standard deviation."
         if after < before
         else f"The loss of CLC-A, {before:.4f}, was not reduced: it is {after:.4f}."
     )
@@ -122,7 +121,7 @@ def print_task_report(
         report: the results of each test set, by language.
         task: the task, whose metrics are the columns.
         console: where to print.
-        trained: the languages that the model was trained on; the mean of the other languages is shown as well.
+        trained: the languages that the model was trained on; the mean of the others is shown too.
     """
     console = console or plain_console()
     for name, results in report.items():
@@ -140,7 +139,7 @@ def print_task_report(
 
 
 def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:
-    """Prints the report of `EmojiBenchmark` as one table: the means of each group of languages, and each language."""
+    """Prints the report of `EmojiBenchmark` as one table: the means of each language group, and each language."""
     headings = ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10")
     table = results_table("question\nlanguages", *headings, title="Emoji benchmark, recall in %")
     for name, part in report.items():
@@ -173,7 +172,7 @@ def show_results(
     split: str | None = None,
     ranks: Mapping[str, QueryRanks] | None = None,
 ) -> None:
-    """Adds results to the file `output` where it is given (`evaluation.results`), and prints them as JSON or by
+    """Adds results to the file `output` if it is given (`evaluation.results`), and prints them as JSON or by
     `print_table`.
 
     Args:
@@ -181,8 +180,8 @@ def show_results(
         output: the file.
         as_json: whether to print JSON.
         print_table: prints a table.
-        dataset, split: what was measured on, where the report does not say.
-        ranks: the ranks of the queries, which are kept beside the file.
+        dataset, split: the data that was measured, if the report does not say.
+        ranks: the ranks of the queries, which are written next to the file.
     """
     if output:
         named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}

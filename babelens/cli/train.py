@@ -1,4 +1,4 @@
-"""`babelens train`: a recipe becomes a model folder."""
+"""`babelens train`: trains a model by a recipe."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,7 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="A recipe file, or the name of one that comes with babelens: `emoji/mural`.",
+            help="A recipe file, or the name of a recipe that comes with babelens: `emoji/mural`.",
             callback=check_recipe,
         ),
     ],
@@ -39,8 +39,8 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue from the newest complete checkpoint. The data must be those that the run began with. The "
-            "weights are those of an uninterrupted run, unless a warning names what has changed.",
+            help="Continue from the newest complete checkpoint, with the same data. The resulting weights equal "
+            "those of an uninterrupted run, unless a warning says what has changed.",
         ),
     ] = False,
     settings: Settings = None,
@@ -48,8 +48,8 @@ def train(
 ) -> None:
     """Train a model by a recipe, evaluate it, and write its card.
 
-    `AutoModel.from_pretrained`, `babelens search` and `babelens push` take the folder of the model. To train on
-    several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
+    Pass the model's folder to `AutoModel.from_pretrained`, `babelens search` and `babelens push`. To train on several
+    devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
     overrides = settings_of(settings)
     if output is not None and not resume:
@@ -68,7 +68,7 @@ def train(
     console = plain_console()
     print_run(run, report, console)
     languages = [*run.data.image_languages, *run.data.pair_languages]
-    searches = run.recipe.method != "rc3"  # which reads an image and a text together
+    searches = run.recipe.method != "rc3"  # RC3 reads an image and a text together
     show_next(console, run.output, next(iter(languages), None), searches=searches)
 
 

@@ -1,4 +1,4 @@
-"""`babelens trim`: a model without the word pieces that some texts do not use."""
+"""`babelens trim`: removes the word pieces of a model that given texts do not use."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,22 +25,21 @@ def trim(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="A recipe, such as `emoji/mural`: the texts that it trains on, each counted once.",
+            help="A recipe, such as `emoji/mural`, whose training texts are each counted once.",
         ),
     ] = None,
     coverage: Annotated[
-        float, typer.Option(help="The smallest share of the pieces in the texts that is kept.", min=0.0, max=1.0)
+        float, typer.Option(help="The share of the pieces in the texts to keep, at least.", min=0.0, max=1.0)
     ] = 0.9999,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Reduce the vocabulary of a model to what some texts use.
+    """Reduce the vocabulary of a model to the pieces that given texts use.
 
     `babelens trim facebook/mbart-large-50 --texts en-de.txt --output mbart-en-de`
 
     The model may be mBART, XLM-R, M-BERT, a model of babelens with word pieces, or any other model that transformers
     loads with a fast tokenizer. Special tokens, language codes and every character of the texts are kept. The rarest
-    pieces beyond the coverage are spelled by shorter pieces; the command counts the texts in which that happens, and
-    shows some of them.
+    pieces beyond the coverage are split into shorter pieces; the command counts the affected texts and shows some.
     """
     if not (texts or recipe):
         raise typer.BadParameter("name the texts that the model must read: --texts or --recipe")
@@ -65,7 +64,7 @@ def _show(report: "TrimmingReport", output: Path) -> None:
     console.print(table)
     console.print(
         f"{report.coverage:.4%} of the pieces in {report.texts:,} texts are kept; "
-        f"{report.changed:,} texts are cut otherwise than before" + (", such as" if report.samples else ".")
+        f"{report.changed:,} texts are split differently" + (", such as" if report.samples else ".")
     )
     for sample in report.samples:
         pieces = f"{' '.join(sample.before)} → {' '.join(sample.after)}"

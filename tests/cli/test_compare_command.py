@@ -60,7 +60,7 @@ def test_the_table_of_the_terminal(seeds, recipe):
     assert (
         f"{recipe.parent.name}, in %" in shown
         and "Mean ± standard deviation over 1 or 2 seeds." in shown
-        and "Difference to seeds" in shown
+        and "Difference from seeds" in shown
     )
 
 
@@ -69,7 +69,7 @@ def test_runs_of_earlier_versions_are_compared_without_significance(seeds, tmp_p
     (old / "results.ranks.npz").unlink()
     scores = json.loads(run("compare", seeds, old, "--format", "json"))
     assert all(score["difference"] is None for score in scores)
-    assert f"{old / 'results.json'}: there are no ranks of queries" in caplog.text
+    assert f"{old / 'results.json'}: there are no query ranks" in caplog.text
 
 
 def test_what_cannot_be_compared_is_refused(seeds, tmp_path):

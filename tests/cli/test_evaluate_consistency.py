@@ -81,14 +81,14 @@ def test_translations_come_from_a_file_and_not_from_other_captions(run, model, p
 
 def test_without_captions_to_fit_on_clc_c_is_left_out(run, model, photos):
     shown = run("evaluate", "captions", model, "--data", photos, "--split", "test", "--consistency").stdout
-    assert "CLC-A" in shown and "CLC-C was left out: it needs captions to be fitted on" in shown
+    assert "CLC-A" in shown and "CLC-C was left out: it needs captions for fitting" in shown
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (("--fit", "validation"), "CLC-C is fitted with --consistency"),
-        (("--consistency", "--fit", "test"), "other captions"),
+        (("--consistency", "--fit", "test"), "different captions"),
         (("--consistency", "--protocol", "wit"), "search together"),
     ],
 )

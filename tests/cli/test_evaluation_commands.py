@@ -87,7 +87,7 @@ def test_embed_texts(run, clip_folder, tmp_path):
         (["--output", "x.npy"], "either --images or --texts"),
         (
             ["--output", "x.csv", "--texts", "TEXTS", "--language", "de"],
-            "must end in .npy or .parquet, or have no ending",
+            "must end in .npy or .parquet, or have no extension",
         ),
     ],
 )

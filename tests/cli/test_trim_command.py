@@ -114,7 +114,7 @@ def test_changed_texts_are_counted_and_shown(run, tmp_path):
     arguments = ("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 0.99)
     status, printed = run(*arguments, "--output", tmp_path / "table")
     assert status == 0
-    assert "1 texts are cut otherwise than before, such as" in printed
+    assert "1 texts are split differently, such as" in printed
     assert f"- {RUSSIAN[0]}: " in printed
     report = trim(str(source), texts, tmp_path / "report", coverage=0.99)
     assert 0.99 <= report.coverage < 1 and report.changed == 1 and report.unknown == (0, 0)

@@ -77,7 +77,7 @@ def test_of_two_models_that_are_pushed_at_once_one_is_refused(hub, api, folder, 
 
     monkeypatch.setattr(api, "repo_info", overtaken)
     (folder / "notes.txt").write_text("new")
-    with pytest.raises(HubUnreachableError, match="another commit was made there"):
+    with pytest.raises(HubUnreachableError, match="somebody made another commit there"):
         push(folder, ID, api=api)
 
 
@@ -165,7 +165,7 @@ def change_weights(folder, change):
         (lambda f: (f / "processor_config.json").unlink(), "processor_config.json is missing"),
         (lambda f: (f / "README.md").unlink(), "README.md is missing"),
         (lambda f: (f / "README.md").write_text("---\na: [\n---\n"), "README.md: "),
-        (lambda f: (f / "README.md").write_text("# Model"), "have no license"),
+        (lambda f: (f / "README.md").write_text("# Model"), "has no license"),
         (lambda f: edit_card(f, model_identity="other"), "written for other weights"),
         (lambda f: (f / "examples/auto.png").unlink(), "'examples/auto.png', which is missing"),
         (lambda f: (f / "notes.txt").symlink_to("/etc/passwd"), "notes.txt is a link to /etc/passwd"),
@@ -202,7 +202,7 @@ def test_an_adapter_names_a_base_on_the_hub(make_mla, tmp_path):
         save_adapter(model, "de", folder, embedding="./embedding", base_model=base_model)
         save_embedding(model, folder / "embedding")
         (folder / "README.md").write_text("---\nlicense: mit\n---\n# Adapter\n")
-        assert [each for each in folder_problems(folder) if "is a folder of this machine" in each] != [] or not named
+        assert [each for each in folder_problems(folder) if "is a local folder" in each] != [] or not named
         assert (folder_problems(folder) == []) != named
     (folder / "adapter_model.safetensors").unlink()
     assert any("adapter_model.safetensors is missing" in each for each in folder_problems(folder))
@@ -226,7 +226,7 @@ def test_the_command_checks_tells_and_publishes_a_model_and_its_space(hub, finis
         return CliRunner().invoke(app, ["push", *map(str, arguments)], env={"COLUMNS": "200"})
 
     dry = run(finished, ID, "--space", "ada/try", "--dry-run")
-    assert dry.exit_code == 0 and "fit to be published" in dry.output and "app.py" in dry.output
+    assert dry.exit_code == 0 and "can be published" in dry.output and "app.py" in dry.output
     assert all(path in dry.output for path in files_to_publish(finished)) and not hub.repositories
     assert isinstance(run(finished, ID, "--space", "no name").exception, PublishError)
     (folder / "model.safetensors").unlink()

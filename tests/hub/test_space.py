@@ -53,7 +53,7 @@ def test_an_adapter_has_no_space(tmp_path):
 
 def test_a_space_needs_the_owner_of_the_model(finished):
     """`babelens push` publishes a model without an owner as one's own, but the Space would load `name` alone."""
-    with pytest.raises(PublishError, match="name its owner too, as owner/mural-tiny"):
+    with pytest.raises(PublishError, match="include the owner, as in owner/mural-tiny"):
         space_files(finished, "mural-tiny")
 
 

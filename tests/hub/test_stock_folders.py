@@ -77,7 +77,7 @@ def test_what_has_no_stock_class_is_refused_with_the_reasons(make_smalr, make_mu
         export_stock(source, tmp_path / "stock")
     with pytest.raises(ModelKindError, match="computes what a SmalrModel does"):
         export_stock(saved(make_smalr(), tmp_path / "smalr"), tmp_path / "stock")
-    with pytest.raises(ModelKindError, match="prompt before texts, and this model reads them after 'query: '"):
+    with pytest.raises(ModelKindError, match="prompt before texts, and this model reads texts after 'query: '"):
         model, processor = make_mural(text_prompt="query: ")
         processor.text_prompt = "query: "
         export_stock(saved((model, processor), tmp_path / "prompted"), tmp_path / "stock")

@@ -47,7 +47,7 @@ def started(model, images, environment, *options):
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
-        assert "are searched at" in line, line + process.stderr.read()
+        assert "can be searched at" in line, line + process.stderr.read()
         yield process, re.search(r"http://\S+(?=/)", line)[0]
     finally:
         process.kill()
