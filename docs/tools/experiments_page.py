@@ -1,6 +1,6 @@
-"""Writes docs/results/published-experiments.md from the table beside it: `python docs/tools/experiments_page.py`.
+"""Writes docs/results/published-experiments.md from its table: `python docs/tools/experiments_page.py`.
 
-`tests/recipes/test_published_experiments.py` checks that the page is what the table says.
+`tests/recipes/test_published_experiments.py` checks that the page matches the table.
 """
 
 from pathlib import Path
@@ -14,29 +14,29 @@ _HEAD = """\
 <!-- Written by docs/tools/experiments_page.py from published-experiments.yaml. Change the table, not this page. -->
 # Published experiments
 
-Every row of every table of the five papers, with the recipe that would train it and the data that it needs. **None
-of these runs was made here**: their data and machines are beyond this project. What was measured stands on the other
-pages of this chapter, by the small recipes in `recipes/emoji/` and `recipes/photos/`. The tests run each recipe for
-two steps on a few rows in the published layout of its data.
+This page lists every row of every table in the five papers, with the recipe that trains it and the data that it needs.
+**We have not run these experiments**: their data and machines are beyond this project. The other pages of this chapter
+report results of the small recipes in `recipes/emoji/` and `recipes/photos/`. The tests run each recipe below for two
+steps on a few rows in the published layout of its data.
 
-A recipe stands for the model of a row; its columns are evaluations of that model. Numbers of others that a paper
-repeats (M3P, UC2, M-UNITER, LaBSE, …) are left to their authors. "–" is what has no recipe, with the reason.
+Each recipe trains the model of a row; the columns are evaluations of that model. Results of other models that a paper
+quotes (M3P, UC2, M-UNITER, LaBSE, …) are not listed. "–" marks rows without a recipe, with the reason.
 
-`A + B` means: train recipe A, then B with `--set model.from_pretrained` naming A's output. Each path in a recipe is
-changed by `--set` (`train.image_text.options.folder`, and so on). For means over seeds, as RC3's paper reports them:
+`A + B` means: train recipe A, then B with `--set model.from_pretrained` naming A's output. Set the paths in a recipe
+with `--set` (`train.image_text.options.folder`, and so on). For means over seeds, as in RC3's paper, use
 `--set training.seed=1`, and so on, and [`babelens compare`](../how-to/judge-a-model.md#several-seeds).
 
-## Can the data be had?
+## Availability of the data
 
-Recipes name a data set by its `source`, and read its files as they are published ([readers](../how-to/your-data.md)).
+Recipes name a data set by its `source`, and read its original files ([readers](../how-to/your-data.md)).
 
-| data | can they be had? | `source` |
+| data | availability | `source` |
 |---|---|---|
 """
 
 
 def read_table() -> dict[str, Any]:
-    """The table as it is written."""
+    """Reads the table."""
     return yaml.safe_load(TABLE.read_text(encoding="utf-8"))
 
 

@@ -290,7 +290,11 @@ np.save(sys.argv[3], (found / found.norm(dim=1, keepdim=True))[0].numpy())
 
 @pytest.mark.parametrize(
     ("values", "complaint"),
-    [([[1.0], [1.0, 2.0]], "vectors must have the same width"), ([None, None], "vectors of one width"), (None, "the columns")],
+    [
+        ([[1.0], [1.0, 2.0]], "vectors must have the same width"),
+        ([None, None], "vectors must have the same width"),
+        (None, "the columns"),
+    ],
 )
 def test_tables_that_cannot_teach(table, tmp_path, capsys, values, complaint):
     columns = {"text": ROWS[:2]} | ({} if values is None else {"vector": values})
