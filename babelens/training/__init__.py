@@ -1,14 +1,14 @@
-"""Training by recipes: what the commands do, from files to a saved model with its card.
+"""Training by recipes, from files to a saved model with its card.
 
-How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
+`babelens train` runs a recipe (`base.RecipeRun`) in these parts:
 
     recipe file ── loading.load_recipe ─> Recipe                the keys, checked (recipe_checks, argument_checks)
-         Recipe ── data.RecipeData ─────> corpora, languages    what is trained on, and in which languages
-                ── building.ModelBuilder > processor, model     new ones, or those that training goes on from
+         Recipe ── data.RecipeData ─────> corpora, languages    the training data and its languages
+                ── building.ModelBuilder > processor, model     new ones, or a saved model to continue from
                 ── training.StagedTraining > trained model      stage after stage, from checkpoints (resuming)
-                ── reporting.Reporting ─> evaluation, card      the numbers of the saved model
+                ── reporting.Reporting ─> evaluation, card      the results of the saved model
 
 The parts are the same for all methods, unless the method's module (`loading`, `mla`, `words`, `rc3`) declares a
-subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate task` read a recipe's data
-with `RecipeData` alone.
+subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate task` use only `RecipeData`, to
+read a recipe's data.
 """

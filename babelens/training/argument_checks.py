@@ -1,4 +1,4 @@
-"""The trainer's arguments in recipes: each is known and has the type that its class states."""
+"""Checks the trainer's arguments in recipes: each must be known and have the type that its class states."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,24 +11,23 @@ from transformers import TrainingArguments
 from ..utils.errors import ModelKindError, RecipeError, did_you_mean, nearest_first
 from .recipe_file import check_known, validate
 
-# Arguments of the run itself.
+# Arguments that the run sets.
 _NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", "local_rank")
 
 
 def training_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str, **own: Any
 ) -> TrainingArguments:
-    """The trainer's arguments.
+    """Builds the trainer's arguments.
 
     Args:
         arguments_class: the trainer's class of arguments.
         given: the recipe's arguments.
         where: the recipe's key of the arguments, such as `training`.
-        own: arguments of the run itself, such as `output_dir`.
+        own: arguments that the run sets, such as `output_dir`.
 
     Raises:
-        RecipeError: for arguments that the class does not have or refuses; all that are unknown or of a wrong type at
-            once.
+        RecipeError: if the class does not have or refuses arguments; it lists all that are unknown or of a wrong type.
     """
     values = checked_arguments(arguments_class, given, where)
     try:
@@ -40,7 +39,7 @@ def training_arguments(
 def checked_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The recipe's arguments with the types of the class; errors as those of `training_arguments`."""
+    """The recipe's arguments, converted to the types of the class; raises as `training_arguments` does."""
     hints = get_type_hints(arguments_class)  # `HfArgumentParser` may have changed `Field.type`
     names = (field.name for field in dataclasses.fields(arguments_class) if field.init)
     types = {name: hints[name] for name in names if name not in _NOT_GIVEN}
@@ -57,7 +56,7 @@ def checked_arguments(
 
 
 def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> None:
-    """Raises a `RecipeError` for a name that is not among those known, such as a task's."""
+    """Raises a `RecipeError` for an unknown name, such as a task's."""
     for name in names or ():
         if name not in known:
             listed = ", ".join(nearest_first(name, known))
@@ -66,10 +65,10 @@ def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> 
 
 @contextmanager
 def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
-    """Raises what a configuration refuses as an error of the recipe's key."""
+    """Turns errors of a configuration into errors of the recipe's key."""
     try:
         yield
     except (TypeError, ValueError, StrictDataclassError) as error:
-        if isinstance(error, RecipeError | ModelKindError):  # the latter is about the model that is configured
+        if isinstance(error, RecipeError | ModelKindError):  # ModelKindError is about the model itself
             raise
         raise RecipeError(f"{key}: {' '.join(str(error).split())}") from error

@@ -1,4 +1,4 @@
-"""A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
+"""Runs a recipe: from data to a folder with the model, its processor, its evaluation and its card."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,18 +25,18 @@ from .training import CHECKPOINTS as CHECKPOINTS
 
 
 def recipe_data(recipe: Recipe) -> RecipeData:
-    """The data of a recipe, read as its method reads them."""
+    """The data of a recipe, read by the class of its method."""
     return workflow_of(recipe.method, recipe.task_name).data(recipe)
 
 
 class RecipeRun(RunParts):
-    """One run of a recipe; arguments as those of `RunParts`."""
+    """One run of a recipe; arguments as in `RunParts`."""
 
     def check(self) -> None:
-        """Checks whatever can be known of the recipe before data is read; also what is only needed at the end.
+        """Checks everything that can be checked before data is read, including keys that are only used at the end.
 
         Raises:
-            RecipeError: for a recipe that does not fit its method.
+            RecipeError: if the recipe does not fit its method.
         """
         with self._file_named():
             self.training.check_tasks()
@@ -46,17 +46,17 @@ class RecipeRun(RunParts):
             self.builder.check()
 
     def train(self, *, resume: bool = False) -> BabelensTrainer:
-        """Trains and saves model and processor; returns the trainer of the last stage.
+        """Trains and saves the model and its processor; returns the trainer of the last stage.
 
         Args:
-            resume: go on from the newest checkpoint, where there is one.
+            resume: continue from the newest checkpoint, if there is one.
 
         Raises:
-            RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
+            RecipeError: if the recipe does not fit its method, its data or the trainer's arguments.
             ChangedRunError: if the run to resume began with another recipe.
-            FileExistsError: when `output` holds a run or a model already and `resume` was not asked for, and when a
-                finished run has no checkpoints to resume from.
-            SaveError: when nothing can be saved to `output`.
+            FileExistsError: if `output` already holds a run or a model and `resume` is not set, or if a finished run
+                has no checkpoints to resume from.
+            SaveError: if nothing can be saved to `output`.
         """
         with self._file_named():
             return self._train(resume=resume)
@@ -64,7 +64,7 @@ class RecipeRun(RunParts):
     def _train(self, *, resume: bool) -> BabelensTrainer:
         has_run = self.training.has_begun()
         if has_run and not resume:
-            raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
+            raise FileExistsError(f"{self.output} already holds a run: resume it, or choose another folder")
         if not has_run:
             self._check_free(resume=resume)
         self.check()
@@ -79,7 +79,7 @@ class RecipeRun(RunParts):
         if first.process_index == 0:
             warn_of_overlap(self.data.overlaps)
         set_seed(first.seed)
-        has_record = has_run and (self.output / CHECKPOINTS / RECIPE).is_file()  # a stage may be another run's
+        has_record = has_run and (self.output / CHECKPOINTS / RECIPE).is_file()  # a stage may come from another run
         if has_record:
             check_unchanged(self)
             processor = load_processor(AutoProcessor, self.output / CHECKPOINTS / PROCESSOR)
@@ -98,12 +98,12 @@ class RecipeRun(RunParts):
         return trainer
 
     def _check_free(self, *, resume: bool) -> None:
-        """Checks that no model would be overwritten, whose card and results would stay. A run without checkpoints
-        that was interrupted between its model and its card begins anew when it is resumed."""
+        """Checks that no model would be overwritten, because its card and results would stay. A resumed run without
+        checkpoints, interrupted between saving its model and its card, starts over."""
         if not (holds_weights(self.output) and (self.output / "config.json").is_file()):
             return
         if not resume:
-            raise FileExistsError(f"{self.output} holds a model already: choose another folder, or remove it")
+            raise FileExistsError(f"{self.output} already holds a model: choose another folder, or remove it")
         if (self.output / RESULTS).is_file():
             raise FileExistsError(
                 f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
@@ -111,7 +111,7 @@ class RecipeRun(RunParts):
 
     @contextmanager
     def _file_named(self) -> Iterator[None]:
-        """Puts the recipe's file before what is wrong with the recipe."""
+        """Adds the recipe's file to its errors."""
         try:
             yield
         except RecipeError as error:
@@ -121,7 +121,7 @@ class RecipeRun(RunParts):
             raise RecipeError(f"{file}: {error}") from error
 
     def report(self) -> dict[str, Any] | None:
-        """The results that the recipe asks for, measured on the saved model; None for a recipe that asks for none."""
+        """The results of the saved model on the recipe's `report`; None if the recipe has none."""
         return self.reporting.report()
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
@@ -132,20 +132,20 @@ class RecipeRun(RunParts):
             report: the result of `report`.
 
         Returns:
-            The card's path.
+            The path of the card.
         """
         card = self.reporting.write_card(trainer, report)
         self.reporting.write_results()
         return card
 
 
-# ---- Resuming a run: only with the recipe with which it began; the trainer's arguments may change ----
+# ---- Resuming a run: only with the same recipe; the trainer's arguments may change ----
 
 RECIPE = "recipe.yaml"
 
 
 def record_start(run: RecipeRun, processor: ProcessorMixin) -> None:
-    """Saves the recipe with which a run begins, and its processor, next to the checkpoints."""
+    """Saves the recipe of a new run, and its processor, next to the checkpoints."""
     folder = run.output / CHECKPOINTS
     with atomic_directory(folder / PROCESSOR) as scratch:
         processor.save_pretrained(scratch)
@@ -154,20 +154,21 @@ def record_start(run: RecipeRun, processor: ProcessorMixin) -> None:
 
 
 def check_unchanged(run: RecipeRun) -> None:
-    """
+    """Checks that the run in `output` began with this recipe.
+
     Raises:
-        ChangedRunError: if the run in `output` began with another recipe; names the keys that differ.
+        ChangedRunError: with the keys that differ, if it began with another one.
     """
     path = run.output / CHECKPOINTS / RECIPE
     began, now = flattened(parse(path.read_text(encoding="utf-8"))), flattened(_settled(run.recipe))
     if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
         raise ChangedRunError(
-            f"{', '.join(changed)}: not as in {path}, with which the run began; restore it, or choose another folder"
+            f"{', '.join(changed)}: changed since the run began with {path}; restore it, or choose another folder"
         )
 
 
 def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested mappings as one mapping with dotted keys; an empty mapping is a value."""
+    """Flattens nested mappings to one with dotted keys; an empty mapping counts as a value."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         key = f"{where}.{name}" if where else str(name)
@@ -175,12 +176,12 @@ def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return flat
 
 
-# Keys that do not change the weights, except for `training`, whose changes are the user's to judge.
+# Keys that do not change the weights; changes to `training` are left to the user's judgment.
 _FREE = ("training", "test", "report", "unseen_languages", "license", "license_name")
 
 
 def _settled(recipe: Recipe) -> dict[str, Any]:
-    """What a run keeps to its end: the recipe without the trainer's arguments and without what is measured."""
+    """The part of a recipe that must not change during a run: without the trainer's arguments and evaluations."""
     content = recipe.model_dump(mode="json", exclude={"stages": {"__all__": {"training"}}})
     content = {key: value for key, value in content.items() if key not in _FREE}
     return redact(content | {"stages": {stage.pop("name"): stage for stage in content["stages"]}})

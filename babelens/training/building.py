@@ -1,4 +1,4 @@
-"""Building the processor and the model that a recipe describes: new ones, or those that training goes on from."""
+"""Builds the processor and the model that a recipe describes: new ones, or a saved model to continue from."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -37,27 +37,27 @@ from .argument_checks import overrides_checked
 from .data import RecipeData
 from .recipe import ImageSizes, Recipe, TokenizerSource
 
-_RATED_CAPTIONS = 2_000  # in each language, from which the share of unknown tokens is computed
+_RATED_CAPTIONS = 2_000  # per language, to compute the share of unknown tokens
 
 
 class ModelBuilder:
-    """Builds a dual encoder that reads word pieces. A method whose model is built otherwise has a subclass.
+    """Builds a dual encoder that reads word pieces. Methods that build other models have a subclass.
 
     Args:
         recipe: the recipe.
         data: its data, from which vocabularies are trained.
-        checkpoints: the run's folder of checkpoints, for parts of the model that are trained beforehand.
-        trust_remote_code: whether code that comes with the models that the recipe names may run.
+        checkpoints: the run's folder of checkpoints, for parts of the model that are trained first.
+        trust_remote_code: whether to run code that comes with the models in the recipe.
     """
 
-    # The types of models that training can go on from; without any, the model refuses what it cannot start from.
+    # The model types that training can continue from; if empty, the model class checks its start.
     starts: ClassVar[tuple[str, ...]] = ()
-    # Whether `model.overrides` may change a model that training goes on from.
+    # Whether `model.overrides` may change a saved model.
     overrides_start: ClassVar[bool] = False
-    # Whether the model can be made of two pretrained towers.
+    # Whether the model can be built from two pretrained towers.
     takes_towers: ClassVar[bool] = False
 
-    # A method with keys or data of its own declares their classes.
+    # Methods with other keys or data declare their classes.
     recipe: Recipe
     data: RecipeData
 
@@ -71,19 +71,19 @@ class ModelBuilder:
 
     @property
     def code(self) -> dict[str, Any]:
-        """The argument of loaders about code that comes with a model."""
+        """The loaders' argument for code that comes with a model."""
         return {"trust_remote_code": self.trust_remote_code}
 
     @property
     def start(self) -> str:
-        """Folder or Hub id of the model that training goes on from, in a recipe that names one."""
+        """Folder or Hub id of the model that training continues from, in a recipe that names one."""
         start = self.recipe.model.from_pretrained
         assert start is not None
         return start
 
     @property
     def stated_sizes(self) -> ImageSizes | None:
-        """The recipe's `image`, of a method that has this key."""
+        """The recipe's `image`, if the method has this key."""
         return getattr(self.recipe, "image", None)
 
     @property
@@ -94,14 +94,14 @@ class ModelBuilder:
         return towers
 
     def check_towers(self) -> None:
-        """Checks two pretrained towers and what comes with them: their kinds, the image processor, the tokenizer, and
-        whether the recipe's overrides fit them. No weights are loaded.
+        """Checks two pretrained towers without loading weights: their kinds, the image processor, the tokenizer, and
+        the recipe's overrides.
 
         Raises:
-            RecipeError: for overrides that do not fit the towers.
+            RecipeError: if the overrides do not fit the towers.
             ModelFolderError: if there is no such folder or repository, or it lacks an image processor or a tokenizer.
-            ModelKindError: if a source has no such tower, or cannot pool texts as asked.
-            InputError: if the image processor makes images of a size that the vision backbone cannot read.
+            ModelKindError: if a source has no such tower, or cannot pool texts in this way.
+            InputError: if the vision backbone cannot read the image processor's image size.
         """
         if self.recipe.model.towers:
             _ = self._tower_processor
@@ -109,10 +109,10 @@ class ModelBuilder:
     # ---- Parts that a method may define ----
 
     def check(self) -> None:
-        """Checks whether the model can be built, as far as that is known before data is read.
+        """Checks before data is read whether the model can be built.
 
         Raises:
-            RecipeError: when a preset does not go with the recipe's overrides.
+            RecipeError: if the overrides do not fit the preset.
         """
         source = self.recipe.model
         if source.preset:
@@ -121,17 +121,17 @@ class ModelBuilder:
 
     @property
     def known_overrides(self) -> dict[str, Any]:
-        """The overrides that can be checked before there is a vocabulary."""
+        """The overrides that can be checked without a vocabulary."""
         return self.recipe.model.overrides
 
     def make_processor(self) -> ProcessorMixin:
-        """The processor of the model that training goes on from, or a new one."""
+        """The processor of the model that training continues from, or a new one."""
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
             return self._tower_processor
         languages = [*self.data.image_languages, *self.data.pair_languages]
-        # The characters of all captions: a language that the model never saw must at least be spelled.
+        # All captions contribute their characters, so every language can at least be spelled.
         tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
         return METHODS[self.recipe.method].processor(self.new_image_processor(), tokenizer)
 
@@ -152,7 +152,7 @@ class ModelBuilder:
 
     @cached_property
     def _tower_config(self) -> PreTrainedConfig:
-        """The configuration of a model that is made of two pretrained towers."""
+        """The configuration of a model from two pretrained towers."""
         image, text = self._towers
         with overrides_checked():
             return config_of_towers(
@@ -170,18 +170,18 @@ class ModelBuilder:
 
     @cached_property
     def _tower_processor(self) -> ProcessorMixin:
-        """The processor of a model that is made of two pretrained towers, whose images and configuration fit them."""
+        """The processor of a model from two pretrained towers; it checks that images and configuration fit them."""
         (image, text), config = self._towers, self._tower_config
         return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The model of the next stage, made from the one with which a stage ended."""
+        """The model of the next stage, made from the final model of the previous one."""
         return model
 
     def train_vocabulary(
         self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
     ) -> PreTrainedTokenizerFast:
-        """A new tokenizer of the method's kind: by default WordPiece."""
+        """Trains a tokenizer of the method's kind, by default WordPiece."""
         prefix = source.continuing_subword_prefix
         return train_wordpiece(
             texts,
@@ -196,8 +196,8 @@ class ModelBuilder:
         return processor.tokenizer
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        """The share of tokens that are [UNK], in percent, in each language of the corpora: of all captions, or of as
-        many as are enough for it, spread evenly over them."""
+        """The percentage of [UNK] tokens in each language of the corpora, computed on all captions or on an evenly
+        spread sample."""
         tokenizer = self.vocabulary(processor)
         return {
             language: round(unknown_rate(tokenizer, texts[:: -(-len(texts) // _RATED_CAPTIONS) or 1]), 3)
@@ -213,15 +213,15 @@ class ModelBuilder:
         return MuralImageProcessor(size=resize, crop_size=crop)
 
     def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
-        """The tokenizer that a key of the recipe describes.
+        """Makes the tokenizer that a key of the recipe describes.
 
         Args:
             key: the recipe's key, such as `tokenizer`.
-            languages: the languages on whose captions word pieces are trained, unless the recipe names others.
+            languages: the languages whose captions train the word pieces, unless the recipe names others.
             spelled: the languages whose characters all become pieces.
 
         Raises:
-            RecipeError: when the recipe lacks the key, or its tokenizer cannot be trained.
+            RecipeError: if the recipe lacks the key, or its tokenizer cannot be trained.
         """
         source: TokenizerSource | None = getattr(self.recipe, key)
         if source is None:
@@ -248,8 +248,8 @@ class ModelBuilder:
 
 
 # ---- Vocabulary ----
-# The vocabulary that acquired languages share: an existing tokenizer and, where it belongs to a model, that
-# model's table (Zhang et al. 2022 take M-BERT's).
+# The vocabulary that acquired languages share: an existing tokenizer and, if it belongs to a model, that model's
+# embedding table (M-BERT's in Zhang et al. 2022).
 
 
 def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
@@ -261,42 +261,44 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
         loading: arguments of `load_model`, such as `trust_remote_code`.
 
     Returns:
-        `None` when there is a tokenizer and no model.
+        None if the tokenizer comes without a model.
 
     Raises:
-        ModelFolderError: when the model cannot be loaded.
-        VocabularyError: when the model has fewer word pieces than the tokenizer, or no single table of them.
+        ModelFolderError: if the model cannot be loaded.
+        VocabularyError: if the model has fewer word pieces than the tokenizer, or no single table of them.
     """
     if not _has_model(source, **loading):
         return None
     model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
     table = _embedding(model).weight.detach()
     if len(table) < len(tokenizer):
-        raise VocabularyError(f"{source}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}")
+        raise VocabularyError(
+            f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}"
+        )
     return table
 
 
 def trimmed_to(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], coverage: float) -> PreTrainedTokenizerBase:
-    """A tokenizer with the pieces that texts need: see `processing.vocabulary_trimming`.
+    """Trims a tokenizer to the pieces that texts need: see `processing.vocabulary_trimming`.
 
     Args:
         tokenizer: a fast tokenizer, which is not changed.
         texts: the texts.
-        coverage: the share of their running pieces that is kept at least.
+        coverage: the minimum share of their running pieces to keep.
 
     Raises:
-        VocabularyError: when it cannot be trimmed.
+        VocabularyError: if it cannot be trimmed.
     """
     return trim_tokenizer(tokenizer, choose_pieces(tokenizer, count_pieces(tokenizer, texts), coverage=coverage))
 
 
 def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
-    """The rows [pieces, size] of a table of embeddings that belong to the pieces of a trimmed tokenizer.
+    """The rows [pieces, size] of an embedding table that belong to the pieces of a trimmed tokenizer.
 
     Args:
         table: the embeddings [vocabulary, size] of the whole vocabulary.
         tokenizer: the trimmed tokenizer.
-        whole: the tokenizer before it was trimmed.
+        whole: the tokenizer before trimming.
     """
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
@@ -305,13 +307,12 @@ def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: Pre
 def native_with_vocabulary(
     native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Tensor | None, **options: Any
 ) -> MlaModel:
-    """A plain dual encoder as an MLA model, whose acquired languages share a vocabulary.
+    """Makes an MLA model of a plain dual encoder, with a vocabulary that acquired languages share.
 
     Args:
         native: the dual encoder.
         tokenizer: the vocabulary of the acquired languages.
-        table: the first values of its embeddings [vocabulary, size]; None for random ones as wide as the native text
-            tower.
+        table: the initial embeddings [vocabulary, size]; None for random ones as wide as the native text tower.
         options: keys of `MlaConfig`, such as `native_language` and `languages`.
     """
     own = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
@@ -323,13 +324,13 @@ def _embedding(model: PreTrainedModel) -> nn.Module:
         return model.get_input_embeddings()
     except NotImplementedError as error:
         raise VocabularyError(
-            f"a vocabulary is a text encoder or a tokenizer alone; {type(model).__name__} has no single table of word "
+            f"a vocabulary must be a text encoder or a tokenizer; {type(model).__name__} has no single table of word "
             "pieces"
         ) from error
 
 
 def _has_model(source: str, **loading: Any) -> bool:
-    """Whether a folder or repository has a model's configuration beside its tokenizer."""
+    """Whether a folder or repository has a model's configuration in addition to its tokenizer."""
     loading = located(source, **loading)
     with explained(source, loading):
         file = optional_file(source, CONFIG_NAME, loading)

@@ -18,19 +18,15 @@ from .recipe import Recipe, Stage
 
 
 class RecipeData:
-    """Reads the data that a recipe names; each corpus is read when it is first asked for.
-
-    Args:
-        recipe: the recipe.
-    """
+    """Reads the data that a recipe names, each corpus on first use."""
 
     # The tasks whose data are translations, without images.
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
-    # The tasks whose data are taken by pairs of languages.
+    # The tasks whose data is selected by pairs of languages.
     paired_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT, TRIPLET)
-    # Whether a language may be its own translation.
+    # Whether a language may be paired with itself.
     pairs_with_itself: ClassVar[bool] = False
-    # Whether that is two captions of an image, or else a text with itself.
+    # Whether such a pair is two captions of an image rather than a text with itself.
     co_captions: ClassVar[bool] = True
 
     def __init__(self, recipe: Recipe) -> None:
@@ -65,7 +61,7 @@ class RecipeData:
         return corpus
 
     def _named_languages(self, task: str) -> set[str] | None:
-        """The languages that the recipe names for a task, in any stage; None where it takes those of the data."""
+        """The languages that the recipe names for a task, in any stage; None for all languages of the data."""
         source, stages = self.recipe.train[task], [stage for stage in self.recipe.all_stages if task in stage.tasks]
         if source.pairs is not None:
             return {tag for pair in source.pairs for tag in pair}
@@ -82,7 +78,7 @@ class RecipeData:
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
-        """The captions of all corpora that are no streams, by language; a caption of several rows is listed once."""
+        """The distinct captions of all corpora that are not streams, by language."""
         captions: dict[str, dict[str, None]] = {}
         for corpus in (corpus for task, corpus in self.corpora.items() if task not in self.streams):
             for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
@@ -90,10 +86,10 @@ class RecipeData:
         return {language: list(captions[language]) for language in sorted(captions)}
 
     def texts(self, sample: int) -> dict[str, list[str]]:
-        """The captions of all corpora, by language, as `captions`; of each stream those of a sample of its rows.
+        """The captions of all corpora, by language, including a sample of each stream.
 
         Args:
-            sample: the number of rows of each stream, spread evenly over its shards.
+            sample: the number of rows from each stream, spread evenly over its shards.
         """
         if not self.streams:
             return self.captions
@@ -108,7 +104,7 @@ class RecipeData:
 
     @cached_property
     def validation(self) -> Dataset | None:
-        """The data on which the model is evaluated during training; None when the recipe names none."""
+        """The data on which the model is evaluated during training; None if the recipe names none."""
         source = self.recipe.validation
         if source is None or source.translated is None:
             return source and source.load()
@@ -116,8 +112,8 @@ class RecipeData:
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
-        """What of the validation data is in the training data: of its images, and of its texts in the data of text
-        tasks. A stream is not compared."""
+        """The images of the validation data that are in the training data, and its texts that are in the data of text
+        tasks. Streams are not compared."""
         if self.validation is None:
             return []
         texts = {task: corpus for task, corpus in self.corpora.items() if task in self.translation_tasks}
@@ -152,7 +148,7 @@ class RecipeData:
         """The languages of a task's examples.
 
         Raises:
-            RecipeError: for a stream whose languages the recipe does not name.
+            RecipeError: if the data is a stream and the recipe does not name its languages.
         """
         source = self.recipe.train[task]
         if source.pairs:
@@ -162,7 +158,9 @@ class RecipeData:
             added = self._translated_into(source.languages, source.translations) if source.translations else []
             return list(dict.fromkeys([*source.languages, *added]))
         if streamed:
-            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
+            raise RecipeError(
+                f"train.{task}: the languages of a stream are not known beforehand: name them in languages"
+            )
         return list(languages_of(self.corpora[task]))
 
     def _translated_into(self, tags: list[str], task: str) -> list[str]:
@@ -176,9 +174,9 @@ class RecipeData:
     # ---- Examples ----
 
     def task_data(self, task: str, stage: Stage) -> TaskData:
-        """The corpus of a task in a stage, with the languages that are taken of it."""
+        """The corpus of a task in a stage, with the languages to use."""
         source = self.recipe.train[task]
-        # With `translations`, `languages` has chosen the captions already; translations are in other languages.
+        # With `translations`, `languages` has already chosen the captions; translations are in other languages.
         languages = None if source.translations is not None else source.languages
         if task not in self.translation_tasks:
             languages = stage.languages or languages
@@ -189,7 +187,7 @@ class RecipeData:
         return {task: self.task_data(task, stage) for task in stage.tasks}
 
     def count_examples(self, task: str, stage: Stage) -> int | None:
-        """The number of examples that a task has in a stage; None where only the model can count them."""
+        """The number of examples of a task in a stage; None if only the model can count them."""
         data = self.task_data(task, stage)
         if task == IMAGE_TEXT:
             return len(image_text_pairs(data.corpus, data.languages))

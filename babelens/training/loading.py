@@ -1,5 +1,5 @@
-"""Loading a recipe: its file, its overrides, and the classes of its method that run it: here those of MURAL, ALIGN and
-ETCL, which begin with a preset, with two pretrained towers, or with a saved model."""
+"""Loads a recipe: its file, its overrides, and the classes of its method. This module defines the classes of MURAL,
+ALIGN and ETCL, which start from a preset, from two pretrained towers, or from a saved model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +26,16 @@ from .training import CHECKPOINTS, StagedTraining
 
 @dataclass(frozen=True)
 class Workflow:
-    """The classes that run the recipes of a method. The defaults are those of a dual encoder that reads word pieces;
-    a method that differs in a part names a subclass of it.
+    """The classes that run the recipes of a method. The defaults suit a dual encoder that reads word pieces; methods
+    override the parts that differ.
 
     Args:
         recipe: the keys of its recipes.
-        data: reads the data, and tells the languages in it.
+        data: reads the data and its languages.
         builder: builds the processor and the model.
         training: trains the model, stage by stage.
         reporting: evaluates the trained model, and writes its card.
-        tasks: of a workflow that fine-tunes on tasks, the values that `task` may have.
+        tasks: the values of `task`, for a workflow that fine-tunes on tasks.
     """
 
     recipe: type[Recipe] = DualEncoderRecipe
@@ -51,7 +51,7 @@ WORKFLOW = Workflow()
 
 # ---- MURAL, ALIGN and ETCL ----
 
-# What a model that training goes on from may change: its tasks, each with a head, and its losses.
+# Keys that may change in a saved model: its tasks, each with a head, and its losses.
 _OF_TASKS = (
     *("tasks", "image_text_loss", "logit_bias_init_value", "label_smoothing"),
     *("text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
@@ -59,13 +59,13 @@ _OF_TASKS = (
 
 
 class MuralData(RecipeData):
-    """The data of MURAL, whose pairs of texts may be two captions of an image in one language."""
+    """The data of MURAL; a pair of texts may be two captions of an image in one language."""
 
     pairs_with_itself = True
 
 
 class MuralBuilder(ModelBuilder):
-    """Builds a MURAL; one that training goes on from may get another task."""
+    """Builds a MURAL model; a saved model may get another task."""
 
     starts = ("mural",)
     overrides_start = True
@@ -77,7 +77,7 @@ class MuralBuilder(ModelBuilder):
         for name in source.overrides if source.from_pretrained else ():
             if name not in _OF_TASKS:
                 raise RecipeError(
-                    f"model.overrides.{name}: a model that training goes on from keeps its configuration, but for "
+                    f"model.overrides.{name}: a saved model keeps its configuration, except "
                     f"{', '.join(_OF_TASKS)}; leave it out"
                 )
 
@@ -106,8 +106,8 @@ MURAL = Workflow(data=MuralData, builder=MuralBuilder)
 
 
 class EtclBuilder(ModelBuilder):
-    """Builds an ETCL model; `model.from_pretrained` may be a MURAL's folder, and `model.overrides` are then
-    `EtclConfig`'s keys."""
+    """Builds an ETCL model. If `model.from_pretrained` is a MURAL's folder, `model.overrides` are keys of
+    `EtclConfig`."""
 
     starts = ("etcl", "mural")
     overrides_start = True
@@ -135,14 +135,14 @@ ETCL = Workflow(builder=EtclBuilder)
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Reads a recipe, as an object of its method's own class of recipes.
+    """Reads a recipe as an object of its method's recipe class.
 
     Args:
-        name: path of a recipe, or its name among those of the package.
+        name: path of a recipe, or the name of one that comes with the package.
         overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
 
     Raises:
-        RecipeError: for a file that is not a recipe, an unknown method, unknown keys and wrong values.
+        RecipeError: if the file is not a recipe, or has an unknown method, unknown keys or wrong values.
     """
     path = find_recipe(name)
     content = read_recipe(name)
@@ -151,7 +151,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
             content = with_key(content, dotted, value)
         recipe = _built(content)
     except RecipeError as error:
-        # What a recipe holds may have line breaks and control characters.
+        # Values in a recipe may have line breaks and control characters.
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(error))
         raise RecipeError(f"{path}: {shown}") from error
     recipe._file = path
@@ -162,18 +162,18 @@ def _built(content: dict[str, Any]) -> Recipe:
     if "method" not in content:
         for key in content:
             check_known(key, ["method", *Recipe.model_fields])
-        raise RecipeError(f"method is missing; there are {', '.join(METHODS)}")
+        raise RecipeError(f"method is missing; choose one of {', '.join(METHODS)}")
     recipe_class = workflow_of(content["method"], content.get("task")).recipe
-    # A key of another method that is null is one of a recipe that this one extends.
+    # A null key of another method removes an inherited key.
     own = {key: value for key, value in content.items() if value is not None or key in recipe_class.model_fields}
     return build(recipe_class, own)
 
 
 def workflow_of(method: object, task: object = None) -> Workflow:
-    """The classes that run the recipes of a method, or those that fine-tune its models on a task.
+    """The classes that run the recipes of a method, or that fine-tune its models on a task.
 
     Raises:
-        RecipeError: for an unknown method or task, and for a method that is not fine-tuned on tasks.
+        RecipeError: if the method or task is unknown, or the method is not fine-tuned on tasks.
     """
     if not isinstance(method, str) or method not in METHODS:
         hint = did_you_mean(method, METHODS)
@@ -195,13 +195,13 @@ def workflow_of(method: object, task: object = None) -> Workflow:
 
 
 class RunParts:
-    """The parts of one run of a recipe: `data`, `builder`, `training` and `reporting`, each of its method's own class.
+    """The parts of one run of a recipe: `data`, `builder`, `training` and `reporting`, in the classes of its method.
 
     Args:
         recipe: the recipe.
-        output: the model's folder; checkpoints lie in `output/checkpoints`, results in `output/results.json`.
-        command: the command that was typed, for the card.
-        trust_remote_code: whether code that comes with the models that the recipe names may run.
+        output: the model's folder, with `checkpoints` and `results.json`.
+        command: the command to show on the card.
+        trust_remote_code: whether to run code that comes with the models in the recipe.
     """
 
     def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:

@@ -1,5 +1,5 @@
-"""MLA's recipes: a native model, plain or with languages already, acquires those that the recipe names; and those
-of its baselines, students with a multilingual text encoder.
+"""Recipes of MLA, in which a native model acquires languages, and of its baselines, students with a multilingual text
+encoder. The native model may be plain or already have acquired languages.
 """
 
 import json
@@ -56,18 +56,19 @@ from .training import FINISHED, is_finished
 class MlaRecipe(DualEncoderRecipe):
     """A recipe of MLA.
 
-    `model.from_pretrained` is a plain dual encoder or an MLA model; `model.overrides` are `MlaConfig`'s keys, of which
-    `languages` are those to acquire. With `model.preset` the native model is new as well, and `tokenizer` is its own.
+    `model.from_pretrained` is a plain dual encoder or an MLA model. `model.overrides` are keys of `MlaConfig`;
+    `languages` lists the languages to acquire. With `model.preset` the native model is new too, and `tokenizer`
+    describes its tokenizer.
 
     Args:
-        multilingual_tokenizer: the vocabulary of the acquired languages; not needed where the model has one.
+        multilingual_tokenizer: the vocabulary of the acquired languages; not needed if the model has one.
     """
 
     multilingual_tokenizer: TokenizerSource | None = None
 
 
 class MlaData(RecipeData):
-    """The data of a recipe of MLA, and which languages are native and acquired."""
+    """The data of a recipe of MLA, with its native and acquired languages."""
 
     @property
     def native_language(self) -> str:
@@ -79,7 +80,7 @@ class MlaData(RecipeData):
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """Languages with captioned images in training: the native one, and those of language exposure."""
+        """Languages with captioned images in training: the native one, and languages with language exposure."""
         trained = {task for stage in self.recipe.all_stages for task in stage.tasks}
         exposed = [tag for task in (IMAGE_TEXT, TRIPLET) if task in trained for tag in self.languages_of_task(task)]
         return list(dict.fromkeys([self.native_language, *exposed]))
@@ -99,7 +100,7 @@ class MlaBuilder(ModelBuilder):
 
     @cached_property
     def native_parts(self) -> tuple[PreTrainedModel, ProcessorMixin]:
-        """The trained model that training goes on from, and its processor."""
+        """The trained model that training continues from, and its processor."""
         attention: dict[str, Any] = {"attn_implementation": self.recipe.model.attn_implementation}
         model = load_model(AutoModel, self.start, as_stored=True, **attention, **self.code)
         return model, load_processor(AutoProcessor, self.start, **self.code)
@@ -146,7 +147,7 @@ class MlaBuilder(ModelBuilder):
         return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
 
     def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
-        """The embeddings of the model that the multilingual tokenizer was taken from, where there is one."""
+        """The embeddings of the model that the multilingual tokenizer comes from, if there is one."""
         source = self.recipe.multilingual_tokenizer
         if source is None or source.from_pretrained is None:
             return None
@@ -161,12 +162,12 @@ ADAPTER, _EMBEDDING = "adapter", "embedding"
 
 
 class MlaReporting(Reporting):
-    """The reports of a recipe of MLA; a plain base that acquired one language also has an adapter of PEFT."""
+    """The reports of a recipe of MLA; if a plain base acquired one language, a PEFT adapter is saved too."""
 
     recipe: MlaRecipe
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """As `Reporting`, and in the folder `adapter` the language alone, with its card."""
+        """As in `Reporting`; also saves the language as an adapter with a card in the folder `adapter`."""
         card = super().write_card(trainer, report)
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
@@ -197,7 +198,7 @@ class MlaReporting(Reporting):
             trainer.processing_class.multilingual_tokenizer.save_pretrained(scratch / _EMBEDDING)
             file = scratch / _EMBEDDING / "tokenizer_config.json"
             settings = json.loads(file.read_text(encoding="utf-8"))
-            settings.pop("processor_class", None)  # which is not in this folder
+            settings.pop("processor_class", None)  # the processor is not in this folder
             file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             own = {"base_model": base, "normalization": trainer.processing_class.normalization}
             save_adapter(model, language, scratch, embedding=f"./{_EMBEDDING}", **own)
@@ -213,12 +214,12 @@ MLA = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder, reporting=Mla
 
 class TextModelSource(Section):
     """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
-    existing text encoder (a folder or a Hub id, with its tokenizer).
+    existing text encoder with its tokenizer.
 
     Args:
-        preset: whose `text_config` the encoder has.
+        preset: the preset with the encoder's `text_config`.
         training: transformers' `TrainingArguments`, without `output_dir`, and `precision`.
-        from_pretrained: a folder or Hub id instead.
+        from_pretrained: folder or Hub id of an existing text encoder instead.
     """
 
     preset: str | None = None
@@ -235,12 +236,12 @@ class TextModelSource(Section):
 class MlaStudentRecipe(Recipe):
     """A recipe of MLA's baselines.
 
-    `model.from_pretrained` is the native model, a plain dual encoder or an MLA model, or a student to go on from;
-    `model.overrides` are `MlaStudentConfig`'s keys, of which `languages` are those beside the native one, and
-    `text_pooling` is by default what the folder of the text encoder states.
+    `model.from_pretrained` is the native model (a plain dual encoder or an MLA model), or a student to continue from.
+    `model.overrides` are keys of `MlaStudentConfig`: `languages` lists all languages except the native one, and
+    `text_pooling` is by default the pooling that the text encoder's folder states.
 
     Args:
-        text_model: the text encoder of a new student, before it is trained by its teacher.
+        text_model: the text encoder of a new student, before its teacher trains it.
         multilingual_tokenizer: the tokenizer of a new text encoder.
     """
 
@@ -249,19 +250,19 @@ class MlaStudentRecipe(Recipe):
 
 
 class MlaStudentData(MlaData):
-    """The data of a student, which may read native texts as their own translations."""
+    """The data of a student; native texts may be paired with themselves."""
 
     pairs_with_itself = True
     co_captions = False
 
     @property
     def readable_languages(self) -> list[str] | None:
-        """Any: the text encoder reads languages that it was not trained on as well, with what it knows of them."""
+        """None, that is any language: the text encoder also reads languages that it was not trained on."""
         return None
 
     def documents(self) -> list[str]:
-        """The texts of each row of the corpora, joined, in each language of the student; captions and keywords, each
-        text once."""
+        """The texts of each corpus row, joined per language of the student; captions and keywords without
+        duplicates."""
         languages = {self.native_language, *self.acquired_languages}
         documents: dict[str, None] = {}
         for corpus in self.corpora.values():
@@ -275,7 +276,7 @@ class MlaStudentData(MlaData):
 
 
 class MlaStudentBuilder(MlaBuilder):
-    """Builds a student: a multilingual text encoder beside a frozen native model."""
+    """Builds a student: a multilingual text encoder with a frozen native model."""
 
     recipe: MlaStudentRecipe
     data: MlaStudentData
@@ -288,7 +289,7 @@ class MlaStudentBuilder(MlaBuilder):
             checked_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
             if source.training.get("save_strategy", "no") != "no":
                 raise RecipeError(
-                    "text_model.training.save_strategy: the encoder is saved when it is trained; it has no checkpoints"
+                    "text_model.training.save_strategy: the encoder is saved after training; it has no checkpoints"
                 )
         if source is not None and source.preset:
             with overrides_checked("text_model.preset"):
@@ -330,18 +331,18 @@ class MlaStudentBuilder(MlaBuilder):
         return MlaStudentModel.from_towers(native, text_model, **overrides)
 
     def _pooling(self) -> str:
-        """The pooling that the text encoder's folder states, else the state at [CLS]."""
+        """The pooling that the text encoder's folder states, otherwise the state at [CLS]."""
         source = self._text_source.from_pretrained
         return chosen_pooling(source, **self.code) if source else "cls"
 
     @property
     def _seed(self) -> int:
-        """The seed of the student's training, which its text encoder's has by default."""
+        """The seed of the student's training, also the default for its text encoder's training."""
         training: dict[str, Any] = self.recipe.training | self.recipe.all_stages[0].training
         return training.get("seed", TrainingArguments.seed)
 
     def _text_model(self, tokenizer: PreTrainedTokenizerBase, pooling: str) -> PreTrainedModel:
-        """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
+        """The text encoder before the student's training; a newly trained one is kept among the checkpoints."""
         source, attention = self._text_source, self.recipe.model.attn_implementation
         finished = self.checkpoints / TEXT_MODEL / FINISHED
         if source.preset and not is_finished(finished):
@@ -372,7 +373,7 @@ class MlaStudentReporting(Reporting):
     recipe: MlaStudentRecipe
 
     def base_sources(self) -> dict[str, str | None]:
-        """The text encoder among them, with which a new student begins."""
+        """The base models, including the text encoder of a new student."""
         text_model = self.recipe.text_model
         return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
 
@@ -382,11 +383,11 @@ MLA_STUDENT = Workflow(
 )
 
 
-# ---- Masked language modelling: a multilingual BERT where no pre-trained one is at hand (Devlin et al. 2019) ----
+# ---- Masked language modelling: trains a multilingual BERT if no pre-trained one is used (Devlin et al. 2019) ----
 
 
 class MaskedLanguageModel(nn.Module):
-    """A BERT that computes logits at masked positions only, because logits of a whole vocabulary are expensive.
+    """A BERT that computes logits only at masked positions, because logits over a whole vocabulary are expensive.
 
     Shape: `input_ids`, `attention_mask`, `labels` [N, T]; labels are -100 at positions that are not masked.
     """
