@@ -48,7 +48,7 @@ from .trainers.checkpoints import atomic_directory, prepare_saving
 from .trainers.precision import fastest_precision
 from .trainers.ridge import learn, learn_unstated
 from .trainers.ridge_results import LanguageResult
-from .utils.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean, suggestion
+from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, suggestion
 from .utils.identity import check_free
 from .utils.languages import counts_as, normalize_language
 from .utils.pretrained import explained, load_processor, located
@@ -131,13 +131,11 @@ class Acquisition:
         check_hub_license(self.license)
         for name in ("ngram_rows", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
-                raise TrainingSetupError(f"{name}={value} must be at least 1")
+                raise InputError(f"{name}={value} must be at least 1")
         if self.text_encoder is None and (given := self._given("text_pooling", "text_prompt")):
-            raise TrainingSetupError(
-                f"{given}: needs a text encoder, as in text_encoder='intfloat/multilingual-e5-small'"
-            )
+            raise InputError(f"{given}: needs a text encoder, as in text_encoder='intfloat/multilingual-e5-small'")
         if self.dictionary is not None and not self.glossaries:
-            raise TrainingSetupError(f"dictionary={self.dictionary!r} has no effect with glossaries=False")
+            raise InputError(f"dictionary={self.dictionary!r} has no effect with glossaries=False")
         if self.texts is not None:
             self.languages = [UNDETERMINED]
         elif isinstance(self.sources, str):
@@ -294,7 +292,7 @@ class Acquisition:
         Raises:
             ModelKindError: if the base is not a dual encoder, or `text_encoder` is not a text encoder.
             PublishError: if `license` is more permissive than the license of the base or of the text encoder.
-            TrainingSetupError: if the base acquired languages by training, or already has the language.
+            InputError: if the base acquired languages by training, or already has the language.
         """
         if self.teacher is not None:
             self._load_text_base(self.teacher)
@@ -305,23 +303,23 @@ class Acquisition:
             self.earlier = self._facts_of_base(native.config.languages)
         check_weights_license(self.license, self.base_facts)
         if self.texts is not None and (self.text_encoder is None or has_languages):
-            raise TrainingSetupError(
+            raise InputError(
                 f"texts={self.texts!r}: learning without translations needs a text encoder and a plain base: "
                 f"{_EXAMPLE}"
             )
         known = (native.config.native_language, *native.config.languages) if has_languages else (self.native,)
         if held := [tag for tag in self.languages if tag in known]:
-            raise TrainingSetupError(f"{self.base} already has the language {held[0]!r}")
+            raise InputError(f"{self.base} already has the language {held[0]!r}")
         if has_languages:
             settled = ("native_language", "text_encoder", "text_pooling", "text_prompt", "ngram_rows")
             if given := self._given(*settled):
-                raise TrainingSetupError(f"{given}: {self.base} has acquired languages, and its settings are fixed")
+                raise InputError(f"{given}: {self.base} has acquired languages, and its settings are fixed")
             self.model, self.processor = native, native_processor
             if self.earlier is None:
                 self.earlier_glossaries = {*native_processor.glossaries}.difference(self.languages)
             return
         if isinstance(native, MlaPreTrainedModel):
-            raise TrainingSetupError(
+            raise InputError(
                 f"{self.base} has acquired {', '.join(native.config.languages) or 'languages'} by training: use the "
                 "plain model as the base"
             )
@@ -334,7 +332,7 @@ class Acquisition:
     def _load_text_base(self, teacher: TextBase) -> None:
         """Makes a text-only model in the space of a teacher."""
         if given := self._given("texts", "dictionary"):
-            raise TrainingSetupError(f"{given}: a table of vectors can learn only from translations")
+            raise InputError(f"{given}: a table of vectors can learn only from translations")
         check_weights_license(self.license, self.base_facts[1:])
         tokenizer = self._make_model(
             VectorSpaceModel(VectorSpaceConfig(projection_dim=teacher.width, source=teacher.name))

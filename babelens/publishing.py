@@ -32,7 +32,7 @@ from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
 from .training.run_results import outdated_problems
-from .utils.errors import BabelensError, HubUnreachableError, PublishError, first_line
+from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
 from .utils.pretrained import damaged_files, explained, load_config, load_model, load_processor, non_finite_weights
 from .utils.sentence_files import MODULES_FILE
 
@@ -245,7 +245,7 @@ def push(
     Raises:
         PublishError: if the folder has problems (before anything is created), if the repository is public although
             `private` is set, or if the Hub refuses the card.
-        HubUnreachableError: if the Hub does not answer, or refuses the upload.
+        SourceUnavailableError: if the Hub does not answer, or refuses the upload.
     """
     folder = Path(folder)
     if problems := folder_problems(folder) or _license_problems(folder):
@@ -315,13 +315,13 @@ def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[Non
     except BabelensError:
         raise
     except (httpx.HTTPError, JSONDecodeError) as error:
-        raise HubUnreachableError(f"{failed}: {_reason(error)}") from error
+        raise SourceUnavailableError(f"{failed}: {_reason(error)}") from error
     except ValueError as error:  # the card's metadata, and errors of the storage for large files
         reason = " ".join(line.removeprefix("- ") for line in str(error).splitlines())
         raise PublishError(f"{failed}: {reason}") from error
     except RuntimeError as error:  # from the threads that upload large files
         cause = f" ({_reason(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
-        raise HubUnreachableError(
+        raise SourceUnavailableError(
             f"{failed}: {first_line(error)}{cause} Run the same command again: it skips files that have arrived"
         ) from error
 

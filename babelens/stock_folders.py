@@ -27,7 +27,7 @@ from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output
 from .modeling.stock_models import stock_model
 from .processing.text_inputs import counting_cut_texts
-from .utils.errors import ModelKindError, ModelMismatchError
+from .utils.errors import InputError, ModelKindError
 from .utils.files import check_new, new_folder
 from .utils.pretrained import load_model, load_processor
 from .utils.sentence_files import MODULES_FILE, SETTINGS_FILE, listed_languages, prompt_languages, write_modalities
@@ -71,7 +71,7 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
 
     Raises:
         ModelKindError: if no transformers class computes the same embeddings.
-        ModelMismatchError: if an embedding value differs by more than 1e-5.
+        InputError: if an embedding value differs by more than 1e-5.
 
     Examples:
         >>> export_stock("runs/mural", "mural-stock")
@@ -161,7 +161,7 @@ def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
         own, stock = (nn.functional.normalize(as_output(each).pooler_output, dim=-1) for each in both)
         differences[name] = float((own - stock).abs().max())
         if not differences[name] <= LARGEST_DIFFERENCE:
-            raise ModelMismatchError(
+            raise InputError(
                 f"as {type(model).__name__}, the model would embed {name}s differently: a value differs by "
                 f"{differences[name]:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was written"
             )

@@ -15,7 +15,7 @@ import numpy as np
 from ..data.benchmarks.catalog import Benchmark, Figures, find_benchmark
 from ..data.benchmarks.reading import read_benchmark
 from ..inference.embedder import Embedder
-from ..utils.errors import BenchmarkError
+from ..utils.errors import CorpusError
 from .crisscrossed import Results, evaluate_crisscrossed
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval
@@ -101,7 +101,7 @@ class LoadedBenchmark:
         """Evaluates in folds. Folds do not share images, so each image and each caption is encoded once."""
         name, corpus = self.facts.name, self.data
         if len(corpus) % FOLD:
-            raise BenchmarkError(f"{name} has {len(corpus):,} images, which cannot be split into folds of {FOLD:,}")
+            raise CorpusError(f"{name} has {len(corpus):,} images, which cannot be split into folds of {FOLD:,}")
         folds, of_folds = [], []
         for start in range(0, len(corpus), FOLD):
             part = replace(self, data=corpus.select(range(start, start + FOLD)))

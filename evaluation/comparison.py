@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..utils.errors import ComparisonError
+from ..utils.errors import InputError
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT
 
@@ -119,13 +119,13 @@ def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | N
     runs = [run for results in rows.values() for run in results]
     common = [key for key in runs[0].scores if all(key in run.scores for run in runs)]
     if not common:
-        raise ComparisonError(f"{', '.join(run.name for run in runs)} have no test set and language in common")
+        raise InputError(f"{', '.join(run.name for run in runs)} have no test set and language in common")
     for key in common:
         _check_same_queries(key, runs)
     known = [name for name in _names(runs[0].scores[common[0]]) if all(name in run.scores[common[0]] for run in runs)]
     for name in metrics or ():
         if name not in known:
-            raise ComparisonError(f"the metric {name!r} is not in all runs; available: {', '.join(known)}")
+            raise InputError(f"the metric {name!r} is not in all runs; available: {', '.join(known)}")
     return list(_scores(rows, _entries(runs[0], common), list(metrics or known)))
 
 
@@ -250,14 +250,14 @@ def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
         sizes = {run.scores[key][count]: run.name for run in runs if count in run.scores[key]}
         if len(sizes) > 1:
             (one, name), (other, second), *_ = sizes.items()
-            raise ComparisonError(
+            raise InputError(
                 f"{name} and {second} were evaluated on different queries ({place}: {count} is {one:.0f} and "
                 f"{other:.0f}), so their results cannot be compared"
             )
     digests = {run.ranks[key].queries: run.name for run in runs if key in run.ranks}
     if len(digests) > 1:
         name, second, *_ = digests.values()
-        raise ComparisonError(
+        raise InputError(
             f"{name} and {second} were evaluated on different queries ({place}: the texts or the images differ), "
             "so their results cannot be compared"
         )

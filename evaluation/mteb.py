@@ -16,15 +16,7 @@ import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
 from ..inference.embedder import Embedder
-from ..utils.errors import (
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    MissingLanguageError,
-    ModelKindError,
-    SourceUnavailableError,
-    UnknownLanguageError,
-)
+from ..utils.errors import InputError, LanguageTagError, MissingExtraError, ModelKindError, SourceUnavailableError
 from ..utils.hub_code import optional_file
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language, normalize_languages
@@ -286,7 +278,7 @@ def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
             found[subset] = tags
     if not found:
         known = ", ".join(metadata.hf_subsets[:_NAMED])
-        raise UnknownLanguageError(f"{metadata.name} has no texts in {', '.join(wanted)}; its subsets are {known}")
+        raise LanguageTagError(f"{metadata.name} has no texts in {', '.join(wanted)}; its subsets are {known}")
     return found
 
 
@@ -301,7 +293,7 @@ def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> st
     try:
         tags = subset_languages(metadata, subset)
     except LanguageTagError as error:
-        raise MissingLanguageError(
+        raise InputError(
             f"{_place(metadata, subset)}: {error}; state the language of its texts with language="
         ) from error
     forms = [language_and_script(tag) for tag in tags]
@@ -312,7 +304,7 @@ def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> st
             return pair[side()]
     elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` among nor, nno and nob
         return named
-    raise MissingLanguageError(
+    raise InputError(
         f"{_place(metadata, subset)} has texts in {', '.join(tags)}, but mteb does not state the language of a text; "
         "state it with language="
     )
@@ -401,7 +393,7 @@ def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> 
             present |= set().union(*subsets.values())
         tasks.append(task)
     if absent := [tag for tag in normalize_languages(list(languages or [])) if tag not in present]:
-        raise UnknownLanguageError(f"none of these tasks has texts in {', '.join(absent)}")
+        raise LanguageTagError(f"none of these tasks has texts in {', '.join(absent)}")
     return tasks
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..data.batching.retrieval_sets import RetrievalSet
-from ..utils.errors import ComparisonError
+from ..utils.errors import InputError
 from .ranking import RetrievalRanks
 
 # The test set of a report that only has languages, such as the result of `evaluate_retrieval`.
@@ -122,7 +122,7 @@ def read_ranks(file: Path) -> dict[str, QueryRanks]:
             names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
             return {name: _read(arrays, name) for name in names}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ComparisonError(f"{file} is damaged, so its ranks cannot be read: {error}") from error
+        raise InputError(f"{file} is damaged, so its ranks cannot be read: {error}") from error
 
 
 def _read(arrays: Mapping[str, np.ndarray], name: str) -> QueryRanks:

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..utils.errors import ComparisonError
+from ..utils.errors import InputError
 from ..utils.files import atomic_file
 from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
@@ -180,7 +180,7 @@ def read_results(path: str | Path) -> list[Measurement]:
     """Reads the measurements of a file, or of the `results.json` in a folder; empty for a folder without this file.
 
     Raises:
-        ComparisonError: if the file is not a file of results.
+        InputError: if the file is not a file of results.
     """
     file = Path(path)
     if file.is_dir():
@@ -191,7 +191,7 @@ def read_results(path: str | Path) -> list[Measurement]:
         entries = json.loads(file.read_text(encoding="utf-8"))
         return [Measurement(**{each.name: entry[each.name] for each in fields(Measurement)}) for entry in entries]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ComparisonError(f"{file} is not a file of results ({type(error).__name__}: {error})") from error
+        raise InputError(f"{file} is not a file of results ({type(error).__name__}: {error})") from error
 
 
 # ---- Rows of a comparison ----
@@ -202,7 +202,7 @@ def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
     folders, one for each, as the seeds of one row.
 
     Raises:
-        ComparisonError: if a path has no results or is named twice.
+        InputError: if a path has no results or is named twice.
     """
     return {row: _seeds(Path(path)) for row, path in named_rows(paths).items()}
 
@@ -211,14 +211,14 @@ def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
     """Returns folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique.
 
     Raises:
-        ComparisonError: if one is named twice.
+        InputError: if one is named twice.
     """
     names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
     rows: dict[str, str] = {}
     for source, name in zip(map(str, sources), names, strict=True):
         row = name.removesuffix(".json") if names.count(name) == 1 else source
         if row in rows:
-            raise ComparisonError(f"{source} is named twice")
+            raise InputError(f"{source} is named twice")
         rows[row] = source
     return rows
 
@@ -229,9 +229,7 @@ def _seeds(path: Path) -> list[RunResults]:
         files = sorted(path.glob(f"*/{RESULTS}"))
     runs = [_run(file) for file in files]
     if not any(run.scores for run in runs):
-        raise ComparisonError(
-            f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`"
-        )
+        raise InputError(f"{path} has no results: it is neither a finished run nor a file from `evaluate --output`")
     return runs
 
 

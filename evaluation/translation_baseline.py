@@ -16,7 +16,7 @@ from ..data.batching.views import images_of
 from ..inference.embedder import Embedder
 from ..inference.translated_captions import TranslatingEmbedder
 from ..inference.translation import Translator
-from ..utils.errors import InputError, UnknownLanguageError
+from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import normalize_language, normalize_languages
 from .query_ranks import QueryRanks
 from .retrieval import evaluate_retrieval
@@ -95,6 +95,6 @@ def evaluate_translate_test(
 def _has_learned(embedder: Embedder, language: str, texts: list[str]) -> bool:
     try:
         embedder.encode_text(texts, language=language)
-    except UnknownLanguageError:
+    except LanguageTagError:
         return False
     return True

@@ -28,14 +28,7 @@ from ..data.corpus.corpus import FEATURES
 from ..modeling.towers import pool_image, vision_tower
 from ..processing.images import check_size
 from ..utils.defaults import CROP, RESIZE
-from ..utils.errors import (
-    BabelensError,
-    ModelFolderError,
-    ModelKindError,
-    ModelMismatchError,
-    SaveError,
-    first_line,
-)
+from ..utils.errors import BabelensError, InputError, ModelFolderError, ModelKindError, SaveError, first_line
 from ..utils.files import atomic_file, locked_path, remove_unfinished
 from ..utils.identity import model_identity
 from ..utils.pretrained import load_model, load_processor
@@ -87,7 +80,7 @@ def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcesso
         width = pool_image(backbone(pixel_values=pixels.to(backbone.device, backbone.dtype))).shape[1]
     stated = image_width(backbone.config)
     if width != stated:
-        raise ModelMismatchError(f"{called}: its features have the width {width}, its configuration states {stated}")
+        raise InputError(f"{called}: its features have the width {width}, its configuration states {stated}")
 
 
 def black_image(image_processor: BaseImageProcessor) -> torch.Tensor:
@@ -97,14 +90,14 @@ def black_image(image_processor: BaseImageProcessor) -> torch.Tensor:
 
 @contextmanager
 def fitting(pixels: torch.Tensor, called: str | Path) -> Iterator[None]:
-    """Turns an error while a backbone encodes pixels into a `ModelMismatchError` that names their size."""
+    """Turns an error while a backbone encodes pixels into a `InputError` that names their size."""
     try:
         yield
     except BabelensError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
         size = " x ".join(str(side) for side in pixels.shape[-2:])
-        raise ModelMismatchError(
+        raise InputError(
             f"{called} does not take the images that its image processor prepares, of {size} pixels: "
             f"{first_line(error)}; set the sizes of images to those that it takes"
         ) from error

@@ -21,7 +21,7 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, call_tokenizer, counting_cut_texts
-from ..utils.errors import InputError, ModelKindError, NonFiniteError
+from ..utils.errors import InputError, ModelKindError
 from ..utils.languages import language_for_each
 from ..utils.pretrained import load_model, load_processor
 from .embedder import ImageLike, default_device
@@ -164,7 +164,7 @@ class CrossEncoder:
         cut.warn(texts)
         if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
             text, image = pairs[bad[0]]
-            raise NonFiniteError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")
+            raise InputError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -298,7 +298,7 @@ def reranked_scores(
     wanted = torch.cat(codes).unique()  # sorted
     scores = np.asarray(score(torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()))
     if not np.isfinite(scores).all():
-        raise NonFiniteError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
+        raise InputError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
     levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
     by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
     return (

@@ -32,16 +32,7 @@ from ..data.corpus.images import read_image
 from ..data.corpus.text_files import read_json_lines
 from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language
-from ..utils.errors import (
-    BadImageError,
-    ChangedRunError,
-    CorpusError,
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    MissingLanguageError,
-    SaveError,
-)
+from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
 from ..utils.files import atomic_file
 from ..utils.identity import index_identity, is_same_model, model_identity
 from ..utils.languages import normalize_language
@@ -246,7 +237,7 @@ class ShardEmbedder:
                     raise CorpusError(record.defect or f"{record.place}: no image")
                 row, kind = self._row(record), "unreadable image"
                 image = read_image(record.image, record.place, draft=self.embedder.draft)
-            except (CorpusError, BadImageError) as error:
+            except CorpusError as error:
                 skipped.append({"id": record.id, "kind": kind, "reason": str(error)})
                 continue
             good.append(record)
@@ -263,7 +254,7 @@ class ShardEmbedder:
             language = record.metadata.get(LANGUAGE) or self.job.language
             try:
                 record.metadata[LANGUAGE] = normalize_language(language or default_language(self.embedder.processor))
-            except (MissingLanguageError, LanguageTagError) as error:
+            except (InputError, LanguageTagError) as error:
                 raise CorpusError(f"{record.place}: {error}") from error
         return records, list(map(self._row, records)), [], None
 
@@ -409,11 +400,11 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
         return
     stored = read_info(folder)
     if not is_same_model(stored.fingerprint, info.fingerprint, str(folder)):
-        raise ChangedRunError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
+        raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
     there, here = ({"dtype": each.dtype} | redact(each.settings) for each in (stored, info))
     if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
         told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
-        raise ChangedRunError(f"{folder} was begun with other settings ({told}): choose another folder")
+        raise InputError(f"{folder} was begun with other settings ({told}): choose another folder")
 
 
 def _missing(job: EmbeddingJob) -> Iterator[InputShard]:
@@ -455,11 +446,11 @@ def _finish(job: EmbeddingJob, errors: list[str]) -> Counts:
     if sums.skipped and not sums.embedded:
         files = filter(Path.exists, map(skipped_file, shard_files(job.output)))
         reasons = (record["reason"] for file in files for _, record in read_json_lines(file))
-        raise BadImageError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
+        raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
     skipped: dict[str, str] = {}
     number = sum(1 for _ in job.shards(skipped))
     if shard_files(job.output)[number:]:
-        raise ChangedRunError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
+        raise InputError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
     if skipped:
         logger.warning("%s", skipped_line(skipped, sums.read))
     return sums

@@ -29,7 +29,7 @@ from ..modeling.encoding import evaluation_mode, progress_bar
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, is_counting, note_cut_texts
-from ..utils.errors import ArgumentError, BabelensError, ImageError, ModelKindError, NonFiniteError, first_line
+from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
 from .loading import load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
@@ -87,7 +87,7 @@ class Embedder:
         truncate_dim: int | None = None,
     ) -> None:
         if truncate_dim is not None and truncate_dim < 1:
-            raise ArgumentError(f"truncate_dim={truncate_dim} must be at least 1")
+            raise InputError(f"truncate_dim={truncate_dim} must be at least 1")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         of_images: Any = getattr(model, "get_image_features", None)
@@ -140,14 +140,12 @@ class Embedder:
                 `text_prompt` (`"query: "`) may be given; by default they are those that its folder states.
         """
         if backend not in ("torch", "onnx"):
-            raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
+            raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
         settings: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": draft_jpegs}
         model: Any
         if backend == "onnx":
             if dtype is not None or (device is not None and torch.device(device).type != "cpu"):
-                raise ArgumentError(
-                    "backend='onnx' runs on the processor, at a precision that was chosen at the export"
-                )
+                raise InputError("backend='onnx' runs on the processor, at a precision that was chosen at the export")
             model, processor = load_onnx(folder_or_repo, **loading)
         else:
             model, processor = load_encoder(folder_or_repo, **loading)
@@ -340,13 +338,13 @@ class Embedder:
                 features = encode(positions).float()
                 if self.truncate_dim is not None:
                     if self.truncate_dim > features.shape[1]:
-                        raise ArgumentError(
+                        raise InputError(
                             f"truncate_dim={self.truncate_dim}: the embeddings of this {type(self.model).__name__} "
                             f"have {features.shape[1]} dimensions"
                         )
                     features = features[:, : self.truncate_dim]
                 if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
-                    raise NonFiniteError(
+                    raise InputError(
                         f"{describe(positions[bad[0]])}: {type(self.model).__name__} computes an embedding of it with "
                         "values that are NaN or infinite"
                     )

@@ -22,7 +22,7 @@ from huggingface_hub import constants
 
 from ..data.corpus.image_files import skipped_line, unreadable, walk_images
 from ..processing.images import readable_formats
-from ..utils.errors import BadImageError, CorpusError
+from ..utils.errors import CorpusError
 from ..utils.files import atomic_file, ensure_parents, wait_for_lock
 from ..utils.identity import image_identity
 from .embedder import Embedder
@@ -199,7 +199,7 @@ class ImageIndex:
         if skipped:
             line = skipped_line(skipped, len(paths))
             if not paths:
-                raise BadImageError(f"{folder}: no image can be read. {line}")
+                raise CorpusError(f"{folder}: no image can be read. {line}")
             logger.warning("%s", line)
         new = [path for path in new if path not in bad]
         encoded = dict(zip(new, embedder.encode_image(new, show_progress=show_progress), strict=True))

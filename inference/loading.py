@@ -25,7 +25,7 @@ from ..modeling.peft_mla import MLA, MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
 from ..modeling.tower_loading import declared_pooling
 from ..processing.processing_mla import MlaProcessor
-from ..utils.errors import ModelFolderError, ModelKindError, ModelMismatchError, first_line
+from ..utils.errors import InputError, ModelFolderError, ModelKindError, first_line
 from ..utils.hub_code import optional_file
 from ..utils.pretrained import explained, load_config, load_model, load_processor, located
 from ..utils.sentence_files import SETTINGS_FILE
@@ -190,7 +190,7 @@ def _load_lora_adapter(source: str, **loading: Any) -> DualEncoder:
             _check_weights(adapted, folder)
             return adapted.merge_and_unload(), processor
         except (ValueError, RuntimeError, KeyError) as error:
-            raise ModelMismatchError(f"{source}: this LoRA does not fit {base}: {first_line(error)}") from error
+            raise InputError(f"{source}: this LoRA does not fit {base}: {first_line(error)}") from error
 
 
 def _check_weights(adapted: Any, folder: str) -> None:

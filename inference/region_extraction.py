@@ -25,7 +25,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.images import as_images
-from ..utils.errors import ModelKindError, RegionError
+from ..utils.errors import InputError, ModelKindError
 from ..utils.identity import code_of, settings_of
 from ..utils.pretrained import load_model, load_processor
 from .backbones import black_image, fitting, load_backbone, load_image_processor
@@ -122,7 +122,7 @@ class RegionExtractor:
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
-            raise RegionError(
+            raise InputError(
                 f"{folder_or_repo} is no object detector; give a grid to use features of an image encoder as regions"
             ) from error
         return cls.from_detector(detector, images, max_regions=max_regions)
@@ -150,11 +150,11 @@ class RegionExtractor:
             augmentation: how images are changed before; by default they are not. A detector allows none.
         """
         if not len(images):
-            raise RegionError("no images")
+            raise InputError("no images")
         transform = None
         if augmentation is not None and seeds is not None:
             if not self.can_augment:
-                raise RegionError("the images of a detector cannot be augmented, because they have different sizes")
+                raise InputError("the images of a detector cannot be augmented, because they have different sizes")
             transform = TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):
@@ -191,7 +191,7 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
     """
     logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
     if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
-        raise RegionError(f"a {type(output).__name__} has no logits and states of queries: no detector of DETR's kind")
+        raise InputError(f"a {type(output).__name__} has no logits and states of queries: no detector of DETR's kind")
     has_no_object = logits.shape[-1] == num_labels + 1
     scores = logits.softmax(-1)[..., :-1] if has_no_object else logits.sigmoid()
     queries = logits.shape[1]
@@ -214,10 +214,10 @@ def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -
         prefix = states.shape[1] - height * width
         if not height * width or prefix < 0 or (prefix and _stages(config) > 1):
             size = getattr(config, "patch_size", None)
-            raise RegionError(f"{states.shape[1]} states are no map of {tuple(image)} pixels in patches of {size}")
+            raise InputError(f"{states.shape[1]} states are no map of {tuple(image)} pixels in patches of {size}")
         states = states[:, prefix:].mT.unflatten(-1, (height, width))
     if states.ndim != 4:
-        raise RegionError(f"states of shape {tuple(states.shape)} are no map of features")
+        raise InputError(f"states of shape {tuple(states.shape)} are no map of features")
     return adaptive_avg_pool2d(states, grid).flatten(2).mT  # [n, d, grid, grid] -> [n, grid * grid, d]
 
 

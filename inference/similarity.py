@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..utils.errors import NonFiniteError
+from ..utils.errors import InputError
 
 # Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
 COSINE_TIE = 1e-6
@@ -25,7 +25,7 @@ def finite_matrix(values: np.ndarray, name: str) -> Tensor:
     # Every comparison with NaN is false: the right items of a model that diverged would always rank first.
     broken = (~tensor.isfinite()).any(1).nonzero()
     if len(broken):
-        raise NonFiniteError(
+        raise InputError(
             f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
         )
     return tensor

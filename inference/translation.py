@@ -16,13 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..utils.errors import (
-    InputError,
-    LanguageTagError,
-    MissingExtraError,
-    ModelFolderError,
-    UnknownLanguageError,
-)
+from ..utils.errors import InputError, LanguageTagError, MissingExtraError, ModelFolderError
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language
 from ..utils.pretrained import load_model, load_processor
@@ -108,7 +102,7 @@ class LanguageCodes:
         only = self.pair or ((self._source, target) if self._source else None)
         if only and pair != (language_and_script(only[0]), language_and_script(only[1])):
             to = self.pair[1] if self.pair else "other languages"
-            raise UnknownLanguageError(f"this model translates {only[0]} to {to}, not {source} to {target}")
+            raise LanguageTagError(f"this model translates {only[0]} to {to}, not {source} to {target}")
         if self._tokens:
             for language, written in zip((source, target), pair, strict=True):
                 _known(written, self._tokens, language)
@@ -124,7 +118,7 @@ class LanguageCodes:
 
 def _known(written: Written, tokens: Mapping[Written, str], language: str) -> None:
     if written not in tokens:
-        raise UnknownLanguageError(f"this translation model has no token for {language!r}")
+        raise LanguageTagError(f"this translation model has no token for {language!r}")
 
 
 def _tag(code: Any) -> str | None:
@@ -318,7 +312,7 @@ class TranslatorsByPair:
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
-            raise UnknownLanguageError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
+            raise LanguageTagError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
         return self._translators[pair]
 
 

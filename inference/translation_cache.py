@@ -19,7 +19,7 @@ from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_translations
 from ..data.corpus.tables import TRANSLATION_FILES
 from ..modeling.encoding import progress_bar
-from ..utils.errors import InputError, SaveError, UnknownLanguageError
+from ..utils.errors import InputError, LanguageTagError, SaveError
 from ..utils.files import errors_naming, wait_for_lock
 from ..utils.languages import normalize_language
 from .translation import LanguagePair, Seq2SeqTranslator, Translator
@@ -171,7 +171,7 @@ class TranslationTable:
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._found:
             known = ", ".join(f"{a} to {b}" for a, b in sorted(self._found))
-            raise UnknownLanguageError(f"{self.file}: no translations from {pair[0]} to {pair[1]}; there are {known}")
+            raise LanguageTagError(f"{self.file}: no translations from {pair[0]} to {pair[1]}; there are {known}")
         found = self._found[pair]
         if missing := [text for text in dict.fromkeys(texts) if text not in found]:
             raise InputError(

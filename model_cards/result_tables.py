@@ -12,7 +12,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard
 
-from ..utils.errors import ModelFolderError, ModelMismatchError
+from ..utils.errors import InputError, ModelFolderError
 from ..utils.files import atomic_file
 from .card_text import is_of_another_model
 from .facts import ModelCardFacts, Result
@@ -156,12 +156,12 @@ def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
 
     Raises:
         ModelFolderError: when there is no card.
-        ModelMismatchError: when the card has results of another model.
+        InputError: when the card has results of another model.
     """
     path = check_card(folder)
     card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):
-        raise ModelMismatchError(f"{path} has results of another model than the one in its folder: write it anew")
+        raise InputError(f"{path} has results of another model than the one in its folder: write it anew")
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from ..utils.errors import ModelMismatchError
+from ..utils.errors import InputError
 
 # Settings that contain token ids: single ids, lists, lists of lists, or a mapping, as in `lang_code_to_id`.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
@@ -54,7 +54,7 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
     """
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
-        raise ModelMismatchError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
+        raise InputError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
     new_ids = {old: new for new, old in enumerate(kept)}
     config = _trimmed_config(model.config, new_ids)
     with torch.device("meta"):
@@ -76,7 +76,7 @@ def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
     """Returns the configuration with the vocabulary size, and its name in `config` if it is a part of it."""
     part = config if hasattr(config, "vocab_size") else config.get_text_config()
     if not hasattr(part, "vocab_size"):
-        raise ModelMismatchError(f"a model of type {config.model_type} has no vocabulary of tokens")
+        raise InputError(f"a model of type {config.model_type} has no vocabulary of tokens")
     return next((name for name in config.sub_configs if getattr(config, name, None) is part), None), part
 
 
@@ -105,7 +105,7 @@ def _cut(tensor: Tensor, shape: torch.Size, rows: Tensor) -> Tensor:
 def _check_head(model: PreTrainedModel, size: int) -> None:
     head = model.get_output_embeddings() if model.can_generate() else None
     if head is not None and len(head.weight) != size:
-        raise ModelMismatchError(
+        raise InputError(
             f"{type(model).__name__} predicts {len(head.weight)} tokens of a vocabulary of its own, and reads {size}"
         )
 
@@ -146,7 +146,7 @@ def _renumbered(settings: Settings, new_ids: Mapping[int, int]) -> Settings:
 def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
     if isinstance(value, int) and value >= 0:
         if value not in new_ids:
-            raise ModelMismatchError(f"the model's settings name token {value}, which is not among those to keep")
+            raise InputError(f"the model's settings name token {value}, which is not among those to keep")
         return new_ids[value]
     if isinstance(value, dict):
         return {name: _renumber(member, new_ids) for name, member in value.items()}

@@ -20,7 +20,7 @@ from transformers.models.mbart.modeling_mbart import MBartEncoder
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..utils.errors import InputError, MissingLanguageError, RegionError
+from ..utils.errors import InputError
 from .modeling_common import is_exporting, tower_keywords
 
 # ---- Running probability ----
@@ -305,13 +305,13 @@ class Rc3Encoder(MBartEncoder):
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
         if not count:
-            raise RegionError(
+            raise InputError(
                 f"region_features {list(features.shape)}: leave region_features out if there are no regions"
             )
         if count > self.config.max_regions:
-            raise RegionError(f"{count} regions of an image; the model takes {self.config.max_regions}")
+            raise InputError(f"{count} regions of an image; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
-            raise RegionError(f"regions have the width {size}; the model takes {self.config.region_size}")
+            raise InputError(f"regions have the width {size}; the model takes {self.config.region_size}")
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
     def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -347,7 +347,7 @@ class Rc3Encoder(MBartEncoder):
         known = torch.tensor(self.config.language_token_ids, device=ends.device)
         if not (is_language := torch.isin(ends, known)).all():
             row = int((~is_language).nonzero()[0])
-            raise MissingLanguageError(
+            raise InputError(
                 f"text {row} ends with token {int(ends[row])}, which is not the token of a language; "
                 f"the model has {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
             )

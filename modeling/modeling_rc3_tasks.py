@@ -19,7 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOut
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..utils.errors import InputError, MissingLanguageError, UnknownLanguageError
+from ..utils.errors import InputError, LanguageTagError
 from .modeling_rc3 import CACHE, Rc3Model, Rc3PreTrainedModel, cached
 from .modeling_rc3_encoder import Rc3EncoderOutput, visual_inputs, without_decoder_inputs
 
@@ -119,7 +119,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
             Logits [N, U, vocabulary] and loss.
         """
         if decoder_input_ids is None:
-            raise MissingLanguageError("decoder_input_ids are needed: they start with the target language's token")
+            raise InputError("decoder_input_ids are needed: they start with the target language's token")
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -171,12 +171,10 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         for config in configs:
             start = getattr(config, "decoder_start_token_id", None) if start is None else start
         if start is None:
-            raise MissingLanguageError(
-                "the language to write is missing: give language='de', or decoder_start_token_id"
-            )
+            raise InputError("the language to write is missing: give language='de', or decoder_start_token_id")
         for token in torch.as_tensor(start).flatten().tolist():
             if token not in self.config.language_token_ids:
-                raise UnknownLanguageError(
+                raise LanguageTagError(
                     f"decoder_start_token_id={token} is not the token of a language; the model has "
                     f"{dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
                 )

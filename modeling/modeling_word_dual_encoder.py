@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import image_width
-from ..utils.errors import InputError, ModelMismatchError
+from ..utils.errors import InputError
 from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
 from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, in_dtype_of, normalize
 from .towers import build_tower, pool_image, vision_tower
@@ -80,7 +80,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         try:
             self.vision_model.load_state_dict(backbone.state_dict())
         except RuntimeError as error:
-            raise ModelMismatchError(
+            raise InputError(
                 f"the weights of the {type(backbone).__name__} are not those of its configuration, from which the "
                 f"backbone is made when the model is loaded again: {error}"
             ) from error

@@ -18,7 +18,7 @@ from transformers.image_transforms import center_crop
 from transformers.image_utils import ChannelDimension, PILImageResampling
 
 from ..configuration.configuration_two_tower import check_probabilities
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from .images import check_size, to_rgb
 
 # ---- Steps of an image processor ----
@@ -122,7 +122,7 @@ class ImageSteps:
         name, size = type(self.processor).__name__, getattr(self.processor, "size", None)
         known = size is not None and "longest_edge" not in size and ("shortest_edge" in size or "height" in size)
         if not known and _given(self.processor, "do_resize", True):
-            raise TrainingSetupError(
+            raise InputError(
                 f"training cannot reproduce how a {name} resizes images: its size is {size}, which has neither a "
                 "shortest_edge nor height and width"
             )
@@ -134,7 +134,7 @@ class ImageSteps:
         found = self.normalized(as_unit_pixels(np.stack([center])))
         largest = _TOLERANCE * float(expected.max() - expected.min())
         if expected.shape != found.shape or (expected - found).abs().mean() > largest:
-            raise TrainingSetupError(
+            raise InputError(
                 f"training cannot reproduce the steps of a {name}: it does more than resize images, crop their "
                 "center, scale and normalize them; compute their features once, without augmentation"
             )
@@ -242,7 +242,7 @@ class TrainingTransform:
         """Refuses images of different sizes, as from a processor that keeps aspect ratios and does not crop."""
         sizes = sorted({crop.shape[:2] for crop in crops})
         if len(sizes) > 1:
-            raise TrainingSetupError(
+            raise InputError(
                 f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
                 f"{sizes[1]}, which cannot form a batch: set its do_center_crop, or a size with height and width"
             )

@@ -3,7 +3,7 @@ of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from typing import Any
 
-from ..utils.errors import InputError, UnknownLanguageError
+from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import did_you_mean_language, language_and_script, language_for_each
 from .processing_dual_encoder import MAX_TEXT_TOKENS, DualEncoderProcessor
 from .text_inputs import as_texts, call_tokenizer, default_language, note_cut_texts, overlong
@@ -83,7 +83,7 @@ class EtclProcessor(DualEncoderProcessor):
         found = next((codes[tag] for tag in tags if tag in codes), None)
         if found is None:
             near = did_you_mean_language(language, codes)
-            raise UnknownLanguageError(f"this model's tokenizer has no code for {language!r}{near}")
+            raise LanguageTagError(f"this model's tokenizer has no code for {language!r}{near}")
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import regex
 
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from ..utils.errors import MissingLanguageError, VocabularyError
+from ..utils.errors import InputError
 from .processing_per_language import TextLayout, WordLevelProcessor
 from .text_inputs import UNDETERMINED, shown_briefly
 from .word_tokenizers import split_words
@@ -67,7 +67,7 @@ class LiweProcessor(WordLevelProcessor):
         self._ids = {character: character_id for character_id, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
             twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise VocabularyError(f"characters must be given, each once; repeated: {''.join(twice)!r}")
+            raise InputError(f"characters must be given, each once; repeated: {''.join(twice)!r}")
         self.characters = characters
         self.word_length = word_length
 
@@ -80,7 +80,7 @@ class LiweProcessor(WordLevelProcessor):
         """As in `PerLanguageProcessor`."""
         for text, language in zip(texts, languages, strict=True):
             if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
-                raise MissingLanguageError(
+                raise InputError(
                     f"{shown_briefly(text)} came without its language, whose rules find its words: give language='zh'"
                 )
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]

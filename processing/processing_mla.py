@@ -10,7 +10,7 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.configuration_two_tower import text_positions
 from ..configuration.text_towers import text_tower
-from ..utils.errors import InputError, VocabularyError
+from ..utils.errors import InputError
 from ..utils.languages import language_id, normalize_language, normalize_languages
 from .processing_per_language import PerLanguageProcessor, TextLayout
 from .text_inputs import call_tokenizer, note_cut_texts, overlong
@@ -77,7 +77,7 @@ class MlaProcessor(PerLanguageProcessor):
 
         Raises:
             ModelKindError: if the native model is not among `TEXT_TOWERS`.
-            VocabularyError: if the native model pools the first state of a text, and the multilingual tokenizer puts
+            InputError: if the native model pools the first state of a text, and the multilingual tokenizer puts
                 no token there.
         """
         pooling = text_tower(config).pooling
@@ -163,13 +163,13 @@ def closing_token_id(tokenizer: Any) -> int:
     </s>.
 
     Raises:
-        VocabularyError: if texts end neither with its sep_token nor with its eos_token.
+        InputError: if texts end neither with its sep_token nor with its eos_token.
     """
     last = tokenizer("a")["input_ids"][-1:]
     for closing in (tokenizer.sep_token_id, tokenizer.eos_token_id):
         if closing is not None and last == [closing]:
             return closing
-    raise VocabularyError(
+    raise InputError(
         f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
         f"its sep_token is {tokenizer.sep_token!r}, its eos_token is {tokenizer.eos_token!r}, and 'a' becomes "
         f"{tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
@@ -179,7 +179,7 @@ def closing_token_id(tokenizer: Any) -> int:
 def _check_beginning(tokenizer: Any) -> None:
     ids = tokenizer("a")["input_ids"]
     if ids[0] not in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        raise VocabularyError(
+        raise InputError(
             "the native model pools the first state of a text, so the multilingual tokenizer must begin every text "
             f"with its cls_token or bos_token; 'a' becomes {tokenizer.convert_ids_to_tokens(ids)}"
         )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from ..utils.errors import MissingLanguageError
+from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from .processing_text_image import TextImageProcessor
 from .text_inputs import UNDETERMINED, as_texts, note_cut_texts
@@ -105,9 +105,7 @@ def texts_and_languages(
     """Returns texts and the canonical tag of each, from two arguments with the given names."""
     texts = as_texts(text, names[0])
     if language is None:
-        raise MissingLanguageError(
-            f"{names[0]}= was given without {names[1]}=: the model needs the language of every text"
-        )
+        raise InputError(f"{names[0]}= was given without {names[1]}=: the model needs the language of every text")
     return texts, language_for_each(language, len(texts))
 
 

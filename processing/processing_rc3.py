@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
-from ..utils.errors import InputError, UnknownLanguageError, VocabularyError
+from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import did_you_mean_language, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
 from .processing_per_language import PerLanguageProcessor, TextLayout, texts_and_languages
@@ -75,7 +75,7 @@ class Rc3Processor(PerLanguageProcessor):
         self.languages = normalize_languages(list(languages))
         self.language_tokens = list(language_tokens)
         if not len(self.languages) == len(languages) == len(set(self.language_tokens)) == len(self.language_tokens):
-            raise VocabularyError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
+            raise InputError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
         check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
         self.max_text_length = max_text_length
         self.region_size = region_size
@@ -104,7 +104,7 @@ class Rc3Processor(PerLanguageProcessor):
         for tag in tags:
             if tag not in codes:
                 known = ", ".join(sorted(codes))
-                raise UnknownLanguageError(
+                raise LanguageTagError(
                     f"mBART has no code for {tag!r}; it has codes for {known}{did_you_mean_language(tag, codes)}"
                 )
         return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..utils.errors import ModelFolderError, UnknownLanguageError
+from ..utils.errors import LanguageTagError, ModelFolderError
 from ..utils.languages import learned_language, normalize_language, normalize_languages
 from .glossary import LONGEST_PIECE, MOST_WORDS, Glossary, first_words, is_word
 from .processing_mla import MlaProcessor, NativeTextProcessor
@@ -180,7 +180,7 @@ class RidgeProcessor(PerLanguageProcessor):
         """As in `PerLanguageProcessor`.
 
         Raises:
-            UnknownLanguageError: if the model has not learned a language.
+            LanguageTagError: if the model has not learned a language.
         """
         learned = {tag: self._learned(tag) for tag in {*languages}}
         languages = [learned[tag] for tag in languages]
@@ -241,7 +241,7 @@ class RidgeProcessor(PerLanguageProcessor):
             return learned_language(tag, self.known_languages)
         try:
             return learned_language(tag, [*self.known_languages, *self._glossaries])
-        except UnknownLanguageError:
+        except LanguageTagError:
             return tag
 
     def glossary_of(self, tag: str) -> Glossary | None:

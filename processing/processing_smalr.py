@@ -11,7 +11,7 @@ from typing import Any
 from transformers.utils import cached_file
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from ..utils.errors import VocabularyError
+from ..utils.errors import InputError
 from ..utils.languages import learned_language, normalize_language
 from .processing_per_language import TextLayout, WordLevelProcessor
 from .word_tokenizers import split_words
@@ -36,12 +36,12 @@ def frequent_words(
     """
     for name, value in (("max_size", max_size), ("min_frequency", min_frequency)):
         if value is not None and value < 1:
-            raise VocabularyError(f"{name}={value} leaves no words; the least is 1")
+            raise InputError(f"{name}={value} leaves no words; the least is 1")
     counts = Counter(word for text in texts for word in split_words(text, language))
     kept = [word for word, count in counts.items() if count >= min_frequency]
     if not kept:
         most = max(counts.values(), default=0)
-        raise VocabularyError(
+        raise InputError(
             f"no word of the texts in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
         )
     return sorted(kept, key=lambda word: (-counts[word], word))[:max_size]
@@ -66,9 +66,9 @@ class WordVocabulary:
         self._ids: dict[str, int] = {}
         for word_id, word in enumerate(self.words, SPECIAL_IDS):
             if not isinstance(word, str) or not word:
-                raise VocabularyError(f"{self.language!r}: word {word_id} of the vocabulary is {word!r}")
+                raise InputError(f"{self.language!r}: word {word_id} of the vocabulary is {word!r}")
             if word in self._ids:
-                raise VocabularyError(f"{self.language!r}: {word!r} is word {self._ids[word]} and {word_id}")
+                raise InputError(f"{self.language!r}: {word!r} is word {self._ids[word]} and {word_id}")
             self._ids[word] = word_id
 
     def __len__(self) -> int:
@@ -119,7 +119,7 @@ class SmalrProcessor(WordLevelProcessor):
         # An attribute `vocabularies` would be saved in `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
-            raise VocabularyError(
+            raise InputError(
                 f"vocabularies must name at least one language, and each only once; given: {list(vocabularies)}"
             )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..configuration.configuration_two_tower import check_probabilities
-from ..utils.errors import InputError, VocabularyError
+from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 
 CLS_TOKEN = "[CLS]"  # mBART's own, <s>, begins the text
@@ -27,11 +27,11 @@ def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
     """Checks that a tokenizer has these tokens, and the special tokens that every text needs."""
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
     if missing:
-        raise VocabularyError(f"the tokenizer has no {', '.join(missing)}")
+        raise InputError(f"the tokenizer has no {', '.join(missing)}")
     vocabulary = tokenizer.get_vocab()
     for token in tokens:
         if token not in vocabulary:
-            raise VocabularyError(f"the tokenizer has no token {token}")
+            raise InputError(f"the tokenizer has no token {token}")
 
 
 def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
@@ -48,7 +48,7 @@ def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> PreTrainedTokenizerFast:
     """Returns a tokenizer with the same pieces, followed by these special tokens; it adds only [BOS] to texts."""
     if not hasattr(tokenizer, "backend_tokenizer"):
-        raise VocabularyError(f"{type(tokenizer).__name__} is not a fast tokenizer")
+        raise InputError(f"{type(tokenizer).__name__} is not a fast tokenizer")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
@@ -114,7 +114,7 @@ class WordMasking:
         self._ends_unspaced = torch.tensor([bool(_UNSPACED.match(piece[-1:])) for piece in pieces])
         self._continues = torch.tensor([_continues(piece) for piece in pieces])
         if not self._after_space.any():
-            raise VocabularyError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
+            raise InputError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
 
     def words(self, input_ids: Tensor) -> Tensor:
         """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks, and

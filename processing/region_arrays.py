@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..utils.errors import RegionError
+from ..utils.errors import InputError
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
@@ -25,17 +25,17 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     try:
         array = np.asarray(features, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise RegionError(f"{called}: the features are not numbers ({error})") from error
+        raise InputError(f"{called}: the features are not numbers ({error})") from error
     if array.ndim != 2:
-        raise RegionError(f"{called}: features must have the shape [regions, {region_size}], not {array.shape}")
+        raise InputError(f"{called}: features must have the shape [regions, {region_size}], not {array.shape}")
     if not len(array):
-        raise RegionError(f"{called}: no regions; give None for an image without any")
+        raise InputError(f"{called}: no regions; give None for an image without any")
     if array.shape[1] != region_size:
-        raise RegionError(f"{called}: regions have the width {array.shape[1]}; the model reads {region_size}")
+        raise InputError(f"{called}: regions have the width {array.shape[1]}; the model reads {region_size}")
     if len(array) > max_regions:
-        raise RegionError(f"{called}: {len(array)} regions; the model reads at most {max_regions}")
+        raise InputError(f"{called}: {len(array)} regions; the model reads at most {max_regions}")
     if not np.isfinite(array).all():
-        raise RegionError(f"{called}: the features are not finite")
+        raise InputError(f"{called}: the features are not finite")
     return array
 
 

@@ -29,7 +29,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..utils.errors import MissingExtraError, RegionError, UnknownImageError
+from ..utils.errors import InputError, MissingExtraError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
@@ -51,6 +51,12 @@ def forms_of(image_id: str) -> list[str]:
     return forms
 
 
+class UnknownImageError(InputError, KeyError):
+    """No file has region features for the requested image; a `KeyError`, so `get` returns its default."""
+
+    __str__ = Exception.__str__  # KeyError would put the message in quotation marks
+
+
 class RegionFeatures(Mapping[str, np.ndarray]):
     """Maps image ids to features float32 [R, region_size]; can be passed to other processes.
 
@@ -61,7 +67,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
         self.path, self.region_size, self.max_regions = Path(path), region_size, max_regions
         if not self.path.exists():
-            raise RegionError(f"{path}: no such file or folder")
+            raise InputError(f"{path}: no such file or folder")
         self._opened: tuple[int, Mapping[str, Any]] | None = None
         _ = self._file  # refuses a wrong file now, not on the first access
 
@@ -88,10 +94,10 @@ class RegionFeatures(Mapping[str, np.ndarray]):
             features = self._file[key]
             if isinstance(features, bytes | str):  # in base64
                 features = np.frombuffer(b64decode(features, validate=True), np.float32).reshape(-1, self.region_size)
-        except RegionError:
+        except InputError:
             raise
         except Exception as error:  # the libraries raise many types for broken files
-            raise RegionError(f"{called}: {error}") from error
+            raise InputError(f"{called}: {error}") from error
         return check_regions(features, self.region_size, self.max_regions, called)
 
     def __contains__(self, image_id: object) -> bool:
@@ -137,7 +143,7 @@ class _H5(Mapping[str, Any]):
         try:
             self.file = h5py.File(path, "r")
         except OSError as error:
-            raise RegionError(f"{path}: {error}") from error
+            raise InputError(f"{path}: {error}") from error
 
     def __getitem__(self, key: str) -> Any:
         return self.file[key][_FEATURES][()]
@@ -158,7 +164,7 @@ class _Folder(Mapping[str, Any]):
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
-            raise RegionError(f"{path}: not a folder")
+            raise InputError(f"{path}: not a folder")
 
     def _file_of(self, image_id: object) -> Path | None:
         candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
@@ -173,7 +179,7 @@ class _Folder(Mapping[str, Any]):
         with loaded:
             name = next((name for name in _ARRAYS if name in loaded), None)
             if name is None:
-                raise RegionError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
+                raise InputError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
             return loaded[name]
 
     def __contains__(self, key: object) -> bool:
@@ -201,7 +207,7 @@ class _Tensorpack(Mapping[str, Any]):
     def __init__(self, path: Path) -> None:
         self.path, self.database = path, _database(path)
         if self._record(_SERIAL_KEYS) is None:
-            raise RegionError(f"{path}: not a tensorpack file, which would have the key {_SERIAL_KEYS.decode()}")
+            raise InputError(f"{path}: not a tensorpack file, which would have the key {_SERIAL_KEYS.decode()}")
 
     def _record(self, key: bytes) -> bytes | None:
         with self.database.begin() as transaction:
@@ -227,7 +233,7 @@ class _Tensorpack(Mapping[str, Any]):
                 record = _library("msgpack", self.path).unpackb(value, **options)
             return record[name] if isinstance(record, dict) else record[position]
         except Exception as error:
-            raise RegionError(
+            raise InputError(
                 f"{self.path}, record {key.decode()}: {name} cannot be read ({error}); records are read as msgpack or "
                 "pickles, with which tensorpack writes them unless TENSORPACK_SERIALIZE=pyarrow"
             ) from error
@@ -257,12 +263,12 @@ def _database(path: Path) -> Any:
             str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
         )
     except lmdb.Error as error:
-        raise RegionError(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
     file = path / "data.mdb" if path.is_dir() else path
     needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
     if file.stat().st_size < needed:  # reading beyond the end would terminate the process
         database.close()
-        raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
+        raise InputError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
     _DATABASES[os.getpid(), here] = database
     return database
 
@@ -353,7 +359,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
             looks = "".join(f"; {file.path}{file.hint().replace('; ', ': ', 1)}" for file in self.files)
             raise UnknownImageError(f"{_named(self.files)}, image {image_id!r}: there is no such image{looks}")
         if "/" in image_id and len(having) > 1 and all("/" not in (file.key_of(image_id) or "") for file in having):
-            raise RegionError(
+            raise InputError(
                 f"image {image_id!r}: {_named(having)} have images of that name, which may differ; name the files by "
                 "one path with {language} in it"
             )
@@ -384,7 +390,7 @@ def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_re
             continue
         found = sorted(path.parent.glob(f"{before}*{after}"))
         if not found:
-            raise RegionError(f"{name}: no such file for any language")
+            raise InputError(f"{name}: no such file for any language")
         languages = [file.name[len(before) : len(file.name) - len(after)] for file in found]
         of_files = (RegionFeatures(file, **sizes) for file in found)
         opened.append(LanguageRegions(name, dict(zip(languages, of_files, strict=True))))

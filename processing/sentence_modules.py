@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 
 from ..configuration.configuration_two_tower import head_of_task
-from ..utils.errors import InputError, MissingLanguageError, NonFiniteError
+from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly
@@ -126,9 +126,9 @@ class SentenceModule(nn.Module):
         if None in languages:
             try:
                 default = default_language(self.processor)
-            except MissingLanguageError as error:
+            except InputError as error:
                 text = given[languages.index(None)][0]
-                raise MissingLanguageError(
+                raise InputError(
                     f"{text!r} came without its language: set it by prompt_name='sw' or language='sw'; {_PER_TEXT}; "
                     f"this model has {', '.join(listed)}"
                 ) from error
@@ -145,7 +145,7 @@ class SentenceModule(nn.Module):
     def check_finite(self, values: Tensor, what: str) -> None:
         """Raises an error if the model computed NaN or infinity; in training, the loss shows it."""
         if not self.training and not bool(values.isfinite().all()):
-            raise NonFiniteError(f"{type(self.model).__name__} computed {what} with values that are NaN or infinite")
+            raise InputError(f"{type(self.model).__name__} computed {what} with values that are NaN or infinite")
 
 
 class DualEncoderModule(SentenceModule):

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from ..utils.errors import InputError, MissingLanguageError
+from ..utils.errors import InputError
 
 # BCP 47's tag of a text in no stated language.
 UNDETERMINED = "und"
@@ -63,7 +63,7 @@ def default_language(processor: Any) -> str:
     if len(others) == 1:
         return str(others[0])
     known = f"; the model has {', '.join(others)}" if others else ""
-    raise MissingLanguageError(f"this model reads each language in its own way: give language='de'{known}")
+    raise InputError(f"this model reads each language in its own way: give language='de'{known}")
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:

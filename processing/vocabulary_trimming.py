@@ -28,7 +28,7 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..utils.errors import VocabularyError
+from ..utils.errors import InputError
 from ..utils.files import disk_errors
 
 KINDS = ("BPE", "Unigram", "WordPiece")
@@ -48,7 +48,7 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
     for batch in _batches(texts):
         counts += np.bincount(np.concatenate(_encode(tokenizer, batch)).astype(np.int64), minlength=size)
     if not counts.any():
-        raise VocabularyError("there are no texts to count pieces in")
+        raise InputError("there are no texts to count pieces in")
     return counts
 
 
@@ -64,11 +64,11 @@ def choose_pieces(
         always: ids that are always kept, such as those in configurations.
     """
     if not 0 < coverage <= 1:
-        raise VocabularyError(f"coverage={coverage} must be above 0 and at most 1")
+        raise InputError(f"coverage={coverage} must be above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
     kept = set(always) | _special_ids(tokenizer, specification)
     if unknown := sorted(kept - set(vocabulary.values())):
-        raise VocabularyError(
+        raise InputError(
             f"the model's configuration names token {unknown[0]}, which its tokenizer of {len(vocabulary)} pieces "
             "does not have"
         )
@@ -100,7 +100,7 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
     wanted = {piece: new_ids[token_id] for piece, token_id in tokenizer.get_vocab().items() if token_id in new_ids}
     if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
         piece, token_id = differences[0]
-        raise VocabularyError(
+        raise InputError(
             f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {token_id}, is "
             f"one of {len(differences)} differences"
         )
@@ -138,13 +138,13 @@ def changed_texts(
 def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Returns the content of the tokenizer's `tokenizer.json`."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise VocabularyError(
+        raise InputError(
             f"{type(tokenizer).__name__} is not a fast tokenizer: only those of the tokenizers library can be trimmed"
         )
     specification = json.loads(tokenizer.backend_tokenizer.to_str())
     kind = specification["model"]["type"]
     if kind not in KINDS:
-        raise VocabularyError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
+        raise InputError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
     return specification
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..utils.errors import VocabularyError
+from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 from .word_tokenizers import fold, split_words
 
@@ -74,7 +74,7 @@ def word_vectors(
         found = train_vectors(captions, words, language, size=size, seed=seed)
     else:
         given = ", ".join(files) or "no language"
-        raise VocabularyError(
+        raise InputError(
             f"there are word vectors for {given}, not for {language!r}: give a .vec file, or captions= to train on"
         )
     _warn_of_missing(found, language)
@@ -93,7 +93,7 @@ def aligned_word_vectors(
     paths = {normalize_language(tag): path for tag, path in files.items()}
     for language in vocabularies:
         if language not in paths:
-            raise VocabularyError(
+            raise InputError(
                 f"there are aligned word vectors for {', '.join(paths) or 'no language'}, not for {language!r}: "
                 "vectors in one space come from files, one for each language"
             )
@@ -123,7 +123,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     vectors: dict[int, np.ndarray] = {}
     spellings: set[bytes] = set()
     repeated = 0
-    lines = lines_of(path, VocabularyError)
+    lines = lines_of(path, InputError)
     count, size = _header(path, next(lines, b""))
     number = 1
     for number, line in enumerate(lines, 2):
@@ -139,7 +139,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
             vectors[row] = _parse(path, number, numbers)
         spellings.add(spelling)
     if number - 1 != count:
-        raise VocabularyError(f"{path}: the first line states {count} words, but there are {number - 1}")
+        raise InputError(f"{path}: the first line states {count} words, but there are {number - 1}")
     if repeated:
         logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
     matrix = np.zeros((len(words), size), np.float32)
@@ -150,16 +150,14 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
 def _header(path: str | Path, line: bytes) -> tuple[int, int]:
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and int(field) for field in fields):
-        raise VocabularyError(
-            f"{path}, line 1: {shown(line)} is not the number of words and the size of their vectors"
-        )
+        raise InputError(f"{path}, line 1: {shown(line)} is not the number of words and the size of their vectors")
     return int(fields[0]), int(fields[1])
 
 
 def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes, list[bytes]]:
     fields = line.split(b" ")
     if len(fields) != size + 1 or not fields[0]:
-        raise VocabularyError(
+        raise InputError(
             f"{path}, line {number}: {shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
         )
     return fields[0], fields[1:]
@@ -169,9 +167,9 @@ def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     try:
         values = np.array([float(field) for field in fields], np.float32)
     except ValueError as error:
-        raise VocabularyError(f"{path}, line {number}: {error}") from error
+        raise InputError(f"{path}, line {number}: {error}") from error
     if not np.isfinite(values).all():
-        raise VocabularyError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
+        raise InputError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
     return values
 
 
@@ -193,9 +191,9 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
     """
     widths = [part.matrix.shape[1] for part in vectors]
     if len(set(widths)) > 1:
-        raise VocabularyError(f"vectors of {', '.join(map(str, widths))} numbers are not in one space")
+        raise InputError(f"vectors of {', '.join(map(str, widths))} numbers are not in one space")
     if widths[0] < size:
-        raise VocabularyError(f"vectors of {widths[0]} numbers cannot be reduced to {size}")
+        raise InputError(f"vectors of {widths[0]} numbers cannot be reduced to {size}")
     if widths[0] == size:
         return [*vectors]
     given = np.concatenate([part.matrix for part in vectors])
@@ -223,7 +221,7 @@ def train_vectors(
     """
     pairs, counts = _counted_pairs(captions, words, language)
     if not counts.size:
-        raise VocabularyError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
+        raise InputError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
     totals = np.bincount(pairs[0], counts, len(words))  # [n_words]
     information = np.log(counts * counts.sum() / totals[pairs[0]] / totals[pairs[1]])
     positive = torch.sparse_coo_tensor(
@@ -300,13 +298,13 @@ def dictionary_words(
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}
     number = 0
-    for number, line in enumerate(lines_of(path, VocabularyError), 1):
+    for number, line in enumerate(lines_of(path, InputError), 1):
         word, translation = _entry(path, number, line)
         word, translation = fold(word, language), fold(translation, target_language)
         if word in wanted and translation in known:
             found.setdefault(word, translation)
     if not number:
-        raise VocabularyError(f"{path}: the file has no words")
+        raise InputError(f"{path}: the file has no words")
     return {word: found[word] for word in wanted if word in found}
 
 
@@ -314,8 +312,8 @@ def _entry(path: str | Path, number: int, line: bytes) -> tuple[str, str]:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise VocabularyError(f"{path}, line {number}: not UTF-8: {error}") from error
+        raise InputError(f"{path}, line {number}: not UTF-8: {error}") from error
     fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
     if len(fields) != 2 or not all(fields):
-        raise VocabularyError(f"{path}, line {number}: {shown(line)} is not a word and its translation")
+        raise InputError(f"{path}, line {number}: {shown(line)} is not a word and its translation")
     return fields[0], fields[1]

@@ -30,17 +30,7 @@ from ..inference.embedding_shards import (
 )
 from ..inference.similarity import best_first, first_dimensions
 from ..processing.images import readable_formats
-from ..utils.errors import (
-    BabelensError,
-    CorpusError,
-    FilterError,
-    InputError,
-    MissingExtraError,
-    ModelMismatchError,
-    NonFiniteError,
-    SaveError,
-    SearchIndexError,
-)
+from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
 from ..utils.files import errors_naming
 from ..utils.identity import index_identity, is_same_model
 from ..utils.redaction import redact
@@ -98,9 +88,7 @@ class VectorSource:
                 )
             lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
             if not np.isfinite(lengths).all():
-                raise NonFiniteError(
-                    f"{self.called}: the vector of {ids[np.isfinite(lengths).argmin()]} is not finite"
-                )
+                raise InputError(f"{self.called}: the vector of {ids[np.isfinite(lengths).argmin()]} is not finite")
             if (wrong := abs(lengths - 1) > _LENGTH_TOLERANCE).any():
                 first = int(wrong.argmax())
                 raise InputError(f"{self.called}: the vector of {ids[first]} has length {lengths[first]:.3f}, not 1")
@@ -235,7 +223,7 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
         count, width = table.count_rows(), info.dimension
         if not count:
             database.drop_table(_TABLE)
-            raise SearchIndexError(f"{source.called} has no vectors to search")
+            raise InputError(f"{source.called} has no vectors to search")
         if approximate and count >= _CELLED:
             from lancedb.index import IvfPq
 
@@ -248,14 +236,12 @@ def _build(address: str | Path, place: str | Path, source: VectorSource, approxi
 def open_index(address: str | Path) -> "VectorIndex":
     """Opens the index in a folder or at an address that LanceDB takes."""
     if not _is_remote(address) and not (Path(address) / f"{_TABLE}.lance").is_dir():
-        raise SearchIndexError(f"{address} is not an index: make one with `babelens index`")
+        raise InputError(f"{address} is not an index: make one with `babelens index`")
     try:
         with _lance_errors(address):
             return VectorIndex(address, _library().connect(str(address)).open_table(_TABLE))
     except (KeyError, TypeError) as error:
-        raise SearchIndexError(
-            f"{address} does not have an index of babelens, or the index is damaged: {error}"
-        ) from error
+        raise InputError(f"{address} does not have an index of babelens, or the index is damaged: {error}") from error
 
 
 class VectorIndex:
@@ -289,9 +275,7 @@ class VectorIndex:
         """
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
-            raise ModelMismatchError(
-                f"queries for this index must be [n, {self.info.dimension}], not {list(queries.shape)}"
-            )
+            raise InputError(f"queries for this index must be [n, {self.info.dimension}], not {list(queries.shape)}")
         if not np.isfinite(queries).all():
             raise InputError("a query has a value that is not finite")
         if where is not None:
@@ -299,7 +283,7 @@ class VectorIndex:
                 self.table.search().where(f"({where})").limit(1).to_arrow()
             except (RuntimeError, ValueError) as error:
                 reason = str(error).partition(", /")[0]  # without positions in LanceDB's source
-                raise FilterError(f"{where!r} is not an SQL filter, such as `width > 500`: {reason}") from error
+                raise InputError(f"{where!r} is not an SQL filter, such as `width > 500`: {reason}") from error
         with _lance_errors(self.address):
             return [self._nearest(query, top, where, self.is_approximate and not exact) for query in queries]
 
@@ -346,7 +330,7 @@ def search_index(
     embedder.check_takes_images()  # other models have no joint space for texts and images
     fingerprint, stored = index_identity(embedder.model, embedder.processor), index.info
     if not is_same_model(stored.fingerprint, fingerprint, f"the index of {stored.model}"):
-        raise ModelMismatchError(
+        raise InputError(
             f"the index has embeddings of {stored.model}, but {type(embedder.model).__name__} "
             f"{getattr(embedder.model, 'name_or_path', '')} is another model or version: they are not comparable"
         )
@@ -373,7 +357,7 @@ def _library() -> Any:
 
 @contextmanager
 def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> Iterator[None]:
-    """Raises LanceDB's errors as a SearchIndexError, or as a SaveError if the disk is full, and the errors of its
+    """Raises LanceDB's errors as a InputError, or as a SaveError if the disk is full, and the errors of its
     source, `failed`, unchanged."""
     try:
         yield
@@ -387,4 +371,4 @@ def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> 
             raise
         if "os error" in str(error):
             raise SaveError(f"{address} could not be written: {error}") from error
-        raise SearchIndexError(f"{address}: LanceDB failed: {error}") from error
+        raise InputError(f"{address}: LanceDB failed: {error}") from error

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from babelens import Embedder, teach
-from babelens.utils.errors import CorpusError, TrainingSetupError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.tiny_native import saved, tiny_clip
 
 ROWS = [f"a {color} {thing}" for color in ("red", "green", "blue") for thing in ("car", "dog", "cat", "tree")]
@@ -26,5 +26,5 @@ def test_files_and_pairs_teach_the_same(tmp_path):
     np.testing.assert_array_equal(found[0], found[2])
     with pytest.raises(CorpusError, match="'uk'"):
         teach(base, {"uk": file}, names=False)
-    with pytest.raises(TrainingSetupError, match="'mi'"):
+    with pytest.raises(InputError, match="'mi'"):
         teach(str(tmp_path / "all"), {"mi": pairs}, names=False)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from .optimizers import ADAMAX, LAMB, check_task_settings
 from .precision import PrecisionTrainingArguments
 
@@ -192,7 +192,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(repr, known))}")
         if self.train_temperature and self.trainable == "acquirers":
-            raise TrainingSetupError(
+            raise InputError(
                 "train_temperature: with trainable='acquirers', the temperature belongs to the frozen native model"
             )
         given: Any = self  # whose inherited fields the type checker does not know

@@ -14,7 +14,7 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 
 from ..data.batching.mixture import TaskBatchSampler, TaskMixture
 from ..data.batching.streams import StreamLoader, StreamMixture
-from ..utils.errors import NonFiniteError, TrainingSetupError
+from ..utils.errors import InputError
 from ..utils.hub_code import card_writers
 from .arguments import data_seed
 from .checkpoints import (
@@ -51,7 +51,7 @@ class BabelensTrainer(Trainer):
         kwargs: other arguments of `Trainer`.
 
     Raises:
-        TrainingSetupError: if an argument is missing, belongs to another method or has no effect.
+        InputError: if an argument is missing, belongs to another method or has no effect.
     """
 
     # The class of `args`; recipes read it.
@@ -82,12 +82,12 @@ class BabelensTrainer(Trainer):
     ) -> None:
         name = type(self).__name__
         if not isinstance(args, self.arguments_class):
-            raise TrainingSetupError(f"args: {name} needs {self.arguments_class.__name__}, not {type(args).__name__}")
+            raise InputError(f"args: {name} needs {self.arguments_class.__name__}, not {type(args).__name__}")
         if processing_class is None:
-            raise TrainingSetupError(f"processing_class: {name} needs the processor of the model")
+            raise InputError(f"processing_class: {name} needs the processor of the model")
         unused = [each for each in self.unused_arguments if kwargs.get(each) is not None]
         if unused or (evaluator is not None and kwargs.get("compute_metrics") is not None):
-            raise TrainingSetupError(f"{', '.join(unused) or 'compute_metrics'}: {name} does not use this here")
+            raise InputError(f"{', '.join(unused) or 'compute_metrics'}: {name} does not use this here")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
         self._prepared_for: Any = None
         self._mixture: TaskMixture | StreamMixture | None = None
@@ -128,7 +128,7 @@ class BabelensTrainer(Trainer):
         """The examples of the training data, which are prepared once per model."""
         if self._prepared_for is not self.model:
             if self.train_dataset is None:
-                raise TrainingSetupError("training needs a train_dataset")
+                raise InputError("training needs a train_dataset")
             self._prepared_for = self.model
             try:
                 self._mixture, self.data_collator = self.prepare(self.model, self.train_dataset)
@@ -151,7 +151,7 @@ class BabelensTrainer(Trainer):
             sampler = TaskBatchSampler(mixture, size, seed=seed, num_processes=self.args.world_size)
             return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
         if self.args.max_steps <= 0:
-            raise TrainingSetupError("training on a stream needs max_steps, because the length of a stream is unknown")
+            raise InputError("training on a stream needs max_steps, because the length of a stream is unknown")
         # accelerate does not prepare the loader, because it would distribute the batches, and every process already
         # reads its own. A stream resumes from the position in the checkpoint; transformers would read all earlier
         # batches again.
@@ -170,11 +170,11 @@ class BabelensTrainer(Trainer):
 
         Raises:
             FileNotFoundError: if there is no complete checkpoint.
-            NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
+            InputError: if a loss, a gradient or a weight becomes NaN or infinite.
             SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            raise TrainingSetupError("FSDP and DeepSpeed are not supported: start the training with torchrun")
+            raise InputError("FSDP and DeepSpeed are not supported: start the training with torchrun")
         if resume_from_checkpoint is True:
             newest = newest_checkpoint(self.args.output_dir)
             if newest is None:
@@ -207,9 +207,9 @@ class BabelensTrainer(Trainer):
         return (0 if is_done else epochs, *values)
 
     def check_loss(self, loss: Tensor, name: str) -> None:
-        """Raises a `NonFiniteError` that names the loss [] if it is NaN or infinite."""
+        """Raises a `InputError` that names the loss [] if it is NaN or infinite."""
         if not loss.isfinite():
-            raise NonFiniteError(
+            raise InputError(
                 f"the loss of {name} is {loss.item()} in step {self.state.global_step + 1}; training stopped before "
                 f"it reached the weights. {_ADVICE}"
             )
@@ -268,7 +268,7 @@ class BabelensTrainer(Trainer):
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
-            raise TrainingSetupError("evaluate() needs an eval_dataset")
+            raise InputError("evaluate() needs an eval_dataset")
         self.set_optimizer_mode(training=False)
         metrics: dict[str, float] = {}
         for name, part in data.items() if self.is_named(data) else [("", data)]:
@@ -284,7 +284,7 @@ class BabelensTrainer(Trainer):
 
     def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
         """Raises an error unless a subclass overrides it."""
-        raise TrainingSetupError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
+        raise InputError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
 
 
 def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
@@ -310,17 +310,17 @@ class FiniteGradients(TrainerCallback):
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not norm.isfinite():
-            raise NonFiniteError(
+            raise InputError(
                 f"the gradient's norm is {norm.item()} in step {state.global_step + 1}; training stopped before it "
                 f"reached the weights. {_ADVICE}"
             )
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Raises a `NonFiniteError`, before the model is saved, if a weight is NaN or infinite."""
+    """Raises a `InputError`, before the model is saved, if a weight is NaN or infinite."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
-            raise NonFiniteError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
+            raise InputError(f"after step {step}, {name} is not finite; nothing was saved. {_ADVICE}")
 
 
 # ---- Data loaders ----

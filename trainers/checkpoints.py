@@ -25,7 +25,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
-from ..utils.errors import ChangedRunError, SaveError
+from ..utils.errors import InputError, SaveError
 from ..utils.files import apply_umask, ensure_parents, system_error_number
 
 logger = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
     saved.
 
     Raises:
-        ChangedRunError: if the optimizer has changed, because it would silently reuse incompatible moments.
+        InputError: if the optimizer has changed, because it would silently reuse incompatible moments.
     """
     kept = (trainer_state(folder).get("stateful_callbacks") or {}).get(RunConditions.__name__) or {}
     then, now = kept.get("attributes", {}).get("conditions") or {}, _conditions(args)
@@ -212,7 +212,7 @@ def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
         name: f"{name}: {then[name]}, now {now[name]}" for name in now if then.get(name, now[name]) != now[name]
     }
     if _OPTIMIZER in changed:
-        raise ChangedRunError(
+        raise InputError(
             f"optim: {folder} was trained with {then[_OPTIMIZER]}, and {now[_OPTIMIZER]} cannot continue with its "
             f"state; set optim={then[_OPTIMIZER]}"
         )

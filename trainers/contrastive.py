@@ -32,7 +32,7 @@ from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments, batch_sizes_of, data_seed
 from .base import BabelensTrainer
 from .gradient_caching import backward_in_chunks
@@ -64,7 +64,7 @@ class ContrastiveTrainer(BabelensTrainer):
         kwargs: other arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
 
     Raises:
-        TrainingSetupError: if an argument is missing or has no effect; when training begins, if the method does not
+        InputError: if an argument is missing or has no effect; when training begins, if the method does not
             have a task, settings contradict each other, or the evaluation data is in languages that the model does not
             read.
     """
@@ -78,7 +78,7 @@ class ContrastiveTrainer(BabelensTrainer):
         self.cache_dir = cache_dir
         super().__init__(model, args, **kwargs)
         if self.args.towers and self.optimizer is not None:
-            raise TrainingSetupError("towers: a custom optimizer has its own learning rates; leave out one of the two")
+            raise InputError("towers: a custom optimizer has its own learning rates; leave out one of the two")
         self.add_callback(BoundTemperature())
         self.weights = {**self.task_weights, **(self.args.task_weights or {})}
         augmented = (self.args.text_augmentation or {}).get("tasks") or []
@@ -138,7 +138,7 @@ class ContrastiveTrainer(BabelensTrainer):
     def _check_tasks(self, tasks: Iterable[str]) -> None:
         for task in tasks:
             if task not in self.task_weights:
-                raise TrainingSetupError(
+                raise InputError(
                     f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
                 )
 
@@ -164,7 +164,7 @@ class ContrastiveTrainer(BabelensTrainer):
         augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
         if augmentation.subword_dropout and task in augmented:
             if getattr(processor, "text_prompt", ""):
-                raise TrainingSetupError(
+                raise InputError(
                     "text_augmentation.subword_dropout reads texts without the processor's prompt "
                     f"{processor.text_prompt!r}; leave it out"
                 )
@@ -184,7 +184,7 @@ class ContrastiveTrainer(BabelensTrainer):
     def refuse_augmentation(self, task: str) -> None:
         """Raises an error for `image_augmentation` if the features of the task's images are computed once."""
         if self.args.image_augmentation is not None:
-            raise TrainingSetupError(
+            raise InputError(
                 f"image_augmentation has no effect on task {task!r}: the features of its images are computed once; "
                 "leave it out, or set cache_frozen_features to false"
             )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ..modeling.encoding import autocasting, evaluation_mode
-from ..utils.errors import NonFiniteError
+from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents, wait_for_lock
 from ..utils.identity import contents_digest, model_identity
 from .checkpoints import save_errors
@@ -73,7 +73,7 @@ def frozen_tensor(
         cache_dir: the cache folder; by default a folder in the Hugging Face datasets cache.
 
     Raises:
-        NonFiniteError: if a feature is NaN or infinite.
+        InputError: if a feature is NaN or infinite.
         SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
@@ -87,7 +87,7 @@ def frozen_tensor(
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
             if not features.isfinite().all():
-                raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
+                raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
             with atomic_file(file) as unfinished, save_errors(file):
                 save_file({"features": features.contiguous()}, unfinished)
             kept = load_file(file)["features"]

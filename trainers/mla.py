@@ -25,7 +25,7 @@ from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla import MlaPreTrainedModel
 from ..modeling.peft_mla import to_mla_model
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from ..utils.identity import code_of, settings_of
 from ..utils.languages import learned_language, normalize_languages
 from .arguments import MlaTrainingArguments
@@ -68,8 +68,8 @@ class MlaTrainer(ContrastiveTrainer):
         args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
 
     Raises:
-        TrainingSetupError: if there is nothing to train, or the data does not match the languages.
-        UnknownLanguageError: if the model does not have a language.
+        InputError: if there is nothing to train, or the data does not match the languages.
+        LanguageTagError: if the model does not have a language.
 
     Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
@@ -85,7 +85,7 @@ class MlaTrainer(ContrastiveTrainer):
         self.adapters: Any = None  # the model of PEFT or transformers whose adapters are trained
         if getattr(model, "peft_config", None):
             if args is not None and args.trainable != "acquirers":
-                raise TrainingSetupError(
+                raise InputError(
                     f"trainable={args.trainable!r}: the model under the adapters stays frozen; MlaModel.from_native "
                     "makes a model whose native model can be trained"
                 )
@@ -119,7 +119,7 @@ class MlaTrainer(ContrastiveTrainer):
         model.check_objectives()
         model.set_trainable(args.trainable, self.languages, temperature=args.train_temperature)
         if not self.languages and args.trainable == "acquirers":
-            raise TrainingSetupError("there is nothing to train: the model has not acquired a language (add_language)")
+            raise InputError("there is nothing to train: the model has not acquired a language (add_language)")
         self._native = Embedder(
             model.native_model,
             self.processing_class.native,
@@ -137,7 +137,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
-            raise TrainingSetupError(
+            raise InputError(
                 f"{task}: MLA needs a Dataset, not a stream, because it selects data by language and "
                 "computes frozen features beforehand"
             )
@@ -149,19 +149,15 @@ class MlaTrainer(ContrastiveTrainer):
         else:
             pairs = data.pairs or [(tag, native) for tag in self.languages if tag in present]
             if any(other != native for _, other in pairs):
-                raise TrainingSetupError(
-                    f"a language is acquired from its translations into {native!r}, not from {pairs}"
-                )
+                raise InputError(f"a language is acquired from its translations into {native!r}, not from {pairs}")
             make = triplets if task == TRIPLET else translation_pairs
             views = {tag: make(data.corpus, [(tag, native)]) for tag, _ in pairs}
         if not views:
-            raise TrainingSetupError(
-                f"{task}: the data has no texts in {', '.join(self._captioned)}, only in {list(present)}"
-            )
+            raise InputError(f"{task}: the data has no texts in {', '.join(self._captioned)}, only in {list(present)}")
         for tag in views:
             if tag not in self._captioned:
                 trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
-                raise TrainingSetupError(f"{task}: the data is selected in {tag!r}, but {trained}")
+                raise InputError(f"{task}: the data is selected in {tag!r}, but {trained}")
         if task == TEXT_TEXT and self._strategy == "distillation":
             views = _with_both_sides(views, native)
         if self._caches_features:

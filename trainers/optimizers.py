@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..utils.errors import NonFiniteError, TrainingSetupError
+from ..utils.errors import InputError
 
 LAMB = "lamb"
 ADAMAX = "adamax"
@@ -40,7 +40,7 @@ def parameter_groups(
         decayed: the names of the parameters with weight decay.
 
     Raises:
-        TrainingSetupError: if a pattern matches no trained parameter.
+        InputError: if a pattern matches no trained parameter.
     """
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
@@ -55,7 +55,7 @@ def parameter_groups(
             members.setdefault((rate, weight_decay if name in decayed else 0.0), []).append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
-        raise TrainingSetupError(f"learning_rate_mapping: no trained parameter matches {missing}")
+        raise InputError(f"learning_rate_mapping: no trained parameter matches {missing}")
     return [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in members.items()]
 
 
@@ -167,14 +167,14 @@ class TaskOptimizer(Optimizer):
         """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before clipping.
 
         Raises:
-            NonFiniteError: if the gradient of a task is NaN or infinite.
+            InputError: if the gradient of a task is NaN or infinite.
         """
         norms = []
         for task, own in self.gradients.items():
             gradients = list(own.values())
             norms.append(torch.nn.utils.get_total_norm(gradients))
             if not norms[-1].isfinite():
-                raise NonFiniteError(
+                raise InputError(
                     f"the gradient's norm is {norms[-1].item()} in task {task!r}; training stopped before it reached "
                     "the weights. A lower learning rate, a longer warm-up or max_grad_norm may help."
                 )
@@ -201,9 +201,7 @@ class TaskOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if set(state_dict) != set(self.optimizers):
-            raise TrainingSetupError(
-                f"the checkpoint has tasks {sorted(state_dict)}, this run has {sorted(self.optimizers)}"
-            )
+            raise InputError(f"the checkpoint has tasks {sorted(state_dict)}, this run has {sorted(self.optimizers)}")
         for task, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state_dict[task])
         self._share_groups()
@@ -220,30 +218,30 @@ class BoundTemperature(TrainerCallback):
 
 
 def check_task_settings(args: Any) -> None:
-    """Raises a `TrainingSetupError` for task settings that contradict each other or have no effect.
+    """Raises a `InputError` for task settings that contradict each other or have no effect.
 
     Args:
         args: `ContrastiveTrainingArguments`.
     """
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
-        raise TrainingSetupError(
+        raise InputError(
             f"optim={optimizer!r} updates the weights during each backward pass, but a step here has several: choose "
             "another one, such as adafactor"
         )
     if not args.task_learning_rates:
         return
     if optimizer.startswith("schedule_free"):
-        raise TrainingSetupError(
+        raise InputError(
             f"task_learning_rates: {optimizer!r} keeps two versions of the weights, which the optimizers of several "
             "tasks cannot share; leave one of them out"
         )
     rated = [f"towers.{name}.rate" for name, given in (args.towers or {}).items() if dict(given).get("rate")]
     for other in [*rated, *(["learning_rate_mapping"] if args.learning_rate_mapping else [])]:
-        raise TrainingSetupError(f"task_learning_rates and {other} both set the same rates: leave out one of them")
+        raise InputError(f"task_learning_rates and {other} both set the same rates: leave out one of them")
     weights = {task: weight for task, weight in (args.task_weights or {}).items() if weight != 1}
     if weights and optimizer != OptimizerNames.SGD:  # whose steps grow with the gradient
-        raise TrainingSetupError(
+        raise InputError(
             f"task_weights {weights} has no effect: with task_learning_rates, every task has its own optimizer, "
             f"and the steps of {optimizer!r} do not depend on the scale of the loss; lower its rate instead"
         )

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 
 from ..utils.defaults import Precision
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 
 # torch's names of the CPU instructions for products in bfloat16: Intel, Intel and AMD, and two for Arm.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
@@ -49,7 +49,7 @@ class PrecisionTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         given: Any = self  # whose inherited fields the type checker does not know
         if not math.isfinite(given.learning_rate):
-            raise TrainingSetupError(f"learning_rate={given.learning_rate} must be a finite number")
+            raise InputError(f"learning_rate={given.learning_rate} must be a finite number")
         on_cpu = given.use_cpu or not torch.accelerator.is_available()
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         if self.precision == "auto" and self.bf16 is None and not given.fp16 and launcher == "no":
@@ -57,11 +57,11 @@ class PrecisionTrainingArguments(TrainingArguments):
             self.bf16 = fastest_precision(device) == "bfloat16"
         elif self.precision != "auto":
             if (self.bf16 and self.precision != "bfloat16") or (given.fp16 and self.precision != "float16"):
-                raise TrainingSetupError(f"precision={self.precision!r} contradicts bf16 or fp16: leave one out")
+                raise InputError(f"precision={self.precision!r} contradicts bf16 or fp16: leave one out")
             self.bf16, given.fp16 = self.precision == "bfloat16", self.precision == "float16"
         self.bf16 = bool(self.bf16)
         if on_cpu and (given.fp16 or self.precision == "float16"):
-            raise TrainingSetupError("a CPU cannot train in float16: choose float32 or bfloat16")
+            raise InputError("a CPU cannot train in float16: choose float32 or bfloat16")
         if on_cpu and self.bf16:
             given.use_cpu = True  # otherwise, transformers expects an accelerator for bf16
         # A plateau schedule uses the same metric, which then has to be one that falls.

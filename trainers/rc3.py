@@ -30,7 +30,7 @@ from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from .arguments import batch_sizes_of, data_seed
 from .base import BabelensTrainer, mixture_loader
 from .frozen_features import frozen_features
@@ -103,17 +103,17 @@ class Rc3Trainer(BabelensTrainer):
 
     def _check_known(self, data: Mapping[str, Any]) -> None:
         if unknown := [name for name in data if name not in self.data_sets]:
-            raise TrainingSetupError(f"there is no data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
+            raise InputError(f"there is no data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
 
     def _check_given(self, data: Mapping[str, Any]) -> None:
         """Checks that all data sets of the trained objectives are given."""
         self._check_known(data)
         if missing := [name for name in self._needed if name not in data]:
-            raise TrainingSetupError(
+            raise InputError(
                 f"the objectives are also trained on {', '.join(missing)}: give this data, or set their weights to 0"
             )
         if self.args.parallel_captions and (STRICT not in data or PARALLEL not in self._needed):
-            raise TrainingSetupError(
+            raise InputError(
                 "parallel_captions adds the captions of the strict data to the parallel data: give both, and leave "
                 "xtcl_weight above 0"
             )
@@ -127,7 +127,7 @@ class Rc3Trainer(BabelensTrainer):
             return one_pair_at_a_time(*zip(views, views, strict=True))
         visual = self._visual(name)
         if visual != REGIONS and not texts.has_images:
-            raise TrainingSetupError(
+            raise InputError(
                 f"{name}: its images are given as {visual}, but the data has none: give images, or "
                 f"{name}_visual='regions'"
             )
@@ -142,7 +142,7 @@ class Rc3Trainer(BabelensTrainer):
         if isinstance(data, IterableDataset | StreamView) or isinstance(
             getattr(data, "corpus", None), IterableDataset
         ):
-            raise TrainingSetupError(
+            raise InputError(
                 f"{name}: RC3 samples each batch from one pair of languages and cannot use a stream: set "
                 f"streaming=False (in a recipe, train.{name}.options.streaming: false)"
             )
@@ -160,29 +160,25 @@ class Rc3Trainer(BabelensTrainer):
         layers = self.model.config.visual
         visual = asked or (paper if layers == BOTH else layers)
         if layers not in (visual, BOTH):
-            raise TrainingSetupError(f"{name}_visual={visual!r}, but the model only has layers for {layers}")
+            raise InputError(f"{name}_visual={visual!r}, but the model only has layers for {layers}")
         return visual
 
     def _check_augmentation(self) -> None:
         """Raises an error for augmentation without effect: of pixels without patches, of regions without regions."""
         visual = {self._visual(name) for name in self._needed if name != PARALLEL}
         if visual == {PATCHES} and self.args.augmented_regions:
-            raise TrainingSetupError("augmented_regions has no effect: all images are given as patches")
+            raise InputError("augmented_regions has no effect: all images are given as patches")
         if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
-            raise TrainingSetupError(
-                "image_augmentation has no effect without augmented_regions: there are no patches"
-            )
+            raise InputError("image_augmentation has no effect without augmented_regions: there are no patches")
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
-            raise TrainingSetupError(
-                f"{name}: its images are given as {visual}: give regions=, or {name}_visual='patches'"
-            )
+            raise InputError(f"{name}: its images are given as {visual}: give regions=, or {name}_visual='patches'")
         augmented = self.args.augmented_regions if training else 0
         examples = view if visual == BOTH else view.without_images()
         if isinstance(self.regions, Mapping):
             if augmented:
-                raise TrainingSetupError(
+                raise InputError(
                     "augmented_regions: regions from files cannot be computed for augmented images; give a "
                     "RegionExtractor as regions="
                 )

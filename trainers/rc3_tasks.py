@@ -32,7 +32,7 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from .base import BabelensTrainer, over_languages
 from .rc3_arguments import Rc3TaskTrainingArguments
 
@@ -217,7 +217,7 @@ class Rc3TaskTrainer(BabelensTrainer):
         if self.args.generation is None:
             return
         if not isinstance(model, Rc3ForConditionalGeneration):
-            raise TrainingSetupError(
+            raise InputError(
                 f"generation is an option of translation, but {type(model).__name__} does not generate texts"
             )
         model.generation_config.update(**self.args.generation)

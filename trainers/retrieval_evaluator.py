@@ -15,7 +15,7 @@ from transformers import EvalPrediction
 from ..data.corpus.corpus import languages_of
 from ..modeling.losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
-from ..utils.errors import TrainingSetupError, UnknownLanguageError
+from ..utils.errors import InputError, LanguageTagError
 from ..utils.languages import learned_language, normalize_languages
 from .base import over_languages
 
@@ -55,7 +55,7 @@ class RetrievalEvaluator:
             1/100.
 
         Raises:
-            TrainingSetupError: if the model does not read a language.
+            InputError: if the model does not read a language.
         """
         return self.metrics(model, *self.embed(model, processor, data))
 
@@ -122,7 +122,7 @@ def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | No
     `data`.
 
     Raises:
-        TrainingSetupError: if the processor does not read a language.
+        InputError: if the processor does not read a language.
     """
     wanted = normalize_languages(list(languages or languages_of(data)))
     learned = getattr(processor, "languages", None)
@@ -133,8 +133,6 @@ def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | No
     for tag in wanted:
         try:
             learned_language(tag, known)
-        except UnknownLanguageError as error:
-            raise TrainingSetupError(
-                f"eval_dataset: {error}; name the languages to evaluate in eval_languages"
-            ) from error
+        except LanguageTagError as error:
+            raise InputError(f"eval_dataset: {error}; name the languages to evaluate in eval_languages") from error
     return wanted

@@ -14,7 +14,7 @@ from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
 from ..modeling.encoding import autocasting
-from ..utils.errors import TrainingSetupError
+from ..utils.errors import InputError
 from ..utils.identity import code_of, settings_of
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
@@ -33,7 +33,7 @@ class FrozenTowers:
         cached: whether the features are computed once.
 
     Raises:
-        TrainingSetupError: if the inputs of a tower whose features are computed once are augmented.
+        InputError: if the inputs of a tower whose features are computed once are augmented.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FrozenTowers:
         self._known_texts: dict[str, np.ndarray] = {}  # text -> its features
         for tower, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
             if tower in self.names and getattr(args, option) is not None:
-                raise TrainingSetupError(
+                raise InputError(
                     f"{option} has no effect: the {tower} tower is frozen, so its features are computed once; "
                     "out, or set cache_frozen_features=False"
                 )

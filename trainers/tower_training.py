@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from ..configuration.configuration_two_tower import TOWERS
-from ..utils.errors import TrainingSetupError, did_you_mean
+from ..utils.errors import InputError, did_you_mean
 
 Trained = Literal["all", "none", "upper"]
 
@@ -30,31 +30,31 @@ class TowerTraining:
 
     def __post_init__(self) -> None:
         if self.train not in (None, *get_args(Trained)):
-            raise TrainingSetupError(f"train={self.train!r} must be one of {', '.join(get_args(Trained))}")
+            raise InputError(f"train={self.train!r} must be one of {', '.join(get_args(Trained))}")
         if (self.train == "upper") != (self.layers is not None) or (self.layers or 1) < 1:
-            raise TrainingSetupError(
+            raise InputError(
                 "train: 'upper' needs layers, the number of layers to train; 'all' and 'none' do not take it"
             )
         if self.rate is not None and not self.rate > 0:
-            raise TrainingSetupError(f"rate={self.rate} must be a positive number")
+            raise InputError(f"rate={self.rate} must be a positive number")
 
 
 def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
     """Returns the settings of the training option `towers`: tower -> keyword arguments of `TowerTraining`.
 
     Raises:
-        TrainingSetupError: if a tower, a key or a value is invalid.
+        InputError: if a tower, a key or a value is invalid.
     """
     checked = {}
     for tower, given in (towers or {}).items():
         if tower not in TOWERS:
-            raise TrainingSetupError(
+            raise InputError(
                 f"towers: there is no {tower!r}{did_you_mean(tower, TOWERS)}; there are: {', '.join(TOWERS)}"
             )
         try:
             checked[tower] = TowerTraining(**given)
         except (TypeError, ValueError) as error:
-            raise TrainingSetupError(f"towers.{tower}: {error}") from error
+            raise InputError(f"towers.{tower}: {error}") from error
     return checked
 
 
@@ -62,18 +62,18 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
     """Checks whether settings fit the towers of a model, without changing the model.
 
     Raises:
-        TrainingSetupError: if the model does not have or does not train a tower, or the tower has fewer layers.
+        InputError: if the model does not have or does not train a tower, or the tower has fewer layers.
     """
     towers = model.towers if hasattr(type(model), "towers") else {}
     for name, setting in settings.items():
         # MLA's acquirers are trained in a frozen text encoder.
         if name not in towers or getattr(model.config, "strategy", None) == "acquisition":
-            raise TrainingSetupError(f"towers.{name}: {type(model).__name__} cannot train this tower; leave it out")
+            raise InputError(f"towers.{name}: {type(model).__name__} cannot train this tower; leave it out")
         if (setting.layers or 0) > (count := len(tower_layers(towers[name]))):
-            raise TrainingSetupError(f"towers.{name}: layers={setting.layers} is more than this tower has: {count}")
+            raise InputError(f"towers.{name}: layers={setting.layers} is more than this tower has: {count}")
         is_trained = setting.train != "none" if setting.train else _is_trained(towers[name])
         if setting.rate is not None and not is_trained:
-            raise TrainingSetupError(
+            raise InputError(
                 f"towers.{name}: rate={setting.rate} needs a tower that is trained, but this tower is frozen; state "
                 "what to train, such as train: all, or leave out rate"
             )

@@ -1,4 +1,4 @@
-"""Every error of babelens, as types to catch.
+"""The errors of babelens: types that callers catch, and the parts of their messages.
 
 All inherit from `BabelensError` and from a matching built-in type, such as `ValueError`. Their messages name the
 problem, its location, and the correct form; the command line shows them as one sentence.
@@ -20,134 +20,44 @@ class MissingExtraError(BabelensError, ImportError):
     """A package from one of babelens' extras is not installed; the message names the extra to install."""
 
 
-# ---- Data ----
-
-
 class CorpusError(BabelensError, ValueError):
-    """Captions, translations or task data cannot be used; the message names the file and the row."""
-
-
-class BadImageError(CorpusError):
-    """An image of a corpus is missing, truncated, unreadable, or too large to be decoded safely."""
-
-
-class BadTextError(CorpusError):
-    """A caption is empty, longer than a caption can be, or not Unicode text."""
-
-
-class BenchmarkError(CorpusError):
-    """A benchmark is unknown, lacks a language, or a folder does not match its published form."""
+    """Images, captions, translations or task data cannot be used; the message names the file and the row."""
 
 
 class SourceUnavailableError(BabelensError, OSError):
-    """Data could not be fetched, or does not match its pinned checksum."""
-
-
-# ---- Inputs and languages ----
+    """Data or a model could not be fetched, or data do not match their pinned checksum."""
 
 
 class LanguageTagError(BabelensError, ValueError):
-    """A language tag is not a BCP-47 tag of the IANA registry."""
-
-
-class UnknownLanguageError(BabelensError, ValueError):
-    """A model, an adapter or a data set does not have the requested language."""
-
-
-class MissingLanguageError(BabelensError, ValueError):
-    """A text came without its language, and the model cannot read it without one."""
+    """A language tag is not a BCP-47 tag of the IANA registry, or names a language that a model or data set lacks."""
 
 
 class InputError(BabelensError, ValueError):
-    """A model, a processor or an evaluation got inputs that it cannot use, or too few of them."""
+    """Inputs, settings, weights or vocabularies cannot be used, or do not belong together."""
 
 
 class ImageError(InputError):
     """An image cannot be read, or has an unusable size or unusable values."""
 
 
-class RegionError(InputError):
-    """An image's region features are missing, or not in the form that the model reads."""
-
-
-class UnknownImageError(RegionError, KeyError):
-    """No file has region features for the requested image; a `KeyError`, so `get` returns its default."""
-
-    __str__ = Exception.__str__  # KeyError would put the message in quotation marks
-
-
-class ArgumentError(BabelensError, TypeError):
-    """A call has a keyword argument that the model or the processor does not know or cannot use."""
-
-
-# ---- Models, adapters and vocabularies ----
-
-
 class ModelFolderError(BabelensError, OSError):
-    """A folder or a repository contains no model, processor or adapter, or a damaged one."""
-
-
-class HubUnreachableError(ModelFolderError):
-    """The Hub could not be reached for a model, and there is no local copy of it."""
-
-
-class UntrustedCodeError(ModelFolderError):
-    """A model comes with its own code, and the user has not allowed it to run."""
+    """A folder or a repository contains no model, processor or adapter, a damaged one, or code that may not run."""
 
 
 class ModelKindError(BabelensError, TypeError):
     """A model is of the wrong kind, such as a language model instead of a dual encoder."""
 
 
-class ModelMismatchError(BabelensError, ValueError):
-    """Weights or embeddings do not belong together: an adapter and its base, vectors of an index and a query."""
-
-
-class VocabularyError(BabelensError, ValueError):
-    """A tokenizer, a word list, a dictionary or word vectors cannot serve as a model's vocabulary."""
-
-
-# ---- Training, search, publishing, serving ----
-
-
 class RecipeError(BabelensError, ValueError):
     """A recipe cannot be run; the message names the file, the key, the given value and a correct one."""
-
-
-class TrainingSetupError(BabelensError, ValueError):
-    """Settings, data, a model and a machine are incompatible."""
-
-
-class ChangedRunError(TrainingSetupError):
-    """The data or settings of a resumed run differ from those at its start."""
-
-
-class NonFiniteError(BabelensError, FloatingPointError, ValueError):
-    """A loss, a gradient, weights, embeddings or scores contain NaN or infinity."""
 
 
 class SaveError(BabelensError, OSError):
     """A folder cannot be written: it is read-only, the disk is full, or another process writes to it."""
 
 
-class ComparisonError(BabelensError, ValueError):
-    """Results cannot be compared: there are none, or they come from different queries."""
-
-
-class SearchIndexError(BabelensError, ValueError):
-    """A folder or an address has no search index, a damaged one, or one that does not support the request."""
-
-
-class FilterError(SearchIndexError):
-    """A metadata filter cannot be parsed, or does not fit the columns of the index."""
-
-
 class PublishError(BabelensError, ValueError):
     """A folder cannot be published: a file is missing, its license is unknown, or its code cannot be exported."""
-
-
-class ServingError(BabelensError, OSError):
-    """A server cannot start: its port is taken, its host is not an address of this machine, or it needs a token."""
 
 
 # ---- Parts of messages ----

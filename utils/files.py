@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
-from .errors import ArgumentError, BabelensError, SaveError
+from .errors import BabelensError, InputError, SaveError
 
 _SCRATCH = ".unfinished-"
 LOCK = ".babelens.lock"
@@ -85,7 +85,7 @@ def check_new(path: str | Path) -> None:
     """Checks, before the work that fills a folder, that its path is free or an empty folder."""
     path = Path(path)
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
-        raise ArgumentError(f"{path} exists: name a new folder")
+        raise InputError(f"{path} exists: name a new folder")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from transformers import ProcessorMixin
 from transformers.utils import PushToHubMixin, cached_file
 
-from .errors import PublishError, UntrustedCodeError
+from .errors import ModelFolderError, PublishError
 from .sentence_files import write_sentence_files
 
 # File of a folder -> the modules whose sources it contains. Each other module has its own file.
@@ -306,7 +306,7 @@ def refuse_kernels(settings: dict[str, Any], source: str) -> None:
         if isinstance(value, dict):
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
         elif isinstance(value, str) and "/" in value and any(name in key for name in KERNELS):
-            raise UntrustedCodeError(
+            raise ModelFolderError(
                 f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
                 "(trust_remote_code=True)"
             )

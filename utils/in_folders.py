@@ -9,9 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-ArgumentError = ImageError = InputError = LanguageTagError = MissingLanguageError = ValueError
-ModelFolderError = ModelKindError = ModelMismatchError = NonFiniteError = RegionError = UnknownImageError = ValueError
-UnknownLanguageError = VocabularyError = ValueError
+ImageError = InputError = LanguageTagError = ModelFolderError = ModelKindError = ValueError
 MissingExtraError = ImportError
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache, lru_cache
 from typing import Any
 
-from .errors import InputError, LanguageTagError, UnknownLanguageError, suggestion
+from .errors import InputError, LanguageTagError, suggestion
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -147,7 +147,7 @@ def learned_language(language: str, known: Sequence[str], farthest: int = _NEAR)
     language = normalize_language(language)
     found = language if language in known else _nearest(language, tuple(known), farthest)
     if not found:
-        raise UnknownLanguageError(
+        raise LanguageTagError(
             f"this model has not learned {language!r}; its languages are {', '.join(known)}"
             f"{did_you_mean_language(language, known)}"
         )

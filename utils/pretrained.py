@@ -24,10 +24,9 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import (
     BabelensError,
-    HubUnreachableError,
     ModelFolderError,
     ModelKindError,
-    UntrustedCodeError,
+    SourceUnavailableError,
     first_line,
     is_of_a_file,
     named,
@@ -175,7 +174,7 @@ def explained(source: str, loading: Mapping[str, Any], **_: Any) -> Iterator[Non
 
 def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
     if "trust_remote_code=True" in str(error):
-        return UntrustedCodeError(
+        return ModelFolderError(
             f"{source} needs code that comes with it, which runs only with --trust-remote-code "
             "(trust_remote_code=True): read it first"
         )
@@ -192,8 +191,8 @@ def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) 
     return ModelFolderError(f"{source} cannot be loaded: {reason} ({type(error).__name__})")
 
 
-def _not_on_hub(source: str, error: BaseException) -> HubUnreachableError:
-    return HubUnreachableError(
+def _not_on_hub(source: str, error: BaseException) -> SourceUnavailableError:
+    return SourceUnavailableError(
         f"No folder {source!r} here, and the Hub did not give it: {first_line(error)}. Check the spelling, your "
         "connection, and `hf auth login` for a private repository"
     )

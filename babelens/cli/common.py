@@ -21,9 +21,9 @@ import typer
 from ..utils.errors import (
     CorpusError,
     InputError,
+    LanguageTagError,
     ModelFolderError,
     RecipeError,
-    UnknownLanguageError,
     did_you_mean,
     no_folder,
 )
@@ -122,7 +122,7 @@ def check_columns(source: str, languages: Sequence[str]) -> None:
         if not any(counts_as(column, [tag]) for column in present):
             own = [each for each in present if each.partition("-")[0] == tag.partition("-")[0]]
             hint = f"; did you mean {own[0]!r}?" if own else did_you_mean(tag, present)
-            raise UnknownLanguageError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
+            raise LanguageTagError(f"{source} has no text in {tag!r}, only in {', '.join(present)}{hint}")
 
 
 def _column_names(file: Path) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..utils.defaults import CROP, RESIZE
-from ..utils.errors import ArgumentError
+from ..utils.errors import InputError
 from .common import PUBLISHED_TOO, SourceOptions, TrustRemoteCode, begin_work, split_tags
 
 
@@ -47,7 +47,7 @@ def features(
     Repeat the command to resume an interrupted run.
     """
     if output.exists():
-        raise ArgumentError(f"{output} exists already: name a new folder")
+        raise InputError(f"{output} exists already: name a new folder")
     if crop > resize:
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
     begin_work()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.errors import HubUnreachableError, ModelFolderError
+from ..utils.errors import ModelFolderError
 from .common import (
     PUBLISHED_TOO,
     AsJson,
@@ -100,8 +100,6 @@ def _is_model(source: str) -> bool:
         return False
     try:
         load_config(source)
-    except HubUnreachableError:
-        raise
     except ModelFolderError as error:
         from ..data.readers.published import PUBLISHED
 

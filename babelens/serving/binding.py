@@ -4,7 +4,7 @@ import errno
 import ipaddress
 import socket
 
-from ..utils.errors import ServingError
+from ..utils.errors import BabelensError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHORTEST_TOKEN = 16
@@ -13,14 +13,14 @@ _SHORTEST_TOKEN = 16
 def check_token(host: str, token: str | None) -> None:
     """Checks that a server which others can reach has a token, that it cannot be guessed, and that it can be given."""
     if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ServingError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
+        raise BabelensError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
     if token is not None and (token != token.strip() or not token.isprintable()):
-        raise ServingError(
+        raise BabelensError(
             "the token begins or ends with a space or a line break, or has characters that cannot be typed: nobody "
             "could give it"
         )
     if token is None and not is_loopback(host):
-        raise ServingError(
+        raise BabelensError(
             f"others can reach {host}: give a token of at least {_SHORTEST_TOKEN} characters in the environment "
             "variable BABELENS_TOKEN, or by --token"
         )
@@ -34,7 +34,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         )[0]
     except (socket.gaierror, UnicodeError) as error:  # the latter for names that no host can have
         reason = getattr(error, "strerror", None) or error
-        raise ServingError(f"{host} is no host of this machine: {reason}") from error
+        raise BabelensError(f"{host} is no host of this machine: {reason}") from error
     # With the protocol, asyncio turns off that small packets wait for others (TCP_NODELAY).
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,10 +44,10 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRINUSE:
-            raise ServingError(
+            raise BabelensError(
                 f"port {port} of {host} is taken by another program: choose another by --port"
             ) from error
-        raise ServingError(f"{host} cannot be served at port {port}: {error.strerror}") from error
+        raise BabelensError(f"{host} cannot be served at port {port}: {error.strerror}") from error
     return bound
 
 

@@ -11,7 +11,7 @@ from transformers import AutoProcessor, ProcessorMixin, set_seed
 from ..evaluation.results import RESULTS
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
-from ..utils.errors import ChangedRunError, RecipeError
+from ..utils.errors import InputError, RecipeError
 from ..utils.hub_code import refuse_kernels
 from ..utils.identity import holds_weights
 from ..utils.pretrained import load_processor
@@ -53,7 +53,7 @@ class RecipeRun(RunParts):
 
         Raises:
             RecipeError: if the recipe does not fit its method, its data or the trainer's arguments.
-            ChangedRunError: if the run to resume began with another recipe.
+            InputError: if the run to resume began with another recipe.
             FileExistsError: if `output` already holds a run or a model and `resume` is not set, or if a finished run
                 has no checkpoints to resume from.
             SaveError: if nothing can be saved to `output`.
@@ -157,12 +157,12 @@ def check_unchanged(run: RecipeRun) -> None:
     """Checks that the run in `output` began with this recipe.
 
     Raises:
-        ChangedRunError: with the keys that differ, if it began with another one.
+        InputError: with the keys that differ, if it began with another one.
     """
     path = run.output / CHECKPOINTS / RECIPE
     began, now = flattened(parse(path.read_text(encoding="utf-8"))), flattened(_settled(run.recipe))
     if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
-        raise ChangedRunError(
+        raise InputError(
             f"{', '.join(changed)}: changed since the run began with {path}; restore it, or choose another folder"
         )
 

@@ -29,7 +29,7 @@ from ..processing.processing_mla import closing_token_id
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..registry import METHODS
-from ..utils.errors import RecipeError, VocabularyError
+from ..utils.errors import InputError, RecipeError
 from ..utils.hub_code import optional_file
 from ..utils.languages import normalize_languages
 from ..utils.pretrained import explained, load_model, load_processor, located
@@ -265,16 +265,14 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
 
     Raises:
         ModelFolderError: if the model cannot be loaded.
-        VocabularyError: if the model has fewer word pieces than the tokenizer, or no single table of them.
+        InputError: if the model has fewer word pieces than the tokenizer, or no single table of them.
     """
     if not _has_model(source, **loading):
         return None
     model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
     table = _embedding(model).weight.detach()
     if len(table) < len(tokenizer):
-        raise VocabularyError(
-            f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}"
-        )
+        raise InputError(f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}")
     return table
 
 
@@ -287,7 +285,7 @@ def trimmed_to(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], coverag
         coverage: the minimum share of their running pieces to keep.
 
     Raises:
-        VocabularyError: if it cannot be trimmed.
+        InputError: if it cannot be trimmed.
     """
     return trim_tokenizer(tokenizer, choose_pieces(tokenizer, count_pieces(tokenizer, texts), coverage=coverage))
 
@@ -323,7 +321,7 @@ def _embedding(model: PreTrainedModel) -> nn.Module:
     try:
         return model.get_input_embeddings()
     except NotImplementedError as error:
-        raise VocabularyError(
+        raise InputError(
             f"a vocabulary must be a text encoder or a tokenizer; {type(model).__name__} has no single table of word "
             "pieces"
         ) from error

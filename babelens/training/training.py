@@ -11,7 +11,7 @@ from ..registry import METHODS, imported
 from ..trainers.base import BabelensTrainer
 from ..trainers.checkpoints import atomic_directory, compare_conditions, has_checkpoint, newest_checkpoint
 from ..trainers.tower_training import check_towers, checked_training
-from ..utils.errors import RecipeError, TrainingSetupError
+from ..utils.errors import InputError, RecipeError
 from ..utils.pretrained import load_model
 from .argument_checks import training_arguments
 from .building import ModelBuilder
@@ -112,13 +112,13 @@ class StagedTraining:
         stage, and the trained model.
 
         Raises:
-            TrainingSetupError: if a stage's `towers` do not fit the model.
+            InputError: if a stage's `towers` do not fit the model.
         """
         for stage in self.recipe.all_stages:  # before any is trained
             try:
                 check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
-            except TrainingSetupError as error:
-                raise TrainingSetupError(f"{stage.training_key}.{error}") from error
+            except InputError as error:
+                raise InputError(f"{stage.training_key}.{error}") from error
         *earlier, last = self.recipe.all_stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED

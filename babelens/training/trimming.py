@@ -21,7 +21,7 @@ from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, voca
 from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
-from ..utils.errors import VocabularyError
+from ..utils.errors import InputError
 from ..utils.files import locked
 from ..utils.pretrained import load_config, load_model, load_processor
 from .base import recipe_data
@@ -72,11 +72,11 @@ def trim(
         FileExistsError: when `output` holds a model.
         ModelFolderError: for a source that cannot be loaded.
         OSError: for a folder that cannot be written.
-        VocabularyError, ModelMismatchError: for what cannot be trimmed.
+        InputError, InputError: for what cannot be trimmed.
         SaveError: when another process writes to `output`.
     """
     if not 0 <= coverage <= 1:
-        raise VocabularyError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
+        raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     with locked(output):
         prepare_saving(output)
         return _trim(source, texts, output, coverage, {"trust_remote_code": trust_remote_code})
@@ -90,7 +90,7 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
     name = _tokenizer_name(processor)
     tokenizer = getattr(processor, name) if name else processor
     if len(tokenizer) > vocabulary_size(model.config):
-        raise VocabularyError(
+        raise InputError(
             f"{source}: the tokenizer has {len(tokenizer)} pieces, and the model {vocabulary_size(model.config)}"
         )
     counts = count_pieces(tokenizer, texts)
@@ -145,7 +145,7 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
     name = config.architectures[0]
     model_class = getattr(import_module("babelens"), name, None) or getattr(transformers, name, None)
     if model_class is None:
-        raise VocabularyError(f"{source} holds a {name}, which neither babelens nor transformers has")
+        raise InputError(f"{source} holds a {name}, which neither babelens nor transformers has")
     return _loaded(model_class, source, **code)
 
 
@@ -169,7 +169,7 @@ def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str 
     for name in _TOKENIZERS:
         if isinstance(getattr(processor, name, None), PreTrainedTokenizerBase):
             return name
-    raise VocabularyError(f"{type(processor).__name__} has no tokenizer whose word pieces could be trimmed")
+    raise InputError(f"{type(processor).__name__} has no tokenizer whose word pieces could be trimmed")
 
 
 def _megabytes(model: PreTrainedModel) -> float:

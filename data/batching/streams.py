@@ -22,7 +22,7 @@ from datasets import IterableDataset as Stream
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ...utils.errors import CorpusError, TrainingSetupError
+from ...utils.errors import CorpusError, InputError
 from .mixture import ExampleKey, SizedView, batch_order, batch_sizes, check_batch_sizes, example_keys
 from .views import Example, StreamView
 
@@ -99,7 +99,7 @@ class StreamMixture(IterableDataset):
         """Returns the rows of a stream that this process reads."""
         shards, workers = view.rows.num_shards, max(self.num_workers, 1)
         if shards < workers:
-            raise TrainingSetupError(
+            raise InputError(
                 f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: save the data as "
                 f"more files or load it as a Dataset, or set dataloader_num_workers to {shards} or less"
             )
@@ -276,7 +276,7 @@ class StreamLoader:
         state = json.loads(self._file(folder).read_text(encoding="utf-8"))
         for name, now in self.mixture.settings.items():
             if (then := state["settings"][name]) != now:
-                raise TrainingSetupError(
+                raise InputError(
                     f"{folder}: the stream cannot be resumed from there: {name} was {then!r} and is {now!r}"
                 )
         self.batches, self.workers = state["batches"], state["workers"]

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ...utils.errors import BenchmarkError
+from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 
 
@@ -85,7 +85,7 @@ class Benchmark:
             return self.languages
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
         if absent := [tag for tag in tags if tag not in self.languages]:
-            raise BenchmarkError(
+            raise CorpusError(
                 f"the benchmark {self.name} has no captions in {', '.join(absent)}; it has {', '.join(self.languages)}"
             )
         return tuple(tags)
@@ -108,9 +108,9 @@ def benchmark_names() -> tuple[str, ...]:
 
 @cache
 def find_benchmark(name: str) -> Benchmark:
-    """Returns the benchmark of this name, or raises a `BenchmarkError`."""
+    """Returns the benchmark of this name, or raises a `CorpusError`."""
     if name not in benchmark_names():
-        raise BenchmarkError(f"there is no benchmark {name!r}; there are {', '.join(benchmark_names())}")
+        raise CorpusError(f"there is no benchmark {name!r}; there are {', '.join(benchmark_names())}")
     facts: dict[str, Any] = json.loads(_entries().joinpath(f"{name}.json").read_text(encoding="utf-8"))
     return Benchmark(
         name=name,

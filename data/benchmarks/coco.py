@@ -15,7 +15,7 @@ from typing import Any
 
 from datasets import Dataset, Image, Value
 
-from ...utils.errors import BadTextError, BenchmarkError
+from ...utils.errors import CorpusError
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_json, read_lines, read_texts
@@ -63,7 +63,7 @@ class Layout:
         """Returns the path of an image of COCO 2014, by its file name."""
         match = _COCO_IMAGE.fullmatch(name)
         if match is None:
-            raise BenchmarkError(f"{place}: {name!r} is not the name of an image of COCO 2014")
+            raise CorpusError(f"{place}: {name!r} is not the name of an image of COCO 2014")
         return image_path(self.folder(match[1]), name, place)
 
     def corpus(self, rows: Iterable[dict[str, Any]]) -> Dataset:
@@ -71,9 +71,9 @@ class Layout:
         features = {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}
         return task_dataset(rows, features, self.root)
 
-    def error(self, problem: str) -> BenchmarkError:
+    def error(self, problem: str) -> CorpusError:
         name = self.benchmark.name
-        return BenchmarkError(
+        return CorpusError(
             f"{self.root} does not hold the benchmark {name} as it was published: {problem}; it has "
             f"{contents(self.root)}. `babelens evaluate benchmark --benchmark {name}` shows what it needs"
         )
@@ -94,7 +94,7 @@ def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:
         content = content.get(key) if isinstance(content, dict) else None
     if not isinstance(content, list) or not all(isinstance(record, dict) for record in content):
         where = "a list of objects" if key is None else f"an object with a list of objects {key!r}"
-        raise BenchmarkError(f"{file}: expected {where}, as it was published")
+        raise CorpusError(f"{file}: expected {where}, as it was published")
     return content
 
 
@@ -115,14 +115,14 @@ def karpathy_images(file: Path, split: str) -> Iterator[tuple[str, dict[str, Any
             count += 1
             yield place, record
     if not count:
-        raise BenchmarkError(f"{file}: no image has the split {split!r}")
+        raise CorpusError(f"{file}: no image has the split {split!r}")
 
 
 def karpathy_sentences(record: dict[str, Any], place: str) -> list[dict[str, Any]]:
     """Returns the sentences of an image: records with `sentid` and `raw`."""
     sentences = record.get("sentences")
     if not isinstance(sentences, list) or not sentences or not all(isinstance(each, dict) for each in sentences):
-        raise BenchmarkError(f"{place}: 'sentences' should be a list of objects, and is {sentences!r:.60}")
+        raise CorpusError(f"{place}: 'sentences' should be a list of objects, and is {sentences!r:.60}")
     return sentences
 
 
@@ -160,7 +160,7 @@ def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
         place = f"{file} entry {index}"
         texts = record.get("caption_ko")
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise BenchmarkError(f"{place}: 'caption_ko' should be a list of texts, and is {texts!r:.60}")
+            raise CorpusError(f"{place}: 'caption_ko' should be a list of texts, and is {texts!r:.60}")
         image_id = identifier_of(record, "id", place)
         captions[image_id] = [text.strip() for text in texts if text.strip()]
         empty += [image_id] * (len(texts) - len(captions[image_id]))
@@ -192,11 +192,9 @@ def coco_cn_captions(layout: Layout, split: str) -> tuple[list[str], dict[str, l
         key, tab, caption = text.partition("\t")
         name, mark, number = key.partition("#")
         if not (tab and mark and number.isdecimal()):
-            raise BenchmarkError(
-                f"{file} line {line}: expected NAME#INDEX, a tab and a caption, and found {text!r:.60}"
-            )
+            raise CorpusError(f"{file} line {line}: expected NAME#INDEX, a tab and a caption, and found {text!r:.60}")
         if not caption.strip():
-            raise BadTextError(f"{file} line {line}: the caption is empty")
+            raise CorpusError(f"{file} line {line}: the caption is empty")
         captions.setdefault(name, []).append(caption.strip())
     names = list(dict.fromkeys(name.strip() for name in read_texts(names_file)))
     _refuse_without_captions(names, captions, file)
@@ -213,7 +211,7 @@ def read_xtd(layout: Layout, languages: Languages) -> Dataset:
         file = layout.file(*(f"{folder}/{name}" for folder in _XTD_FOLDERS))
         captions[language] = [text.strip() for text in read_texts(file)]
         if len(captions[language]) != len(names):
-            raise BenchmarkError(
+            raise CorpusError(
                 f"{file} has {len(captions[language])} captions, and {names_file} the names of {len(names)} images"
             )
     return layout.corpus(
@@ -246,7 +244,7 @@ def _on_karpathy_test(layout: Layout, language: str, captions: dict[str, list[st
 
 def _refuse_without_captions(images: Any, captions: dict[str, list[str]], file: Path) -> None:
     if absent := [image_id for image_id in images if not captions.get(image_id)]:
-        raise BenchmarkError(
+        raise CorpusError(
             f"{file} has no caption of {len(absent)} of the {len(images)} images: {enumeration(absent, shown=3)}"
         )
 

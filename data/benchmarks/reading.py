@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ...utils.errors import BenchmarkError
+from ...utils.errors import CorpusError
 from ..corpus.text_files import read_lines
 from ..readers.task_files import identifier_of, text_of
 from .catalog import Benchmark
@@ -128,24 +128,24 @@ def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int
     _, first_line = next(lines, (0, ""))
     names = first_line.split(",")
     if tuple(names) != (*header, *_LAST):
-        raise BenchmarkError(f"{file}: expected the header {','.join((*header, *_LAST))}, and found {','.join(names)}")
+        raise CorpusError(f"{file}: expected the header {','.join((*header, *_LAST))}, and found {','.join(names)}")
     pairs, scores = [], []
     for line, text in lines:
         place = f"{file} line {line}"
         cells = next(csv.reader([text]))
         if len(cells) != len(names):
-            raise BenchmarkError(f"{place}: {len(cells)} cells, where the header has {len(names)}")
+            raise CorpusError(f"{place}: {len(cells)} cells, where the header has {len(names)}")
         pair = [of.get(cell.rpartition(":")[2]) for cell, of in zip(cells[:2], indices, strict=True)]
         for cell, column, index in zip(cells[:2], header, pair, strict=True):
             if index is None:
-                raise BenchmarkError(f"{place}: {cell!r} is not a {column.rstrip('12')} of the test images")
+                raise CorpusError(f"{place}: {cell!r} is not a {column.rstrip('12')} of the test images")
         pairs.append(pair)
         try:
             scores.append(float(cells[2]))
         except ValueError:
-            raise BenchmarkError(f"{place}: the rating {cells[2]!r} is not a number") from None
+            raise CorpusError(f"{place}: the rating {cells[2]!r} is not a number") from None
     if not pairs:
-        raise BenchmarkError(f"{file} has no ratings")
+        raise CorpusError(f"{file} has no ratings")
     return Ratings(np.array(pairs), np.array(scores))
 
 
@@ -170,5 +170,5 @@ READERS: dict[str, Callable[[Layout, tuple[str, ...]], Any]] = {
 def read_benchmark(benchmark: Benchmark, root: str | Path, languages: tuple[str, ...]) -> Any:
     """Runs a benchmark's reader on its folder."""
     if not Path(root).is_dir():
-        raise BenchmarkError(f"{root}: there is no such folder; it should hold the files of {benchmark.name}")
+        raise CorpusError(f"{root}: there is no such folder; it should hold the files of {benchmark.name}")
     return READERS[benchmark.name](Layout(benchmark, Path(root)), languages)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...utils.errors import BadTextError, CorpusError, LanguageTagError
+from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import counts_as, normalize_language
 
 Caption = dict[str, str]  # {"language": …, "text": …}
@@ -18,7 +18,7 @@ _NAMED_ROWS = 10  # number of rows that the log names for each reason
 logger = logging.getLogger(__name__)
 
 
-class IncompleteRowError(BadTextError):
+class IncompleteRowError(CorpusError):
     """A row without a caption, or a translation with only one text."""
 
 
@@ -166,18 +166,18 @@ def _listed(value: Any) -> list[Any]:
 
 def _checked(text: Any, rules: CaptionRules) -> str:
     if not isinstance(text, str):
-        raise BadTextError(f"{shortened(text)} is not a text")
+        raise CorpusError(f"{shortened(text)} is not a text")
     if not text or text.isspace():
-        raise BadTextError("a text is empty")
+        raise CorpusError("a text is empty")
     if len(text) > rules.max_characters:
-        raise BadTextError(
+        raise CorpusError(
             f"a text of {len(text)} characters ({shortened(text)}), where {rules.max_characters} are allowed"
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         half = text[error.start]
-        raise BadTextError(
+        raise CorpusError(
             f"{shortened(text)} has {half!r}, half of a surrogate pair, which is not a character"
         ) from None
     return text

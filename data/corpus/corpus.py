@@ -77,8 +77,8 @@ def as_caption_corpus(
         place: returns the name of a row in error messages, from its index.
 
     Raises:
-        CorpusError: for missing columns and unusable rows; the message names the row. `BadTextError` and
-            `BadImageError` are special cases.
+        CorpusError: for missing columns and unusable rows; the message names the row. `CorpusError` and
+            `CorpusError` are special cases.
         LanguageTagError: for an unknown language.
 
     Examples:

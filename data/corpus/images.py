@@ -14,7 +14,7 @@ import numpy as np
 import PIL.Image
 
 from ...processing.images import check_image, open_image, regular_file
-from ...utils.errors import BadImageError, CorpusError, ImageError
+from ...utils.errors import CorpusError, ImageError
 from .captions import enumeration
 
 MIN_JUDGED_IMAGES = 20  # minimum to distinguish a broken source from a few bad images
@@ -69,7 +69,7 @@ def readable(
         if problem is not None
     ]
     if skipped and not rules.skip:
-        raise BadImageError(f"{skipped[0].place}: {skipped[0].reason}")
+        raise CorpusError(f"{skipped[0].place}: {skipped[0].reason}")
     if rules.skipped is not None:
         rules.skipped.extend(skipped)
     return [index for index, problem in enumerate(problems) if problem is None], skipped
@@ -91,7 +91,7 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
     """
     bad = len(reasons)
     if bad and (bad == checked or bad * 2 > checked >= MIN_JUDGED_IMAGES):
-        raise BadImageError(
+        raise CorpusError(
             f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: repair the "
             f"source, or remove them from it. {enumeration(list(reasons), shown=3)}"
         )
@@ -108,7 +108,7 @@ def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image
     try:
         return open_image(image_source(value), draft=draft)
     except ImageError as error:
-        raise BadImageError(f"{place}: {error}") from error
+        raise CorpusError(f"{place}: {error}") from error
 
 
 def image_bytes(value: Any, place: str) -> bytes:
@@ -117,7 +117,7 @@ def image_bytes(value: Any, place: str) -> bytes:
         source = image_source(value)
         return source if isinstance(source, bytes) else regular_file(source).read_bytes()
     except (ImageError, OSError) as error:
-        raise BadImageError(f"{place}: {error}") from error
+        raise CorpusError(f"{place}: {error}") from error
 
 
 def stays_inside(name: str) -> bool:

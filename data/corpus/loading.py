@@ -98,7 +98,7 @@ def load_captions(
         max_caption_characters: longer captions are an error.
 
     Raises:
-        CorpusError: for an unusable source; `BadImageError` for an image and `BadTextError` for a caption, with the
+        CorpusError: for an unusable source; `CorpusError` for an image and `CorpusError` for a caption, with the
             row.
         LanguageTagError: for an unknown language, with the row.
         SourceUnavailableError: for a data set that the Hub does not provide.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 from datasets import Dataset, Image, IterableDataset
 
-from ...utils.errors import BadImageError
+from ...utils.errors import CorpusError
 from .corpus import captions_of
 from .images import image_bytes
 
@@ -100,5 +100,5 @@ def _image_files(corpus: Dataset, sizes: Collection[int] | None = None) -> Itera
             size = os.path.getsize(image["path"]) if image["bytes"] is None else len(image["bytes"])
             if sizes is None or size in sizes:
                 yield row, (size, hashlib.sha256(image_bytes(image, f"row {row}")).digest())
-        except (BadImageError, OSError, TypeError):  # not on this machine, or not an image: refused on use
+        except (CorpusError, OSError, TypeError):  # not on this machine, or not an image: refused on use
             continue

@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 from datasets import Dataset
 
-from ...utils.errors import BadTextError, CorpusError, wrong_encoding
+from ...utils.errors import CorpusError, wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
@@ -42,7 +42,7 @@ def read_texts(file: Path) -> list[str]:
     texts = []
     for number, text in _lines(file):
         if not text or text.isspace():
-            raise BadTextError(f"{file} line {number}: the line is empty")
+            raise CorpusError(f"{file} line {number}: the line is empty")
         texts.append(text)
     return texts
 

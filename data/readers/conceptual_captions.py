@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import datasets
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
-from ...utils.errors import BadImageError, BadTextError, CorpusError
+from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, enumeration, normalize_captions, normalize_rows
@@ -204,7 +204,7 @@ def _cc12m_rows(tables: list[Path]) -> Iterator[Row]:
             if not tab or "://" not in url:
                 raise CorpusError(f"{place}: expected an address and a caption between tabs, and found {text!r:.60}")
             if not caption.strip():
-                raise BadTextError(f"{place}: the caption is empty")
+                raise CorpusError(f"{place}: the caption is empty")
             [captions] = normalize_rows([caption.strip()], rules, [place].__getitem__)
             yield {"image_id": url, "captions": captions}
 
@@ -290,5 +290,5 @@ def _cc300k_rows(
         image = {} if images is None else {"image": {"bytes": None, "path": image_path(images, name, place)}}
         yield image | {"image_id": name, "captions": captions}
     if absent and len(absent) == len(names):
-        raise BadImageError(f"{images}: none of the {len(names):,} images is there, such as {enumeration(absent, 3)}")
+        raise CorpusError(f"{images}: none of the {len(names):,} images is there, such as {enumeration(absent, 3)}")
     warn_of(f"left out images that are not in {images}", absent)

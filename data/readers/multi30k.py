@@ -48,8 +48,8 @@ def load_multi30k(
 
     Raises:
         CorpusError: if files are missing, have different numbers of lines, or the two tasks have different images.
-        BadTextError: for an empty sentence; the message names the file and the line.
-        BadImageError: for an image that is not in the folder.
+        CorpusError: for an empty sentence; the message names the file and the line.
+        CorpusError: for an image that is not in the folder.
 
     Examples:
         >>> corpus = load_multi30k(

@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import Dataset, Features
 
-from ...utils.errors import BadImageError, BadTextError, CorpusError
+from ...utils.errors import CorpusError
 from ..corpus.captions import enumeration
 from ..corpus.images import path_inside
 
@@ -24,7 +24,7 @@ def text_of(record: dict[str, Any], key: str, place: str) -> str:
     """The text of a record under a key, which must not be empty."""
     text = record.get(key)
     if not isinstance(text, str) or not text.strip():
-        raise BadTextError(f"{place}: {key!r} should be a text, and is {text!r}")
+        raise CorpusError(f"{place}: {key!r} should be a text, and is {text!r}")
     return text
 
 
@@ -40,7 +40,7 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
     """The path of an image, which is opened on access; its name must not lead out of the folder."""
     path = path_inside(folder, name, place)
     if not path.is_file():
-        raise BadImageError(f"{place}: there is no image {path}")
+        raise CorpusError(f"{place}: there is no image {path}")
     return str(path)
 
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...inference.embedder import ImageLike
 from ...modeling.encoding import evaluation_mode, progress_bar
-from ...utils.errors import InputError, NonFiniteError
+from ...utils.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -127,5 +127,5 @@ def joint_representations(
     representations = {language: np.concatenate(parts) for language, parts in found.items()}
     for language, rows_of in representations.items():
         if not np.isfinite(rows_of).all():
-            raise NonFiniteError(f"the representations of {type(model).__name__} in {language} are not finite")
+            raise InputError(f"the representations of {type(model).__name__} in {language} are not finite")
     return representations

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
-from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError, NonFiniteError
+from ...utils.errors import InputError, ModelKindError
 from ...utils.files import atomic_file, errors_naming, locked, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
@@ -72,7 +72,7 @@ def export_onnx(
         {'fp32': {'text': 2.4e-07, 'image': 3.6e-07}, 'int8': {'text': 0.011, 'image': 0.008}}
     """
     if unknown := [name for name in precisions if name not in PRECISIONS] or not precisions:
-        raise ArgumentError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
+        raise InputError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
     identity = _identity(source, loading)  # before it is loaded
     embedder = load_exportable(source, **loading)
     with _destination(Path(output), Path(source)) as folder:
@@ -135,7 +135,7 @@ def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> Gr
     with torch.no_grad():
         width = Tower(embedder.model, "text")(batches["text"][0]).shape[-1]
     if width < (embedder.truncate_dim or 0):
-        raise ArgumentError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
+        raise InputError(f"truncate_dim={embedder.truncate_dim}: the embeddings have {width} dimensions")
     length = inputs["text"]["input_ids"][1]
     return GraphSettings(
         model_type=config.model_type,
@@ -166,7 +166,7 @@ def _write_tower(
             session = open_graph(path, torch.get_num_threads())
             differences[name] = largest_difference(embedder.model, tower, session, batches, path.name)
             if name == "fp32" and differences[name] > LARGEST_DIFFERENCE:
-                raise ModelMismatchError(
+                raise InputError(
                     f"the graph of the {tower} tower computes other embeddings than the model: a value differs by "
                     f"{differences[name]:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
                 )
@@ -191,9 +191,7 @@ def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> N
         (found, *_) = open_graph(first, torch.get_num_threads()).run(None, {k: v.numpy() for k, v in inputs.items()})
         difference = float(np.abs(found - embedder.model(**inputs).logits_per_image.numpy()).max())
         if not difference <= _LOGIT_DIFFERENCE:
-            raise ModelMismatchError(
-                f"the graph of both towers computes other logits: one differs by {difference:.1g}"
-            )
+            raise InputError(f"the graph of both towers computes other logits: one differs by {difference:.1g}")
         for name in settings.precisions:
             if name != "fp32":
                 convert(first, graphs / graph_file("both", name), name)
@@ -284,7 +282,7 @@ def _destination(output: Path, source: Path) -> Iterator[Path]:
             yield folder
         return
     if not (output / "config.json").is_file():
-        raise ArgumentError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
+        raise InputError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
     with locked(output), errors_naming(output):
         remove_unfinished(output)
         with TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
@@ -333,9 +331,7 @@ def largest_difference(
         (found,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         difference = float(np.abs(_normalized(found) - expected).max())
         if not np.isfinite(difference):
-            raise NonFiniteError(
-                f"{called} computes NaN or infinity, or embeddings of length 0: leave out its precision"
-            )
+            raise InputError(f"{called} computes NaN or infinity, or embeddings of length 0: leave out its precision")
         largest = max(largest, difference)
     return largest
 

@@ -31,7 +31,7 @@ from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
 from ...processing.text_inputs import counting_cut_texts, default_language
 from ...processing.text_normalization import same_letters
-from ...utils.errors import ArgumentError, ModelKindError, ModelMismatchError
+from ...utils.errors import InputError, ModelKindError
 from ...utils.files import check_new, new_folder
 from ..embedder import Embedder
 from ..sample_texts import TEXTS
@@ -88,7 +88,7 @@ def export_immich(
         'ViT-B-32__openai'
     """
     if precision not in PRECISIONS:
-        raise ArgumentError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
+        raise InputError(f"precision={precision!r}: choose one of {', '.join(PRECISIONS)}")
     check_new(output)
     embedder = load_exportable(source, **loading)
     tag = language or default_language(embedder.processor)
@@ -121,7 +121,7 @@ def export_immich(
                     file.unlink()
         cosines = _compared(ImmichReader(folder), embedder, texts.samples, tag, own)
         if precision == "fp32" and min(cosines.values()) < LEAST_COSINE:
-            raise ModelMismatchError(
+            raise InputError(
                 f"read as Immich reads it, the folder gives other embeddings than the model: cosines {cosines}; "
                 "nothing was exported"
             )

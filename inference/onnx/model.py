@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...utils.errors import ArgumentError, MissingExtraError, ModelFolderError, ModelMismatchError
+from ...utils.errors import InputError, MissingExtraError, ModelFolderError
 from ...utils.hub_code import optional_file
 from ...utils.identity import folder_identity
 from ...utils.pretrained import explained, load_config, load_processor, located
@@ -98,7 +98,7 @@ class GraphSettings:
         if beside is not None and self.model is None:
             logger.warning("the graphs in %s do not state of which weights they are: export the model again", folder)
         elif beside is not None and beside != self.model:
-            raise ModelMismatchError(
+            raise InputError(
                 f"the ONNX graphs in {folder} are of other weights or another configuration than those beside them: "
                 f"babelens export {folder} --output {folder} writes them again"
             )
@@ -107,7 +107,7 @@ class GraphSettings:
         """Returns a precision that the folder has: the given one, or else its most exact."""
         have = [name for name in PRECISIONS if name in self.precisions]
         if precision is not None and precision not in have:
-            raise ArgumentError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
+            raise InputError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
         return have[0] if precision is None else precision
 
 

@@ -12,7 +12,7 @@ from peft.config import PeftConfig
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
 from safetensors import SafetensorError, safe_open
 
-from ...utils.errors import ModelFolderError, ModelMismatchError
+from ...utils.errors import InputError, ModelFolderError
 from ...utils.languages import normalize_language
 
 
@@ -104,12 +104,12 @@ class MlaAdapterConfig(PeftConfig):
         those that are missing.
 
         Raises:
-            ModelMismatchError: if the adapter is one of another PEFT method.
+            InputError: if the adapter is one of another PEFT method.
             ModelFolderError: if the file of weights is truncated, or its weights do not fit the configuration.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         if config.peft_type != MLA:  # PEFT then returns the configuration of the other method
-            raise ModelMismatchError(
+            raise InputError(
                 f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
             )
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)

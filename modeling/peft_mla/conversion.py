@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.text_towers import text_tower
-from ...utils.errors import ModelFolderError, ModelMismatchError, first_line, named
+from ...utils.errors import InputError, ModelFolderError, first_line, named
 from ...utils.files import apply_umask
 from ..acquirer import take_precision
 from ..modeling_mla import MlaModel
@@ -104,7 +104,7 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
         source: the adapter's folder, or its repository on the Hub.
 
     Raises:
-        ModelMismatchError: if the adapter was made for another model or another shared embedding.
+        InputError: if the adapter was made for another model or another shared embedding.
         ModelFolderError: if a file is missing, truncated or incomplete.
         ValueError: if the model already has the language.
     """
@@ -148,12 +148,12 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
     own = adapter_config(model, config.language)
     for name in ("text_width", "text_layers", "target_modules", *SHARED_OPTIONS):
         if getattr(config, name) != getattr(own, name):
-            raise ModelMismatchError(
+            raise InputError(
                 f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r},"
                 f" and this model {getattr(own, name)!r}"
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
-        raise ModelMismatchError(
+        raise InputError(
             f"the {config.language!r} adapter needs another shared embedding than this model's "
             f"{', '.join(model.config.languages)}, and a model has only one"
         )
@@ -167,14 +167,14 @@ def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
         share_weights: whether both models have the same weights, so that training one trains the other.
 
     Raises:
-        ModelMismatchError: if the adapters differ in more than their language.
+        InputError: if the adapters differ in more than their language.
     """
     configs: dict[str, MlaAdapterConfig] = model.peft_config
     first = next(iter(configs.values()))
     for config in configs.values():
         for name in SHARED_OPTIONS:
             if getattr(config, name) != getattr(first, name):
-                raise ModelMismatchError(f"the adapters differ in {name}, which the languages of one model share")
+                raise InputError(f"the adapters differ in {name}, which the languages of one model share")
     native: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     assembled = MlaModel(
         MlaConfig(

@@ -16,7 +16,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 
 from ...configuration.text_towers import text_tower
-from ...utils.errors import ModelMismatchError
+from ...utils.errors import InputError
 from ..acquirer import NonNativeEmbedding, RowsByLanguage, TowerParts, eval_frozen, languages_of_rows, tower_parts
 from .config import MlaAdapterConfig
 from .embedding import embedding_digest, load_embedding
@@ -33,7 +33,7 @@ class MlaAdapterModel(BaseTuner):
 
     Raises:
         ModelKindError: if the dual encoder is of another kind.
-        ModelMismatchError: if an adapter was made for another model or another shared embedding, or the model already
+        InputError: if an adapter was made for another model or another shared embedding, or the model already
             has its language.
         ModelFolderError: if the shared embedding cannot be read from where the configuration names it.
     """
@@ -67,14 +67,14 @@ class MlaAdapterModel(BaseTuner):
         own = len(parts.blocks), parts.width, where.target_modules
         made_for = config.text_layers or own[0], config.text_width or own[1], config.target_modules or own[2]
         if made_for != own:
-            raise ModelMismatchError(
+            raise InputError(
                 f"the {config.language!r} adapter was made for another model: a text tower of {made_for[0]} blocks, "
                 f"{made_for[1]} wide, at {made_for[2]}; this one has {own[0]} blocks, {own[1]} wide, at {own[2]}"
             )
         config.text_layers, config.text_width, config.target_modules = own
         languages = [other.language for other in self.peft_config.values()]  # including the new one
         if languages.count(config.language) > 1:
-            raise ModelMismatchError(f"this model has acquired {config.language!r} already; delete that adapter first")
+            raise InputError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
     def _parts(self) -> TowerParts:
         config: Any = getattr(self.model, "config", None)
@@ -87,7 +87,7 @@ class MlaAdapterModel(BaseTuner):
             stored = load_embedding(config.embedding)
         if present is None:
             if stored is not None and needed not in (None, embedding_digest(stored)):
-                raise ModelMismatchError(
+                raise InputError(
                     f"the embedding stored at {config.embedding} is not the one that the {config.language!r} adapter "
                     "needs: one of them was trained or replaced since. save_embedding(model, folder) stores a model's "
                     "present one"
@@ -98,13 +98,13 @@ class MlaAdapterModel(BaseTuner):
         own = {"vocab_size": table.num_embeddings, "embedding_size": table.embedding_dim}
         for name, size in (own | {"sep_token_id": present.sep_token_id}).items():
             if getattr(config, name) != size:
-                raise ModelMismatchError(
+                raise InputError(
                     f"the {config.language!r} adapter has {name}={getattr(config, name)}, and the embedding that this "
                     f"model's languages share {size}"
                 )
         needed = needed or (embedding_digest(stored) if stored is not None else None)
         if needed not in (None, embedding_digest(present.shared_embedding.state_dict())):
-            raise ModelMismatchError(
+            raise InputError(
                 f"the {config.language!r} adapter needs another shared embedding than this model's languages, and a "
                 "model has only one. Languages can be combined if they were acquired on one embedding with "
                 "train_embedding=False"

@@ -11,7 +11,7 @@ from babelens import Rc3Model
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.analysis import svcca
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import ComparisonError, ModelKindError, SaveError
+from babelens.utils.errors import InputError, ModelKindError, SaveError
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
 TAGS = ["en", "de", "fr", "cs", "sw"]
@@ -174,7 +174,7 @@ def test_only_queries_that_models_answer_in_different_ways(
 ):
     given = ("--data", captioned, "--languages", "en", "--queries", "40", "--differing")
     (tmp_path / "out").mkdir()
-    with pytest.raises(ComparisonError, match="is named twice"):
+    with pytest.raises(InputError, match="is named twice"):
         run_raising(run, "retrieval", clip_folder, clip_folder, *given, "--output", tmp_path / "x.svg")
     found = result("retrieval", clip_folder, mural_folder, *given, name="found.svg")
     for query in found["queries"]:

@@ -19,7 +19,7 @@ from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
-from babelens.utils.errors import ChangedRunError, ModelMismatchError
+from babelens.utils.errors import InputError
 from babelens.utils.identity import folder_identity, model_identity
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import VISION, prepared, shapes_trainer, write_shapes
@@ -103,9 +103,9 @@ def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
     found, fresh = ImageIndex.of_folder(second, images, cache=kept), ImageIndex.of_folder(second, images)
     np.testing.assert_array_equal(found.embeddings, fresh.embeddings)
     index = open_index(tmp_path / "index")
-    with pytest.raises(ModelMismatchError):
+    with pytest.raises(InputError):
         search_index(index, second, ["a cat"], language="en")
-    with pytest.raises(ChangedRunError):
+    with pytest.raises(InputError):
         embed_source(second, job, model="second")
 
 
@@ -153,7 +153,7 @@ def test_graphs_of_other_weights_are_not_run(exported, change, tmp_path):
     before = Embedder.from_pretrained(folder, backend="onnx")
     change(folder)
     if change not in (other_image_processor, other_tokenizer):
-        with pytest.raises(ModelMismatchError, match="other weights"):
+        with pytest.raises(InputError, match="other weights"):
             Embedder.from_pretrained(folder, backend="onnx")
         return
     after, torchs = Embedder.from_pretrained(folder, backend="onnx"), Embedder.from_pretrained(folder)
@@ -272,5 +272,5 @@ def test_a_card_of_other_weights_is_not_published(trained, change):
     assert folder_problems(trained) == []
     change(trained)
     assert "README.md was written for other weights" in "\n".join(folder_problems(trained))
-    with pytest.raises(ModelMismatchError, match="another model"):
+    with pytest.raises(InputError, match="another model"):
         add_results(trained, [])

@@ -8,7 +8,7 @@ from transformers.trainer_callback import CallbackHandler
 from babelens.configuration.presets import merged
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
-from babelens.utils.errors import ChangedRunError
+from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, rc3, smalr, student
 from tests.support.tiny_training import write_shapes
@@ -76,7 +76,7 @@ def test_a_run_that_broke_off_goes_on_bitwise(method, folder):
 def test_another_recipe_is_refused_by_key(folder, key, change):
     content = recipe_of("mural", folder)
     break_off(folder, content)
-    with pytest.raises(ChangedRunError, match=rf"{key}\."):
+    with pytest.raises(InputError, match=rf"{key}\."):
         train(folder, content | {key: merged(content[key], change)}, resume=True)
     train(folder, content | {"training": content["training"] | {"max_steps": 5}}, resume=True)
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from babelens.cli.main import main
-from babelens.utils.errors import BadImageError
+from babelens.utils.errors import CorpusError
 
 MARKUP = "[/b] [bold]:cat:"
 
@@ -52,9 +52,9 @@ def test_names_that_are_no_utf8(run, model, images, tmp_path, caplog):
 
 def test_an_error_in_a_process_of_a_data_loader_is_one_sentence(monkeypatch, capsys):
     def fail(**_):
-        raise BadImageError(
-            "Caught BadImageError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
-            '  File "x.py", line 1\nbabelens.data.errors.BadImageError: a.png: truncated\n'
+        raise CorpusError(
+            "Caught CorpusError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+            '  File "x.py", line 1\nbabelens.data.errors.CorpusError: a.png: truncated\n'
         )
 
     monkeypatch.setattr("babelens.cli.main.app", fail)

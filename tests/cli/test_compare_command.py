@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.evaluation.results import read_results, write_results
-from babelens.utils.errors import ComparisonError
+from babelens.utils.errors import InputError
 from tests.support.results import numbers_of
 from tests.support.tiny_recipes import liwe
 from tests.support.tiny_training import write_shapes
@@ -75,7 +75,7 @@ def test_runs_of_earlier_versions_are_compared_without_significance(seeds, tmp_p
 def test_what_cannot_be_compared_is_refused(seeds, tmp_path):
     def refused(*paths):
         done = CliRunner().invoke(app, ["compare", *map(str, paths)])
-        assert isinstance(done.exception, ComparisonError), done.output
+        assert isinstance(done.exception, InputError), done.output
         return str(done.exception)
 
     assert f"{tmp_path} has no results: it is neither" in refused(tmp_path)

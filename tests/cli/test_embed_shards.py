@@ -12,7 +12,7 @@ from PIL import Image
 from babelens.inference.embedder import Embedder
 from babelens.inference.embedding_shards import read_info
 from babelens.search import open_index
-from babelens.utils.errors import ChangedRunError
+from babelens.utils.errors import InputError
 from tests.support.image_sources import contents, write_tars
 
 
@@ -29,7 +29,7 @@ def test_tars_to_shards_and_again(run, model, tmp_path):
     assert table["id"].to_pylist() == ["0008", "0009", "0010", "0011"] and table["width"].to_pylist() == [8, 9, 10, 11]
     before = contents(output)
     changed = run("embed", model, "--images", tars, "--output", output, code=1).exception
-    assert isinstance(changed, ChangedRunError)
+    assert isinstance(changed, InputError)
     (output / "shard-000001.parquet").unlink()
     run("embed", model, *options)
     assert contents(output) == before

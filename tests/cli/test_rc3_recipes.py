@@ -19,7 +19,7 @@ from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.cli.main import app
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
-from babelens.utils.errors import ModelMismatchError, RecipeError
+from babelens.utils.errors import InputError, RecipeError
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_rc3 import SIZES
@@ -175,7 +175,7 @@ def test_regions_that_the_model_does_not_read_are_refused_before_the_training(co
         train(content, tmp_path, regions={"grid": 7})
     saved_backbone("vit", tmp_path / "vit")
     ViTImageProcessorPil(size={"height": 48, "width": 48}).save_pretrained(tmp_path / "vit")
-    with pytest.raises(ModelMismatchError, match=r"vit does not take the images .* of 48 x 48 pixels"):
+    with pytest.raises(InputError, match=r"vit does not take the images .* of 48 x 48 pixels"):
         train(content, tmp_path, backbone=str(tmp_path / "vit"))
 
 

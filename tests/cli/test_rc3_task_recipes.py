@@ -16,7 +16,7 @@ from babelens.cli.main import app
 from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.utils.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
+from babelens.utils.errors import CorpusError, InputError, LanguageTagError, RecipeError
 from tests.support.results import metrics_of, numbers_of
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
@@ -259,7 +259,7 @@ def test_a_language_that_the_model_does_not_know_is_refused_before_training(file
     content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
     (files / "xvnli-sw.jsonl").write_text((files / "xvnli-en.jsonl").read_text())
     content["test"]["shapes"]["languages"] = ["en", "sw"]
-    with pytest.raises(UnknownLanguageError, match="'sw'"):
+    with pytest.raises(LanguageTagError, match="'sw'"):
         run(content, tmp_path)
     assert not (tmp_path / "run").exists()
 

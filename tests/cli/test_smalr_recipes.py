@@ -13,13 +13,7 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.cli.main import app
-from babelens.utils.errors import (
-    ModelFolderError,
-    ModelKindError,
-    ModelMismatchError,
-    RecipeError,
-    VocabularyError,
-)
+from babelens.utils.errors import InputError, ModelFolderError, ModelKindError, RecipeError
 from tests.contracts import drawn_images
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
@@ -135,7 +129,7 @@ def test_aligned_vectors_of_all_languages_are_reduced_together(content, tmp_path
         lines = [f"{len(own)} 60", *(f"{word} {vector}" for word, vector in own.items())]
         (tmp_path / f"{language}.vec").write_text("\n".join(lines) + "\n")
     model = content["model"] | {"overrides": content["model"]["overrides"] | MULE}
-    with pytest.raises(VocabularyError, match="aligned word vectors for de, en, not for 'fr'"):
+    with pytest.raises(InputError, match="aligned word vectors for de, en, not for 'fr'"):
         some = {language: files[language] for language in ("de", "en")}
         train(content, tmp_path, words={"vectors": some, "aligned": True}, model=model)
     output = train(content, tmp_path, words={"vectors": files, "aligned": True}, model=model)
@@ -193,12 +187,12 @@ def test_dictionaries_that_do_not_fit_are_refused(content, tmp_path, files, opti
 def test_a_language_without_vectors_and_a_broken_file_of_them_are_named(content, tmp_path):
     (tmp_path / "de.vec").write_text("2 3\nrot 1 2 3\nquadrat 1 2\n")
     files = {"de": str(tmp_path / "de.vec")}
-    with pytest.raises(VocabularyError, match="word vectors for no language, not for 'de'"):
+    with pytest.raises(InputError, match="word vectors for no language, not for 'de'"):
         train(content, tmp_path, words={"train_vectors": False})
-    with pytest.raises(VocabularyError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
+    with pytest.raises(InputError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
         train(content, tmp_path, words={"vectors": files})
     (tmp_path / "de.vec").write_text("1 3\nrot 1 2 3\n")
-    with pytest.raises(VocabularyError, match="vectors of 3 numbers cannot be reduced to 50"):
+    with pytest.raises(InputError, match="vectors of 3 numbers cannot be reduced to 50"):
         train(content, tmp_path, words={"vectors": files})
 
 
@@ -248,9 +242,7 @@ def test_without_sizes_images_are_prepared_by_the_backbones_own_processor(conten
 def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     saved_backbone("vit", tmp_path / "vit")
     given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
-    with pytest.raises(
-        ModelMismatchError, match=r"vit does not take the images .* of 48 x 48 pixels: .*; set the sizes"
-    ):
+    with pytest.raises(InputError, match=r"vit does not take the images .* of 48 x 48 pixels: .*; set the sizes"):
         train(content, tmp_path, **given)
     (tmp_path / "vit" / "preprocessor_config.json").unlink()
     with pytest.raises(ModelFolderError, match="vit has no image processor"):

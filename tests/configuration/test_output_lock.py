@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from babelens.trainers.frozen_features import frozen_features
-from babelens.utils.errors import ArgumentError, SaveError
+from babelens.utils.errors import InputError, SaveError
 from babelens.utils.files import locked, new_folder, wait_for_lock
 
 FORKED = multiprocessing.get_context("fork")
@@ -82,7 +82,7 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
     with new_folder(tmp_path / "features") as folder:
         (folder / "a").write_text("mine")
     assert [path.name for path in tmp_path.iterdir()] == ["features"]  # nothing of the killed one's is left
-    with pytest.raises(ArgumentError, match="features exists: name a new folder"), new_folder(tmp_path / "features"):
+    with pytest.raises(InputError, match="features exists: name a new folder"), new_folder(tmp_path / "features"):
         pass
     assert (tmp_path / "features" / "a").read_text() == "mine"
 

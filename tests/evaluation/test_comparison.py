@@ -18,7 +18,7 @@ from babelens.evaluation.query_ranks import QueryRanks, read_ranks, write_ranks
 from babelens.evaluation.ranking import RetrievalRanks
 from babelens.evaluation.retrieval import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import ComparisonError
+from babelens.utils.errors import InputError
 
 METRICS = ["t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"]
 
@@ -68,7 +68,7 @@ def test_damaged_ranks_are_refused(tmp_path):
     whole = (tmp_path / "x.ranks.npz").read_bytes()
     for content in (whole[:-30], whole[:200], b"", b"PK nothing"):
         (tmp_path / "x.ranks.npz").write_bytes(content)
-        with pytest.raises(ComparisonError, match=r"x\.ranks\.npz is damaged"):
+        with pytest.raises(InputError, match=r"x\.ranks\.npz is damaged"):
             read_ranks(tmp_path / "x.ranks.npz")
     assert read_ranks(tmp_path / "missing.ranks.npz") == {}
 
@@ -173,17 +173,13 @@ def score_of(runs, metric):
 
 def test_other_queries_are_refused():
     one = [run_of("one", 0)]
-    with pytest.raises(
-        ComparisonError, match=r"one and other were evaluated on different queries .*n_texts is 180 and 1"
-    ):
+    with pytest.raises(InputError, match=r"one and other were evaluated on different queries .*n_texts is 180 and 1"):
         compare({"one": one, "other": [run_of("other", 0, n_images=59)]})
-    with pytest.raises(
-        ComparisonError, match=r"one and other .*different queries \(captions, de: the texts or the im"
-    ):
+    with pytest.raises(InputError, match=r"one and other .*different queries \(captions, de: the texts or the im"):
         compare({"one": one, "other": [run_of("other", 0, queries="others")]})
-    with pytest.raises(ComparisonError, match="one, other have no test set and language in common"):
+    with pytest.raises(InputError, match="one, other have no test set and language in common"):
         compare({"one": one, "other": [run_of("other", 0, languages=["sw"])]})
-    with pytest.raises(ComparisonError, match="no metric 'r10' in all runs; there are t2i_r1, "):
+    with pytest.raises(InputError, match="no metric 'r10' in all runs; there are t2i_r1, "):
         compare({"one": one}, ["r10"])
 
 

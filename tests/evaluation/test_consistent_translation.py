@@ -15,7 +15,7 @@ from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator
 from babelens.inference.embedder import Embedder
-from babelens.utils.errors import UnknownLanguageError
+from babelens.utils.errors import LanguageTagError
 from tests.support.translation_models import save, save_nllb
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
@@ -67,7 +67,7 @@ def test_a_model_of_two_languages_translates_these(marian_folder):
     translator = Seq2SeqTranslator.from_pretrained(marian_folder, pair=("EN", "de"), batch_size=3)
     found = translator.translate(TEXTS, "en", "de")
     assert found == [by_hand(marian_folder, text) for text in TEXTS] and all(found)
-    with pytest.raises(UnknownLanguageError, match="translates en to de, not de to en"):
+    with pytest.raises(LanguageTagError, match="translates en to de, not de to en"):
         translator.translate(TEXTS, "de", "en")
 
 

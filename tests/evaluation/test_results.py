@@ -8,7 +8,7 @@ import pytest
 from babelens.evaluation.comparison import compare
 from babelens.evaluation.query_ranks import QueryRanks
 from babelens.evaluation.results import Measurement, measurements, read_results, read_rows, write_results
-from babelens.utils.errors import ComparisonError
+from babelens.utils.errors import InputError
 
 REPORT = {
     "de": {
@@ -56,7 +56,7 @@ def test_the_same_measurement_is_replaced_and_others_stay(tmp_path):
 @pytest.mark.parametrize("content", ["{", '{"de": 1}', '[{"dataset": "shapes"}]'])
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "results.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ComparisonError, match=r"results\.json"):
+    with pytest.raises(InputError, match=r"results\.json"):
         read_results(tmp_path)
 
 
@@ -70,12 +70,12 @@ def test_rows_are_runs_files_and_folders_of_seeds(tmp_path):
     scores = {(each.language, each.row): each for each in compare(rows, ["t2i_r1"])}
     assert scores["de", "b"].values == [50.0, 50.0] and scores["de", "b"].difference.value == -100.0
     assert scores["mean", "a"].values == [37.5] and scores["fr", "b"].difference is None
-    with pytest.raises(ComparisonError, match="no results"):
+    with pytest.raises(InputError, match="no results"):
         read_rows([tmp_path / "a" / "nothing"])
 
 
 def test_other_queries_are_not_compared(tmp_path):
     written(tmp_path / "a")
     written(tmp_path / "b", {"de": REPORT["de"] | {"n_texts": 5}})
-    with pytest.raises(ComparisonError, match="different queries"):
+    with pytest.raises(InputError, match="different queries"):
         compare(read_rows([tmp_path / "a", tmp_path / "b"]))

@@ -4,7 +4,7 @@ import pytest
 
 from babelens.evaluation import evaluate_retrieval, evaluate_translate_test
 from babelens.inference import CachedTranslator
-from babelens.utils.errors import UnknownLanguageError
+from babelens.utils.errors import LanguageTagError
 
 WORDS = {"en": "thing", "de": "ding"}
 
@@ -58,12 +58,12 @@ class OnlyEnglish:
 
     def encode_text(self, texts, *, language, **options):
         if language != "en":
-            raise UnknownLanguageError(f"this model has not learned {language!r}")
+            raise LanguageTagError(f"this model has not learned {language!r}")
         return self.embedder.encode_text(texts, language=language, **options)
 
 
 def test_a_language_that_the_model_has_not_learned(color_embedder, caption_corpus, translator):
     found = evaluate_translate_test(OnlyEnglish(color_embedder()), caption_corpus, ["de"], translator)["de"]
     assert found["untranslated"] is None and "gain" not in found and found["translated"]["t2i_r1"] == 100.0
-    with pytest.raises(UnknownLanguageError, match="has not learned 'de'"):
+    with pytest.raises(LanguageTagError, match="has not learned 'de'"):
         evaluate_translate_test(OnlyEnglish(color_embedder()), caption_corpus, ["en"], translator, to="de")

@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoProcessor
 from babelens import CrossEncoder, Embedder, MlaModel, MlaProcessor
 from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
+from babelens.utils.errors import BabelensError, ModelFolderError, ModelKindError
 from babelens.utils.pretrained import damaged_files, load_config, load_model
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
@@ -185,7 +185,7 @@ def test_code_of_a_model_runs_when_it_is_allowed_alone(with_code, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("nobody is asked on the terminal"))
     folder, marks = with_code
     for load in (Embedder.from_pretrained, load_config, CrossEncoder.from_pretrained):
-        with pytest.raises(UntrustedCodeError, match="--trust-remote-code"):
+        with pytest.raises(ModelFolderError, match="--trust-remote-code"):
             load(folder)
     assert not marks.exists()
     assert load_config(folder, trust_remote_code=True).model_type == "evil"
@@ -194,7 +194,7 @@ def test_code_of_a_model_runs_when_it_is_allowed_alone(with_code, monkeypatch):
 
 def test_a_kernel_from_the_hub_is_code(sound):
     for name in ("evil/kernel", "paged|evil/kernel", {"text_config": "evil/kernel"}):
-        with pytest.raises(UntrustedCodeError, match="attn_implementation"):
+        with pytest.raises(ModelFolderError, match="attn_implementation"):
             load_model(AutoModel, sound, attn_implementation=name)
 
 

@@ -16,7 +16,7 @@ from babelens.model_cards.base_models import BaseModel
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import doubts, files_to_publish, folder_problems, push
-from babelens.utils.errors import HubUnreachableError, PublishError
+from babelens.utils.errors import PublishError, SourceUnavailableError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 ID = "ada/mural-tiny"
@@ -77,7 +77,7 @@ def test_of_two_models_that_are_pushed_at_once_one_is_refused(hub, api, folder, 
 
     monkeypatch.setattr(api, "repo_info", overtaken)
     (folder / "notes.txt").write_text("new")
-    with pytest.raises(HubUnreachableError, match="somebody made another commit there"):
+    with pytest.raises(SourceUnavailableError, match="somebody made another commit there"):
         push(folder, ID, api=api)
 
 
@@ -92,7 +92,7 @@ def test_a_public_repository_is_not_taken_for_a_private_one(api, finished):
     [(False, ID, "log in with"), ("hf_bo", ID, "may not write there")],
 )
 def test_a_wrong_token_is_one_sentence(hub, finished, token, repository, reason):
-    with pytest.raises(HubUnreachableError, match=reason):
+    with pytest.raises(SourceUnavailableError, match=reason):
         push(finished, repository, api=HfApi(endpoint=hub.endpoint, token=token))
     assert not hub.repositories
 
@@ -105,7 +105,7 @@ def test_a_card_that_the_hub_refuses_is_one_sentence(hub, api, finished):
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(finished):
-    with pytest.raises(HubUnreachableError, match=r"could not be published as owner/name .*refused"):
+    with pytest.raises(SourceUnavailableError, match=r"could not be published as owner/name .*refused"):
         push(finished, "owner/name", api=HfApi(endpoint="http://127.0.0.1:1", token="hf_none"))
 
 

@@ -17,7 +17,7 @@ from babelens import Embedder
 from babelens.cli.main import app
 from babelens.publishing import folder_problems
 from babelens.stock_folders import export_stock
-from babelens.utils.errors import ArgumentError, ModelKindError
+from babelens.utils.errors import InputError, ModelKindError
 from tests.contracts import TEXTS, drawn_images
 
 
@@ -81,7 +81,7 @@ def test_what_has_no_stock_class_is_refused_with_the_reasons(make_smalr, make_mu
         model, processor = make_mural(text_prompt="query: ")
         processor.text_prompt = "query: "
         export_stock(saved((model, processor), tmp_path / "prompted"), tmp_path / "stock")
-    with pytest.raises(ArgumentError, match="name a new folder"):
+    with pytest.raises(InputError, match="name a new folder"):
         export_stock(source, source)
     assert not (tmp_path / "stock").exists()
 

@@ -8,7 +8,7 @@ from transformers import ViTModel
 from babelens import LiweModel, SmalrModel
 from babelens.inference.backbones import check_backbone, load_backbone, load_image_processor
 from babelens.inference.region_extraction import RegionExtractor
-from babelens.utils.errors import ModelMismatchError
+from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone
 
@@ -58,5 +58,5 @@ def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
 
 def test_weights_that_are_not_those_of_the_configuration_are_refused():
     backbone = ViTModel(BACKBONES["vit"][0]().config, add_pooling_layer=False)
-    with pytest.raises(ModelMismatchError, match=r"(?s)the weights of the ViTModel are not those .*pooler\.dense"):
+    with pytest.raises(InputError, match=r"(?s)the weights of the ViTModel are not those .*pooler\.dense"):
         LiweModel.from_backbone(backbone, **MODELS[LiweModel])

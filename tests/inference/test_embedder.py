@@ -22,7 +22,7 @@ from babelens.inference import embedder as embedder_module
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_dual_encoder import as_output
 from babelens.processing.images import open_image
-from babelens.utils.errors import ImageError, LanguageTagError, ModelKindError, NonFiniteError
+from babelens.utils.errors import ImageError, InputError, LanguageTagError, ModelKindError
 from tests.support.tiny_dual_encoders import KINDS
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
@@ -301,13 +301,13 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
     model = copy.deepcopy(clip_parts[0])
     model.text_model.embeddings.token_embedding.weight.data[clip_parts[1].tokenizer("z")["input_ids"][1]] = torch.inf
     embedder = Embedder(model, clip_parts[1], batch_size=2)
-    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel computes"):
+    with pytest.raises(InputError, match=r"'a z': CLIPModel computes"):
         embedder.encode_text(["abc", "a z", "abcde"], language="en")
     model.visual_projection.weight.data[0] = torch.nan
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    with pytest.raises(NonFiniteError, match=r"a\.png: CLIPModel"):
+    with pytest.raises(InputError, match=r"a\.png: CLIPModel"):
         embedder.encode_image([tmp_path / "a.png"])
-    with pytest.raises(NonFiniteError, match=r"image 0: CLIPModel"):
+    with pytest.raises(InputError, match=r"image 0: CLIPModel"):
         embedder.encode_image([Image.new("RGB", (8, 8))])
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from babelens import Embedder, MuralConfig, MuralImageProcessor, MuralModel, MuralProcessor, train_wordpiece
 from babelens.cli.main import app
 from babelens.inference.onnx.immich import export_immich
-from babelens.utils.errors import ArgumentError, ModelKindError
+from babelens.utils.errors import InputError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.exported_kinds import EXPORTED
 from tests.support.tiny_dual_encoders import KINDS
@@ -134,7 +134,7 @@ def test_what_the_server_cannot_do_is_refused(swahili, tmp_path):
     saved(KINDS["siglip2"](), tmp_path / "naflex")
     with pytest.raises(ModelKindError, match="resizes images to a square"):
         export_immich(tmp_path / "naflex", tmp_path / "out")
-    with pytest.raises(ArgumentError, match="choose one of"):
+    with pytest.raises(InputError, match="choose one of"):
         export_immich(swahili[0], tmp_path / "out", precision="int4")
     for options in (["--language", "sw"], ["--layout", "immich", "--format", "transformers"]):
         done = CliRunner().invoke(app, ["export", "model", "--output", "out", *options])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from babelens import Embedder
 from babelens.cli.main import app
-from babelens.utils.errors import ModelFolderError, ModelMismatchError
+from babelens.utils.errors import InputError, ModelFolderError
 from tests.contracts import TEXTS, drawn_images
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes
@@ -76,9 +76,9 @@ def test_what_does_not_fit_is_refused(clip, tmp_path):
     adapted(clip, tmp_path / "lora", **OPTIONS["attention"])
     settings = json.loads((tmp_path / "lora/adapter_config.json").read_text())
     for changed, error in (
-        ({"r": 3}, ModelMismatchError),
-        ({"target_modules": ["nothing"]}, ModelMismatchError),
-        ({"target_modules": ["q_proj"]}, ModelMismatchError),
+        ({"r": 3}, InputError),
+        ({"target_modules": ["nothing"]}, InputError),
+        ({"target_modules": ["q_proj"]}, InputError),
         ({"base_model_name_or_path": None}, ModelFolderError),
     ):
         (tmp_path / "lora/adapter_config.json").write_text(json.dumps(settings | changed))

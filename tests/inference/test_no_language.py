@@ -9,7 +9,7 @@ from transformers import pipeline
 
 from babelens import Embedder
 from babelens.processing import text_inputs
-from babelens.utils.errors import MissingLanguageError
+from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
 
 TEXTS = ["a red car", "ein roter Wagen im Schnee"]
@@ -57,5 +57,5 @@ def test_a_native_language_is_taken_and_said_once(folders, name, caplog):
 
 
 def test_a_model_of_several_languages_needs_it(folders):
-    with pytest.raises(MissingLanguageError, match="the model has en, de, fr"):
+    with pytest.raises(InputError, match="the model has en, de, fr"):
         Embedder.from_pretrained(folders("smalr"), device="cpu").encode_text(TEXTS)

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from babelens.inference import CachedTranslator, TranslatingEmbedder, TranslatorsByPair, translated_captions
-from babelens.utils.errors import UnknownLanguageError
+from babelens.utils.errors import LanguageTagError
 
 WORDS = {"en": "thing", "de": "ding", "fr": "chose"}
 
@@ -79,7 +79,7 @@ def test_texts_are_encoded_by_their_translations(color_embedder, translator, tmp
     again = TranslatingEmbedder(embedder, TranslatorsByPair({("de", "en"): cached}))
     again.encode_text("ding 1", language="de")
     assert 0 < again.translation_seconds < spent  # as it was when it was translated
-    with pytest.raises(UnknownLanguageError, match="no translator from fr to en"):
+    with pytest.raises(LanguageTagError, match="no translator from fr to en"):
         again.encode_text("chose 1", language="fr")
     silent = TranslatingEmbedder(embedder, Silent(), to="en")
     with caplog.at_level(logging.WARNING):

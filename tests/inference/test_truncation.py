@@ -10,7 +10,7 @@ from PIL import Image
 from babelens import Embedder
 from babelens.inference import ImageIndex
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
-from babelens.utils.errors import ArgumentError
+from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
 
 TEXTS = ["ein Hund", "eine Katze auf dem Dach"]
@@ -50,9 +50,9 @@ def test_an_embedder_keeps_the_first_dimensions(folder, stating, whole):
         np.testing.assert_allclose(embedder.encode_text(TEXTS, language="de"), first(whole, 6), atol=1e-6)
         assert embedder.encode_image(image).shape == (1, 6)
     assert Embedder.from_pretrained(stating, truncate_dim=3).encode_text(TEXTS, language="de").shape == (2, 3)
-    with pytest.raises(ArgumentError, match="truncate_dim=999: the embeddings of this MuralModel have"):
+    with pytest.raises(InputError, match="truncate_dim=999: the embeddings of this MuralModel have"):
         Embedder.from_pretrained(folder, truncate_dim=999).encode_text(TEXTS, language="de")
-    with pytest.raises(ArgumentError, match="truncate_dim=0 must be at least 1"):
+    with pytest.raises(InputError, match="truncate_dim=0 must be at least 1"):
         Embedder.from_pretrained(folder, truncate_dim=0)
 
 

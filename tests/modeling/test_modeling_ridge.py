@@ -14,7 +14,7 @@ from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.modeling_ridge import hashed_ngrams, ngram_weights
 from babelens.processing.glossary import Glossary
 from babelens.processing.processing_ridge import as_characters
-from babelens.utils.errors import InputError, ModelFolderError, UnknownLanguageError
+from babelens.utils.errors import InputError, LanguageTagError, ModelFolderError
 from babelens.utils.identity import model_identity
 from tests.contracts import LANGUAGES, ConfigContract, ProcessorContract, PublishingContract
 from tests.contracts.common import Contract
@@ -224,7 +224,7 @@ def test_texts_without_a_language_are_read_by_the_shared_map(make_ridge):
     tagged = model.get_text_features(**processor(text="un chien", language="und", return_tensors="pt")).pooler_output
     french = model.get_text_features(**processor(text="un chien", language="fr", return_tensors="pt")).pooler_output
     assert torch.equal(unstated, tagged) and not torch.equal(unstated, french)
-    with pytest.raises(UnknownLanguageError):
+    with pytest.raises(LanguageTagError):
         processor(text="un cane", language="it")
 
 

@@ -17,7 +17,7 @@ from transformers.image_utils import SizeDict
 
 from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.utils.errors import ImageError, TrainingSetupError
+from babelens.utils.errors import ImageError, InputError
 from tests.contracts import drawn_images
 
 NOTHING = ImageAugmentation(horizontal_flip=0)
@@ -113,17 +113,17 @@ class TwiceZoomed(CLIPImageProcessorPil):
 
 
 def test_image_processors_with_other_steps_are_refused():
-    with pytest.raises(TrainingSetupError, match="cannot reproduce the steps of a TwiceZoomed"):
+    with pytest.raises(InputError, match="cannot reproduce the steps of a TwiceZoomed"):
         TrainingTransform(TwiceZoomed(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}))(
             [ramp()], [0]
         )
-    with pytest.raises(TrainingSetupError, match="cannot reproduce how a Siglip2ImageProcessorPil resizes images"):
+    with pytest.raises(InputError, match="cannot reproduce how a Siglip2ImageProcessorPil resizes images"):
         TrainingTransform(Siglip2ImageProcessorPil())([ramp()], [0])
 
 
 def test_images_of_different_sizes_are_no_batch():
     shapes = [Image.new("RGB", (40, 80)), Image.new("RGB", (80, 40))]
-    with pytest.raises(TrainingSetupError, match=r"different sizes, such as \(36, 72\) and \(72, 36\)"):
+    with pytest.raises(InputError, match=r"different sizes, such as \(36, 72\) and \(72, 36\)"):
         TrainingTransform(PROCESSORS["clip without crop"])(shapes, [0, 1])
 
 

@@ -5,7 +5,7 @@ import torch
 
 from babelens.processing.processing_liwe import LiweProcessor, frequent_characters
 from babelens.processing.word_tokenizers import split_words
-from babelens.utils.errors import VocabularyError
+from babelens.utils.errors import InputError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract
 
 
@@ -77,5 +77,5 @@ def test_characters_by_falling_frequency():
 
 @pytest.mark.parametrize("characters", ["", "aba"])
 def test_characters_that_are_no_vocabulary_are_refused(processor, characters):
-    with pytest.raises(VocabularyError, match="repeated: 'a'" if characters else "must be given"):
+    with pytest.raises(InputError, match="repeated: 'a'" if characters else "must be given"):
         LiweProcessor(processor.image_processor, characters)

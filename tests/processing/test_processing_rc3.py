@@ -20,14 +20,7 @@ from babelens import Rc3ForConditionalGeneration
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
-from babelens.utils.errors import (
-    InputError,
-    LanguageTagError,
-    MissingLanguageError,
-    RegionError,
-    UnknownLanguageError,
-    VocabularyError,
-)
+from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
 from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 
@@ -117,13 +110,13 @@ def test_what_was_encoded_is_decoded_without_special_tokens(processor):
 
 
 def test_a_text_without_a_known_language_is_refused(processor):
-    with pytest.raises(MissingLanguageError, match="text= was given without language="):
+    with pytest.raises(InputError, match="text= was given without language="):
         processor(text="a red car")
-    with pytest.raises(MissingLanguageError, match="text_target= was given without target_language="):
+    with pytest.raises(InputError, match="text_target= was given without target_language="):
         processor(text="a red car", language="en", text_target="ein Auto")
-    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
+    with pytest.raises(LanguageTagError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
         processor(text=TEXTS[:2], language=["de", "uk"])
-    with pytest.raises(UnknownLanguageError, match="'uk'"):
+    with pytest.raises(LanguageTagError, match="'uk'"):
         processor.language_token_id("uk")
     with pytest.raises(ValueError, match="target_language= was given without text_target="):
         processor(text="a red car", language="en", target_language="de")
@@ -148,7 +141,7 @@ def test_the_pipeline_is_told_the_language():
     assert [entry["input_text"] for (entry,) in expected] == texts
     for told in ({"text_kwargs": {"language": "en"}}, {"processor_kwargs": {"text_kwargs": {"language": "en"}}}):
         assert pipe(images=drawn, text=texts, generate_kwargs={"language": "en"}, **told) == expected
-    with pytest.raises(MissingLanguageError):
+    with pytest.raises(InputError):
         pipe(images=drawn, text=texts)
 
 
@@ -211,9 +204,9 @@ def test_pairs_beside_single_images_are_refused(processor):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (regions(0), RegionError, "image 1: no regions"),
-        (np.zeros((2, 5)), RegionError, "image 1: regions have the width 5; the model reads 4"),
-        (np.full((1, 4), np.nan), RegionError, "image 1: the features are not finite"),
+        (regions(0), InputError, "image 1: no regions"),
+        (np.zeros((2, 5)), InputError, "image 1: regions have the width 5; the model reads 4"),
+        (np.full((1, 4), np.nan), InputError, "image 1: the features are not finite"),
     ],
 )
 def test_regions_that_cannot_be_used_are_refused(processor, wrong, error, message):
@@ -225,7 +218,7 @@ def test_thirty_six_regions_are_room_for_no_thirty_seventh(make_rc3_processor):
     tokenizer = make_rc3_processor()[1].tokenizer
     processor = Rc3Processor.new(tokenizer, ["en"])
     assert processor(regions=np.zeros((36, 2048)))["region_features"].shape == (1, 36, 2048)
-    with pytest.raises(RegionError, match="37 regions; the model reads at most 36"):
+    with pytest.raises(InputError, match="37 regions; the model reads at most 36"):
         processor(regions=np.zeros((37, 2048)))
 
 
@@ -282,20 +275,20 @@ def test_mbarts_tokenizer_from_a_folder_is_the_same(mbart, tmp_path):
 
 
 def test_mbarts_codes_are_found_by_language_and_never_guessed(mbart):
-    with pytest.raises(UnknownLanguageError, match=r"mBART has no code for 'yo'; it has codes for .*de, de-DE"):
+    with pytest.raises(LanguageTagError, match=r"mBART has no code for 'yo'; it has codes for .*de, de-DE"):
         Rc3Processor.from_mbart_tokenizer(mbart, ["de", "yo"])
     for tag in ("zh-Hant", "pt-BR", "fr-XX"):
-        with pytest.raises((UnknownLanguageError, LanguageTagError), match=f"'{tag}'"):
+        with pytest.raises(LanguageTagError, match=f"'{tag}'"):
             Rc3Processor.from_mbart_tokenizer(mbart, [tag])
 
 
 def test_tokenizers_that_cannot_serve_are_refused(processor):
     bare = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>", pad_token="<pad>")
-    with pytest.raises(VocabularyError, match="has no eos_token, unk_token, mask_token"):
+    with pytest.raises(InputError, match="has no eos_token, unk_token, mask_token"):
         Rc3Processor.new(bare, ["en"])
-    with pytest.raises(VocabularyError, match=r"has no token \[CLS\]"):
+    with pytest.raises(InputError, match=r"has no token \[CLS\]"):
         Rc3Processor(processor.image_processor, train_bpe(TEXTS, 400), ["en"], ["<unk>"])
-    with pytest.raises(VocabularyError, match="needs a token of its own"):
+    with pytest.raises(InputError, match="needs a token of its own"):
         Rc3Processor(processor.image_processor, processor.tokenizer, ["en", "de"], ["[en]"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from babelens.processing.regions import SeveralRegions, open_joined_regions, open_regions
-from babelens.utils.errors import RegionError
+from babelens.utils.errors import InputError
 
 IDS = ["1000092795.jpg", "COCO_val2014_000000042.jpg", "id-201_0.jpg"]
 KINDS = ["h5", "lmdb", "npy", "npz"]
@@ -147,8 +147,8 @@ def test_readers_work_in_other_processes(kind, tmp_path):
 @pytest.mark.parametrize(
     ("items", "error", "message"),
     [
-        (published(0), RegionError, "image 'bad': no regions"),
-        (published(3, 1024), RegionError, "image 'bad': .*1024|3072"),
+        (published(0), InputError, "image 'bad': no regions"),
+        (published(3, 1024), InputError, "image 'bad': .*1024|3072"),
     ],
 )
 def test_regions_that_the_model_cannot_read_are_refused_by_name(kind, items, error, message, tmp_path):
@@ -188,7 +188,7 @@ def test_the_name_as_it_stands_comes_first(tmp_path):
 def test_an_image_that_no_file_has_tells_the_names_of_each(tmp_path):
     files = [write("npy", tmp_path / name, {image: published(1, 8)}) for name, image in (("a", "12"), ("b", "12.jpg"))]
     regions = SeveralRegions(*(open_regions(file, region_size=8) for file in files))
-    with pytest.raises(RegionError, match=r"a, .*b, image '7\.jpg': there is no such image; .* '12'; .* '12\.jpg'$"):
+    with pytest.raises(InputError, match=r"a, .*b, image '7\.jpg': there is no such image; .* '12'; .* '12\.jpg'$"):
         regions["7.jpg"]
 
 
@@ -204,14 +204,14 @@ def test_images_of_one_name_in_several_languages_are_told_apart(tmp_path):
         np.testing.assert_array_equal(regions[image_id], published(2, 8, seed)["features"])
     for image_id in ("sw/39-n-5", "39-n-5", "zh/39-n-6"):
         assert image_id not in regions
-        with pytest.raises(RegionError, match="there is no such image"):
+        with pytest.raises(InputError, match="there is no such image"):
             regions[image_id]
-    with pytest.raises(RegionError, match="no such image; there are files of id, zh"):
+    with pytest.raises(InputError, match="no such image; there are files of id, zh"):
         marvl["39-n-5"]
     apart = SeveralRegions(*marvl.files.values())
-    with pytest.raises(RegionError, match=r"have images of that name.*one path with \{language\} in it"):
+    with pytest.raises(InputError, match=r"have images of that name.*one path with \{language\} in it"):
         apart["zh/39-n-5"]
-    with pytest.raises(RegionError, match="no such file for any language"):
+    with pytest.raises(InputError, match="no such file for any language"):
         open_joined_regions([str(tmp_path / "other-{language}.h5")])
 
 
@@ -228,7 +228,7 @@ def test_files_of_pre_training_are_read_by_their_ids(dump, tmp_path):
     for image_id, items in images.items():
         np.testing.assert_array_equal(regions[image_id], items["features"])
     assert set(pickle.loads(pickle.dumps(regions))) == set(images)
-    with pytest.raises(RegionError, match=r"image '7': there is no such image; .* look like '1000', '1001', '1002'"):
+    with pytest.raises(InputError, match=r"image '7': there is no such image; .* look like '1000', '1001', '1002'"):
         regions["7"]
 
 
@@ -245,7 +245,7 @@ def test_records_by_name_are_read_too(encode, tmp_path):
 @pytest.mark.parametrize("record", [b"ARROW", packed(["short"]), packed({"a": 1}), b"\x92\xc6\xff"])
 def test_other_records_are_refused_by_their_number(record, tmp_path):
     path = write_serial(tmp_path / "a.lmdb", [record], dump=lambda value: value if isinstance(value, bytes) else b"")
-    with pytest.raises(RegionError, match=r"record 00000000: img_id cannot be read .* TENSORPACK_SERIALIZE=pyarrow"):
+    with pytest.raises(InputError, match=r"record 00000000: img_id cannot be read .* TENSORPACK_SERIALIZE=pyarrow"):
         open_regions(path)["1"]
 
 
@@ -253,7 +253,7 @@ def test_arrays_of_objects_are_refused(tmp_path):
     """msgpack-numpy would run the pickle that they hold."""
     pickled = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps([print])}
     path = write_serial(tmp_path / "a.lmdb", [[pickled, *["x"] * 12]])
-    with pytest.raises(RegionError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read"):
         open_regions(path)["x"]
 
 
@@ -264,7 +264,7 @@ def test_several_files_are_as_one(tmp_path):
     regions = SeveralRegions(*(open_regions(tmp_path / name, region_size=4) for name in ("first", "second")))
     assert {image_id: features[0, 0] for image_id, features in regions.items()} == {"a": 1, "b": 3}
     assert len(regions) == 2 and "c" not in regions
-    with pytest.raises(RegionError, match=r"first, .*second, image 'c': there is no such image"):
+    with pytest.raises(InputError, match=r"first, .*second, image 'c': there is no such image"):
         regions["c"]
 
 
@@ -274,7 +274,7 @@ def test_truncated_files_are_refused(kind, tmp_path):
     for file in [path] if path.is_file() else path.glob("*[bz]" if kind != "npy" else "[ab].npy"):
         with file.open("r+b") as stream:
             stream.truncate(file.stat().st_size * 2 // 3)
-    with pytest.raises(RegionError, match=str(path)):  # when it is opened, or when it is read
+    with pytest.raises(InputError, match=str(path)):  # when it is opened, or when it is read
         open_regions(path)["b"]
 
 
@@ -282,10 +282,10 @@ def test_files_that_hold_something_else_are_refused(tmp_path):
     lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(tmp_path / "a.lmdb")) as database, database.begin(write=True) as transaction:
         transaction.put(b"1", pickle.dumps({"x": 1}))
-    with pytest.raises(RegionError, match="not a tensorpack file"):
+    with pytest.raises(InputError, match="not a tensorpack file"):
         open_regions(tmp_path / "a.lmdb")
     np.savez(tmp_path / "a.npz", boxes=np.zeros(3))
-    with pytest.raises(RegionError, match=r"has \['boxes'\], none of \['features', 'x'\]"):
+    with pytest.raises(InputError, match=r"has \['boxes'\], none of \['features', 'x'\]"):
         open_regions(tmp_path)["a"]
 
 
@@ -300,10 +300,10 @@ class Program:
 def test_a_pickle_never_runs_anything(tmp_path):
     record = [Program(tmp_path / "ran"), *["x"] * 12]
     regions = open_regions(write_serial(tmp_path / "a.lmdb", [record], pickle.dumps))
-    with pytest.raises(RegionError, match=r"a pickle that would run pathlib"):
+    with pytest.raises(InputError, match=r"a pickle that would run pathlib"):
         list(regions)
     np.save(tmp_path / "b.npy", np.array([Program(tmp_path / "ran")], dtype=object), allow_pickle=True)
-    with pytest.raises(RegionError, match="'b'"):
+    with pytest.raises(InputError, match="'b'"):
         open_regions(tmp_path)["b"]
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(Program(tmp_path / "ran")))  # which it would have
@@ -311,10 +311,10 @@ def test_a_pickle_never_runs_anything(tmp_path):
 
 
 def test_missing_paths_and_names_that_lead_out_are_refused(tmp_path):
-    with pytest.raises(RegionError, match="no such file or folder"):
+    with pytest.raises(InputError, match="no such file or folder"):
         open_regions(tmp_path / "missing.h5")
     (tmp_path / "a.txt").touch()
-    with pytest.raises(RegionError, match="not a folder"):
+    with pytest.raises(InputError, match="not a folder"):
         open_regions(tmp_path / "a.txt")
     write("npy", tmp_path / "outside", {"a": published(1, 8)})
     write("npy", tmp_path / "inside", {"a": published(1, 8)})

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from babelens.processing.vocabulary_trimming import changed_texts, choose_pieces, count_pieces, trim_tokenizer
-from babelens.utils.errors import VocabularyError
+from babelens.utils.errors import InputError
 from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, tiny_gpt2, tiny_mbart
 
 
@@ -109,18 +109,18 @@ def test_byte_fallback_keeps_all_bytes_and_a_mark_inside_words():
 @pytest.mark.parametrize("coverage", [0.0, 1.1, float("nan")])
 def test_impossible_coverage(coverage):
     tokenizer = tiny_gpt2()[1]
-    with pytest.raises(VocabularyError, match="coverage"):
+    with pytest.raises(InputError, match="coverage"):
         choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), coverage=coverage)
 
 
 def test_what_cannot_be_trimmed():
     tokenizer = tiny_gpt2()[1]
-    with pytest.raises(VocabularyError, match="no text"):
+    with pytest.raises(InputError, match="no text"):
         count_pieces(tokenizer, [])
-    with pytest.raises(VocabularyError, match="names token 100000"):
+    with pytest.raises(InputError, match="names token 100000"):
         choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), always=[100_000])
-    with pytest.raises(VocabularyError, match="ByT5Tokenizer is not a fast tokenizer"):
+    with pytest.raises(InputError, match="ByT5Tokenizer is not a fast tokenizer"):
         count_pieces(ByT5Tokenizer(), KEPT_TEXTS)
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")))
-    with pytest.raises(VocabularyError, match="WordLevel"):
+    with pytest.raises(InputError, match="WordLevel"):
         count_pieces(words, KEPT_TEXTS)

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from babelens.processing.word_vectors import dictionary_words
-from babelens.utils.errors import VocabularyError
+from babelens.utils.errors import InputError
 
 MUSE = "Hund dog\nhund hound\nkatze cat\nkatze kitty\nhaus house\nroß steed\n"
 
@@ -45,14 +45,14 @@ def test_tabs_divide_entries_of_several_words(dictionary):
     ],
 )
 def test_broken_dictionaries_are_refused_with_file_and_line(dictionary, content, complaint):
-    with pytest.raises(VocabularyError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         dictionary_words(dictionary(content), ["hund"], "de", ["dog"], "en")
 
 
 def test_missing_and_cut_files_are_refused_by_name(dictionary, tmp_path):
-    with pytest.raises(VocabularyError, match=r"fr-en\.txt: no such file"):
+    with pytest.raises(InputError, match=r"fr-en\.txt: no such file"):
         dictionary_words(tmp_path / "fr-en.txt", [], "fr", [], "en")
     cut = dictionary(MUSE * 99, "de-en.txt.gz")
     cut.write_bytes(cut.read_bytes()[:40])
-    with pytest.raises(VocabularyError, match=r"de-en\.txt\.gz: "):
+    with pytest.raises(InputError, match=r"de-en\.txt\.gz: "):
         dictionary_words(cut, [], "de", [], "en")

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.rc3_tokenizer import WordMasking
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.utils.errors import InputError, VocabularyError
+from babelens.utils.errors import InputError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PIECES = {  # each text as pieces, with the word that each belongs to
@@ -64,7 +64,7 @@ def test_words_of_a_mixed_batch(processor):
 
 
 def test_a_vocabulary_without_spaces_is_refused():
-    with pytest.raises(VocabularyError, match="no piece of the vocabulary begins with '▁'"):
+    with pytest.raises(InputError, match="no piece of the vocabulary begins with '▁'"):
         WordMasking(train_wordpiece(["a red car"] * 2, 100), [])
 
 

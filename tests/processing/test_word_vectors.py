@@ -18,7 +18,7 @@ from babelens.processing.word_vectors import (
     train_vectors,
     word_vectors,
 )
-from babelens.utils.errors import VocabularyError
+from babelens.utils.errors import InputError
 
 FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"
 CAPTIONS = ["a red car", "a blue car", "a red dog"] * 5
@@ -76,19 +76,19 @@ def test_words_in_a_broken_encoding_are_not_wanted(vec):
     ],
 )
 def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):
-    with pytest.raises(VocabularyError, match=rf"cc\.de\.3\.vec\W*{complaint}|cc\.de\.3\.vec: .*{complaint}"):
+    with pytest.raises(InputError, match=rf"cc\.de\.3\.vec\W*{complaint}|cc\.de\.3\.vec: .*{complaint}"):
         read_vectors(vec(content), ["hund"], "de")
 
 
 def test_missing_cut_and_uncompressed_files_are_refused_by_name(vec, tmp_path):
-    with pytest.raises(VocabularyError, match=r"none\.vec: no such file"):
+    with pytest.raises(InputError, match=r"none\.vec: no such file"):
         read_vectors(tmp_path / "none.vec", ["hund"], "de")
     path = vec(FILE, "cut.vec.gz")
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(VocabularyError, match=r"cut\.vec\.gz"):
+    with pytest.raises(InputError, match=r"cut\.vec\.gz"):
         read_vectors(path, ["hund"], "de")
     path.write_text(FILE)
-    with pytest.raises(VocabularyError, match=r"cut\.vec\.gz: Not a gzipped file"):
+    with pytest.raises(InputError, match=r"cut\.vec\.gz: Not a gzipped file"):
         read_vectors(path, ["hund"], "de")
 
 
@@ -134,7 +134,7 @@ def test_fewer_words_than_components_keep_their_distances():
 
 def test_vectors_of_the_size_stay_and_shorter_ones_are_refused(vectors):
     assert reduce_vectors([vectors], 12)[0] is vectors
-    with pytest.raises(VocabularyError, match="12 numbers cannot be reduced to 50"):
+    with pytest.raises(InputError, match="12 numbers cannot be reduced to 50"):
         reduce_vectors([vectors])
 
 
@@ -155,7 +155,7 @@ def test_vectors_of_one_space_stay_aligned():
     assert np.abs(apart[0][20:] - apart[1]).max() > 0.5
     joined = WordVectors(np.concatenate([one.matrix, other.matrix]))
     np.testing.assert_array_equal(np.concatenate([part.matrix for part in together]), reduced(joined, 4))
-    with pytest.raises(VocabularyError, match="vectors of 12, 3 numbers are not in one space"):
+    with pytest.raises(InputError, match="vectors of 12, 3 numbers are not in one space"):
         reduce_vectors([one, WordVectors(np.ones((2, 3), np.float32))], 2)
 
 
@@ -217,7 +217,7 @@ def test_trained_vectors_are_repeatable_in_another_process():
 
 @pytest.mark.parametrize("captions", [[], ["", "!!"], ["eine Katze"]])
 def test_captions_without_words_of_the_vocabulary_are_refused(captions):
-    with pytest.raises(VocabularyError, match="'de' have no word of the vocabulary"):
+    with pytest.raises(InputError, match="'de' have no word of the vocabulary"):
         train_vectors(captions, ["hund"], "de")
 
 
@@ -236,7 +236,7 @@ def test_a_languages_file_is_read_and_reduced(vec, caplog):
 
 def test_a_language_without_vectors_is_refused_or_trained(vec):
     files = {"de": vec(FILE)}
-    with pytest.raises(VocabularyError, match="word vectors for de, not for 'en'"):
+    with pytest.raises(InputError, match="word vectors for de, not for 'en'"):
         word_vectors(["car"], "en", files)
     trained = word_vectors(["car"], "en", files, captions=CAPTIONS)
     np.testing.assert_array_equal(trained.matrix, train_vectors(CAPTIONS, ["car"], "en").matrix)
@@ -249,5 +249,5 @@ def test_aligned_vectors_of_files_are_reduced_together(vec, caplog):
     found = aligned_word_vectors(words, {"DE": german, "en": english}, size=2)
     np.testing.assert_allclose(found["de"].matrix[:2], found["en"].matrix[::-1], atol=1e-6)
     assert found["de"].missing == ("maus",) and "de: 1 of 3 words have no vector, such as maus" in caplog.messages
-    with pytest.raises(VocabularyError, match="aligned word vectors for de, not for 'en'"):
+    with pytest.raises(InputError, match="aligned word vectors for de, not for 'en'"):
         aligned_word_vectors(words, {"de": german})

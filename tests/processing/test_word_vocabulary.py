@@ -4,7 +4,7 @@ import pytest
 
 from babelens.configuration.configuration_smalr import UNKNOWN_ID
 from babelens.processing.processing_smalr import WordVocabulary, frequent_words
-from babelens.utils.errors import VocabularyError
+from babelens.utils.errors import InputError
 
 CAPTIONS = ["a red car", "a RED bus", "a blue car, a dog"]
 
@@ -29,7 +29,7 @@ def test_size_and_least_frequency():
     ],
 )
 def test_a_vocabulary_without_words_is_refused(options, complaint):
-    with pytest.raises(VocabularyError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         frequent_words(CAPTIONS, "en", **options)
 
 
@@ -58,5 +58,5 @@ def test_unknown_words_are_counted_in_percent():
     [(["a", "b", "a"], "'a' is word 3 and 5"), (["a", ""], "word 4 of the vocabulary is ''"), ([None], "is None")],
 )
 def test_words_that_are_no_vocabulary_are_refused(words, complaint):
-    with pytest.raises(VocabularyError, match=f"'de': .*{complaint}"):
+    with pytest.raises(InputError, match=f"'de': .*{complaint}"):
         WordVocabulary("de", words)

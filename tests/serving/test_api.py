@@ -12,7 +12,7 @@ from PIL import Image
 from starlette.formparsers import MultiPartParser
 
 from babelens.serving.service import ImageService
-from babelens.utils.errors import UnknownLanguageError
+from babelens.utils.errors import LanguageTagError
 from tests.support.served import serving
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
@@ -140,7 +140,7 @@ def test_info(server, service):
 
 
 def test_a_language_that_the_model_does_not_read_is_refused_before_images_are_read(embedder, tmp_path):
-    with pytest.raises(UnknownLanguageError, match="'sw'"):
+    with pytest.raises(LanguageTagError, match="'sw'"):
         ImageService.of_folder(embedder, tmp_path / "nothing", model="m", language="sw")
 
 

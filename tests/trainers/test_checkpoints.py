@@ -23,7 +23,7 @@ from babelens.trainers.checkpoints import (
     newest_checkpoint,
     prepare_saving,
 )
-from babelens.utils.errors import ChangedRunError, NonFiniteError, TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.forks import forked
 from tests.support.killed_saving import killed_at_each_operation
 from tests.support.tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
@@ -82,7 +82,7 @@ def test_resuming_from_nothing_is_an_error(tmp_path):
 def test_divided_weights_are_refused(tmp_path, kind):
     trainer = shapes_trainer(tmp_path, max_steps=1)
     setattr(trainer, f"is_{kind}_enabled", True)
-    with pytest.raises(TrainingSetupError, match="DeepSpeed"):
+    with pytest.raises(InputError, match="DeepSpeed"):
         trainer.train()
 
 
@@ -185,7 +185,7 @@ def test_another_optimizer_cannot_continue(tmp_path, caplog):
     settings = EACH_STEP | {"max_steps": 2, "optim": "adamw_torch"}
     shapes_trainer(tmp_path, **settings).train()
     more = settings | {"max_steps": 3, "gradient_accumulation_steps": 2}
-    with pytest.raises(ChangedRunError, match=r"optim: .* adamw_torch, and lamb"):
+    with pytest.raises(InputError, match=r"optim: .* adamw_torch, and lamb"):
         shapes_trainer(tmp_path, **more | {"optim": "lamb"}).train(resume_from_checkpoint=True)
     shapes_trainer(tmp_path, **more | {"optim": "adamw_torch_fused"}).train(resume_from_checkpoint=True)
     assert "number of examples in a step: 8, now 16. The weights" in caplog.text
@@ -207,7 +207,7 @@ def test_a_non_finite_gradient_stops_before_the_weights(tmp_path, settings):
     trainer = shapes_trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=1, **settings)
     poison = PoisonGradient(step=3)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteError, match=r"norm is nan .* stopped before it reached the weights"):
+    with pytest.raises(InputError, match=r"norm is nan .* stopped before it reached the weights"):
         trainer.train()
     assert_same(weights(trainer.model), poison.before)
     newest = newest_checkpoint(tmp_path)
@@ -224,7 +224,7 @@ def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
         return objective(output, **options) * (math.nan if len(calls) == 3 else 1.0)
 
     trainer.model.contrastive_objective = poisoned
-    with pytest.raises(NonFiniteError, match="task 'image_text' is nan in step 2"):
+    with pytest.raises(InputError, match="task 'image_text' is nan in step 2"):
         trainer.train()
     assert trainer.state.global_step == 1
     assert all(torch.isfinite(value).all() for value in trainer.model.state_dict().values())
@@ -236,7 +236,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     before = (tmp_path / "older" / "model.safetensors").read_bytes()
     with torch.no_grad():
         next(trainer.model.parameters()).fill_(torch.inf)
-    with pytest.raises(NonFiniteError, match="after step 0"):
+    with pytest.raises(InputError, match="after step 0"):
         trainer.save_model(tmp_path / "older")
     assert (tmp_path / "older" / "model.safetensors").read_bytes() == before
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_corpus, shapes_trainer, weights
 
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
@@ -161,7 +161,7 @@ def test_a_tower_with_batch_normalization_trains(tmp_path):
     ],
 )
 def test_an_unknown_task_is_refused(tmp_path, wrong):
-    with pytest.raises(TrainingSetupError, match="image_txt"):
+    with pytest.raises(InputError, match="image_txt"):
         shapes_trainer(tmp_path, **wrong)
 
 

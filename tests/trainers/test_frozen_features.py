@@ -6,7 +6,7 @@ import torch
 from safetensors.numpy import save_file
 
 from babelens.trainers.frozen_features import frozen_features
-from babelens.utils.errors import NonFiniteError
+from babelens.utils.errors import InputError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 GIVEN = {
@@ -93,6 +93,6 @@ def test_a_damaged_file_is_named_and_computed_again(computed, tmp_path, caplog, 
 
 
 def test_features_that_are_not_finite_are_not_kept(tmp_path):
-    with pytest.raises(NonFiniteError, match="NaN or infinite"):
+    with pytest.raises(InputError, match="NaN or infinite"):
         frozen_features(lambda: FEATURES + np.float32("inf"), **GIVEN, cache_dir=tmp_path)
     assert not list(tmp_path.iterdir())

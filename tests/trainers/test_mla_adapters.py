@@ -10,7 +10,7 @@ from transformers import AutoModel
 from babelens import MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.modeling.peft_mla import MlaAdapterConfig
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.mla_training import COLD, SETTINGS, losses
 from tests.support.tiny_native import saved, shapes_texts, tiny_clip
 from tests.support.tiny_training import shapes_corpus
@@ -98,5 +98,5 @@ def test_a_checkpoint_resumes_the_training_of_adapters(adapted, tmp_path):
 
 def test_the_frozen_model_of_adapters_is_not_trained(adapted, tmp_path):
     make, processor = adapted
-    with pytest.raises(TrainingSetupError, match="trainable='all'"):
+    with pytest.raises(InputError, match="trainable='all'"):
         trainer_of(make(), processor, tmp_path, "image_text", trainable="all")

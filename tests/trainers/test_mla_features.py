@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelens.data.batching import views
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.mla_training import COLD, STILL, assert_close, first_gradients
 from tests.support.tiny_native import tiny_siglip
 
@@ -70,7 +70,7 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
 
 
 def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
-    with pytest.raises(TrainingSetupError, match="image_augmentation is not read for task 'image_text'"):
+    with pytest.raises(InputError, match="image_augmentation is not read for task 'image_text'"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelens.data.batching.mixture import TaskData
-from babelens.utils.errors import NonFiniteError
+from babelens.utils.errors import InputError
 from tests.support.mla_training import changed
 from tests.support.tiny_training import PoisonGradient, shapes_corpus
 
@@ -46,6 +46,6 @@ def test_a_non_finite_gradient_stops_before_the_weights(make_mla_trainer):
     trainer = make_mla_trainer(("text_text", "image_text"))
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteError, match="norm is nan in step 2"):
+    with pytest.raises(InputError, match="norm is nan in step 2"):
         trainer.train()
     assert not changed(trainer.model, {name: torch.from_numpy(value) for name, value in poison.before.items()})

@@ -9,7 +9,7 @@ import torch
 from babelens import MlaTrainingArguments
 from babelens.data.batching.mixture import TaskBatchSampler
 from babelens.modeling.losses import symmetric_contrastive_loss
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.mla_training import (
     COLD,
     STILL,
@@ -102,7 +102,7 @@ def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer, par
 
 
 def test_a_frozen_native_model_has_no_temperature_to_train(make_mla_trainer):
-    with pytest.raises(TrainingSetupError, match="train_temperature: with trainable='acquirers'"):
+    with pytest.raises(InputError, match="train_temperature: with trainable='acquirers'"):
         make_mla_trainer(train_temperature=True)
 
 

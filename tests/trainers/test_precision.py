@@ -5,7 +5,7 @@ import torch
 
 from babelens import ContrastiveTrainingArguments
 from babelens.trainers.precision import fastest_precision
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.tiny_training import shapes_trainer
 
 HARDWARE = {"amx_bf16": False, "avx512_bf16": True}
@@ -36,7 +36,7 @@ def test_what_is_asked_for_is_done(chosen, monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # by `accelerate launch`
     assert chosen({}, precision="float32") == "float32"
     for wrong in ({"precision": "float32", "bf16": True}, {"precision": "float16"}):
-        with pytest.raises(TrainingSetupError, match=r"bf16|CPU"):
+        with pytest.raises(InputError, match=r"bf16|CPU"):
             chosen({}, **wrong)
 
 

@@ -19,7 +19,7 @@ from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
-from babelens.utils.errors import CorpusError, NonFiniteError, TrainingSetupError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.processes import ProcessesDied, together
 from tests.support.tiny_rc3 import (
     REGION_SIZE,
@@ -123,7 +123,7 @@ def test_captions_of_strict_data_may_be_parallel_texts(tmp_path):
         "de with en": 16, "de with fr": 16, "en with fr": 32
     }  # fmt: skip
     trainer.train()
-    with pytest.raises(TrainingSetupError, match="parallel_captions adds the captions of the strict data"):
+    with pytest.raises(InputError, match="parallel_captions adds the captions of the strict data"):
         rc3_trainer(tmp_path, model={"xtcl_weight": 0.0}, data=data, parallel_captions=True)
 
 
@@ -239,14 +239,14 @@ def test_regions_are_needed_where_images_are_given_as_regions(tmp_path):
 
 def test_patches_need_images(tmp_path):
     data = rc3_data() | {"weak": weak_corpus().remove_columns("image")}
-    with pytest.raises(TrainingSetupError, match="weak: its images are given as patches, and the data have none"):
+    with pytest.raises(InputError, match="weak: its images are given as patches, and the data have none"):
         rc3_trainer(tmp_path, data=data)
 
 
 def test_a_stream_is_refused(tmp_path):
     stream = as_caption_corpus(shapes_corpus().to_iterable_dataset())
     for given in (stream, TaskData(stream), weak_pairs(stream)):
-        with pytest.raises(TrainingSetupError, match=r"weak: .* not from a stream: .*streaming=False"):
+        with pytest.raises(InputError, match=r"weak: .* not from a stream: .*streaming=False"):
             rc3_trainer(tmp_path, data=rc3_data() | {"weak": given})
 
 
@@ -295,7 +295,7 @@ def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
     with torch.no_grad():
         trainer.model.matching_head.bias.fill_(torch.nan)
     before = trainer.model.lm_head.weight.clone()
-    with pytest.raises(NonFiniteError, match="the loss of itm_loss is nan in step 1"):
+    with pytest.raises(InputError, match="the loss of itm_loss is nan in step 1"):
         trainer.train()
     assert torch.equal(trainer.model.lm_head.weight, before)
 
@@ -304,7 +304,7 @@ def test_a_non_finite_gradient_stops_before_the_weights(tmp_path):
     trainer = rc3_trainer(tmp_path, max_steps=2)
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteError, match="norm is nan in step 2"):
+    with pytest.raises(InputError, match="norm is nan in step 2"):
         trainer.train()
     for name, value in trainer.model.named_parameters():
         assert np.array_equal(value.detach().numpy(), poison.before[name]), name

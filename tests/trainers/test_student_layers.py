@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from babelens import MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.tiny_native import tiny_bert, tiny_clip
 from tests.support.tiny_training import prepared, shapes_corpus, weights
 
@@ -133,14 +133,14 @@ def test_a_frozen_encoder_is_distilled_on_its_features(tmp_path: Path) -> None:
     ids=str,
 )
 def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path, towers: Any, model: Any, named: str) -> None:
-    with pytest.raises(TrainingSetupError, match=named):
+    with pytest.raises(InputError, match=named):
         trainer_of(tmp_path, towers=towers, model=model)
 
 
 def test_acquirers_have_no_towers_to_train(make_mla: Any, tmp_path: Path) -> None:
     model, processor = make_mla()
     arguments = MlaTrainingArguments(output_dir=str(tmp_path), **SETTINGS)
-    with pytest.raises(TrainingSetupError, match="MlaModel has no such tower"):
+    with pytest.raises(InputError, match="MlaModel has no such tower"):
         prepared(
             MlaTrainer(model, arguments, processing_class=processor, train_dataset={"text_text": shapes_corpus()})
         )

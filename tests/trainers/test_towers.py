@@ -26,7 +26,7 @@ from babelens.trainers.tower_features import FrozenTowers
 from babelens.trainers.tower_training import layer_depths, tower_layers
 from babelens.training.base import RecipeRun
 from babelens.training.loading import load_recipe
-from babelens.utils.errors import BabelensError, TrainingSetupError
+from babelens.utils.errors import BabelensError, InputError
 from tests.support.processes import together
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train
 from tests.support.tiny_recipes import mla, mural
@@ -91,7 +91,7 @@ def test_frozen_weights_are_in_evaluation_mode(tmp_path):
 
 
 def test_the_option_takes_precedence_over_the_configuration(tmp_path):
-    with pytest.raises(TrainingSetupError, match=r"towers\.text: rate=0\.5 .* frozen"):
+    with pytest.raises(InputError, match=r"towers\.text: rate=0\.5 .* frozen"):
         shapes_trainer(tmp_path, freeze=("text",), towers={"text": {"rate": 0.5}}, **SMALL)
     trainer = shapes_trainer(tmp_path, freeze=("image", "text"), towers={"image": {"train": "all"}}, **SMALL)
     assert trainer.model.frozen_towers == ("text",)
@@ -160,14 +160,14 @@ def test_two_processes_train_as_one(tmp_path):
     ids=str,
 )
 def test_wrong_settings_are_refused_with_the_name_of_the_tower(towers, named, tmp_path):
-    with pytest.raises(TrainingSetupError, match=rf"towers.*{named}"):
+    with pytest.raises(InputError, match=rf"towers.*{named}"):
         shapes_trainer(tmp_path, towers=towers, **SMALL)
 
 
 def test_an_optimizer_of_ones_own_has_rates_of_its_own(tmp_path):
     trainer = shapes_trainer(tmp_path, towers=HALF, **SMALL)
     own = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
-    with pytest.raises(TrainingSetupError, match="towers"):
+    with pytest.raises(InputError, match="towers"):
         MuralTrainer(trainer.model, trainer.args, processing_class=trainer.processing_class, optimizers=(own, None))
 
 
@@ -176,7 +176,7 @@ def test_a_later_stage_is_checked_before_the_first_is_trained(tmp_path):
     stages = [{"name": "one", "tasks": ["image_text"]}, {"name": "two", "tasks": ["image_text"]} | wrong]
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump(mural(folder) | {"stages": stages}))
-    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2 is more than this tower has: 1"):
+    with pytest.raises(InputError, match=r"towers.text: layers=2 is more than this tower has: 1"):
         RecipeRun(load_recipe(file), tmp_path / "run", "babelens train recipe.yaml").train()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
     recipe = mla(folder)
@@ -210,7 +210,7 @@ def test_lora_around_a_model(tmp_path):
     merged = loaded.merge_and_unload()
     np.testing.assert_allclose(Embedder(merged, reader).encode_text(texts, language="en"), expected, atol=2e-6)
     trainer.args.towers = {"image": {"train": "none"}}
-    with pytest.raises(TrainingSetupError, match="PeftModel has no such tower"):
+    with pytest.raises(InputError, match="PeftModel has no such tower"):
         MuralTrainer(model, trainer.args, **parts)
 
 
@@ -299,12 +299,12 @@ def test_triplets_of_frozen_towers_read_nothing_of_the_corpus(tmp_path):
 
 def test_augmentation_without_an_effect_is_refused(tmp_path):
     for options in ({"image_augmentation": {"rotation": 5.0}}, {"text_augmentation": {"subword_dropout": 0.1}}):
-        with pytest.raises(TrainingSetupError, match=next(iter(options))):
+        with pytest.raises(InputError, match=next(iter(options))):
             shapes_trainer(tmp_path, **FROZEN | options).train()
     trainer = shapes_trainer(tmp_path)
     trainer.processing_class.text_prompt = "query: "
     trainer.args.text_augmentation = {"subword_dropout": 0.1}
-    with pytest.raises(TrainingSetupError, match="query: "):
+    with pytest.raises(InputError, match="query: "):
         trainer.make_collator("image_text")
     assert ContrastiveTrainingArguments(output_dir=str(tmp_path)).cache_frozen_features
 

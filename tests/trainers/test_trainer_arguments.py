@@ -10,7 +10,7 @@ from transformers.trainer_utils import BestRun, HPSearchBackend, default_hp_spac
 
 from babelens import ContrastiveTrainingArguments, MlaTrainingArguments, MuralTrainer, SmalrTrainingArguments
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
-from babelens.utils.errors import TrainingSetupError
+from babelens.utils.errors import InputError
 from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
 from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
 
@@ -36,7 +36,7 @@ def given(tmp_path):
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_name(given, changes, named):
-    with pytest.raises(TrainingSetupError, match=named):
+    with pytest.raises(InputError, match=named):
         MuralTrainer(**given | changes)
 
 
@@ -122,7 +122,7 @@ def test_unread_languages_are_refused_before_the_training(make_mla_trainer):  # 
     trainer = make_mla_trainer(model={"languages": ["de"]}, languages=["de"])
     trainer.args.eval_strategy = "steps"
     trainer.eval_dataset = shapes_corpus()
-    with pytest.raises(TrainingSetupError, match=r"fr.*eval_languages"):
+    with pytest.raises(InputError, match=r"fr.*eval_languages"):
         trainer.train()
     trainer.args.eval_languages = ["de", "en"]
     assert "eval_mean_recall_en" in trainer.evaluate()

@@ -20,7 +20,7 @@ from babelens.data.batching.views import (
     weak_pairs,
 )
 from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
-from babelens.utils.errors import BadImageError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
 CAPTIONS_OF_ROWS = [
@@ -89,7 +89,7 @@ class TestImageTextPairs:
         columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
         view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
         assert view[0]["text"] == "cat"
-        with pytest.raises(BadImageError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
+        with pytest.raises(CorpusError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
             view[1]
 
     def test_a_language_without_captions_is_refused(self, corpus: Dataset) -> None:

@@ -18,7 +18,7 @@ from babelens.data.corpus.corpus import (
     as_caption_corpus,
     as_translation_corpus,
 )
-from babelens.utils.errors import BadTextError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 
 def png(seed: int = 0) -> bytes:
@@ -58,10 +58,10 @@ class TestCaptions:
     @pytest.mark.parametrize(
         ("spelled", "error", "message"),
         [
-            ({"en": "x" * 100_000}, BadTextError, "a text of 100000 characters"),
-            ({"en": 7}, BadTextError, "7 is not a text"),
+            ({"en": "x" * 100_000}, CorpusError, "a text of 100000 characters"),
+            ({"en": 7}, CorpusError, "7 is not a text"),
             ({"xx": "hm"}, LanguageTagError, "'xx' names no registered language"),
-            ({"en": None, "de": []}, BadTextError, "0 texts \\(nothing in en, de\\)"),
+            ({"en": None, "de": []}, CorpusError, "0 texts \\(nothing in en, de\\)"),
         ],
     )
     def test_what_is_no_caption_is_refused(self, spelled: object, error: type[Exception], message: str) -> None:
@@ -220,7 +220,7 @@ class TestTranslationCorpus:
 
     def test_a_single_text_is_no_translation(self, caplog: pytest.LogCaptureFixture) -> None:
         dataset = Dataset.from_dict({"en": ["a", "c"], "de": ["b", None]})
-        with pytest.raises(BadTextError, match=r"row 1: 1 texts \(nothing in de\), but a row needs at least 2"):
+        with pytest.raises(CorpusError, match=r"row 1: 1 texts \(nothing in de\), but a row needs at least 2"):
             as_translation_corpus(dataset)
         with caplog.at_level(logging.WARNING, logger="babelens"):
             corpus = as_translation_corpus(dataset, captions=CaptionRules(at_least=2, skip_incomplete=True))

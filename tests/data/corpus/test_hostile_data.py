@@ -17,7 +17,7 @@ import pytest
 from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import images_of
 from babelens.processing.images import check_image, open_image
-from babelens.utils.errors import BadImageError, CorpusError, ImageError, LanguageTagError
+from babelens.utils.errors import CorpusError, ImageError, LanguageTagError
 
 ROW: dict[str, Any] = {"file_name": "0.png", "captions": {"en": "a"}}
 
@@ -73,7 +73,7 @@ class TestMetadata:
     def test_a_pipe_is_not_waited_for(self, folder: Path) -> None:
         os.mkfifo(folder / "pipe.png")
         with_metadata(folder, ROW, ROW | {"file_name": "pipe.png"})
-        with pytest.raises(BadImageError, match=r"line 2: .*pipe\.png: not a file"):
+        with pytest.raises(CorpusError, match=r"line 2: .*pipe\.png: not a file"):
             load_captions(folder)
         assert len(load_captions(folder, on_bad_image="skip")) == 1
 

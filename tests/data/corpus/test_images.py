@@ -14,7 +14,7 @@ from babelens.data.corpus.images import (
     stays_inside,
 )
 from babelens.processing.images import check_image, open_image
-from babelens.utils.errors import BadImageError, CorpusError, ImageError
+from babelens.utils.errors import CorpusError, ImageError
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) ->
     if not refused:
         refuse_mostly_bad(reasons, checked)
         return
-    with pytest.raises(BadImageError, match=rf"^{checked - bad} of {checked} images can be read.* row 0: bad"):
+    with pytest.raises(CorpusError, match=rf"^{checked - bad} of {checked} images can be read.* row 0: bad"):
         refuse_mostly_bad(reasons, checked)
 
 
@@ -45,7 +45,7 @@ def test_names_that_leave_it_are_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["nowhere://x/a.png", "/not/there.png"])
 def test_what_cannot_be_fetched_is_named(path: str) -> None:
     for read in (read_image, image_bytes):
-        with pytest.raises(BadImageError, match=r"^row 3: "):
+        with pytest.raises(CorpusError, match=r"^row 3: "):
             read({"bytes": None, "path": path}, "row 3")
 
 
@@ -65,5 +65,5 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
             opened(tmp_path / "a.png")
     cell = {"bytes": None, "path": str(tmp_path / "a.png")}
     for read in (read_image, image_bytes):
-        with pytest.raises(BadImageError, match=r"^row 0: .*not a file"):
+        with pytest.raises(CorpusError, match=r"^row 0: .*not a file"):
             read(cell, "row 0")

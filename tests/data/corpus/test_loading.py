@@ -15,13 +15,7 @@ from datasets import Dataset, DatasetDict, Features, Image, List, Value
 from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, translation_pairs
 from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
-from babelens.utils.errors import (
-    BadImageError,
-    BadTextError,
-    CorpusError,
-    LanguageTagError,
-    SourceUnavailableError,
-)
+from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")
 RECORDS: list[dict[str, Any]] = [
@@ -68,10 +62,10 @@ class TestImageFolder:
         [
             ('{"file_name": "red.png", "captions": {"en": "a", "en": "b"}}', CorpusError, "'en' is given twice"),
             ("[1]", CorpusError, "a JSON object is expected"),
-            ({"file_name": "red.png"}, BadTextError, "0 texts, but a row needs at least 1"),
-            ({"file_name": "red.png", "captions": {"en": " "}}, BadTextError, "a text is empty"),
+            ({"file_name": "red.png"}, CorpusError, "0 texts, but a row needs at least 1"),
+            ({"file_name": "red.png", "captions": {"en": " "}}, CorpusError, "a text is empty"),
             ({"file_name": "red.png", "captions": {"xx": "red"}}, LanguageTagError, "'xx' names no registered"),
-            ({"file_name": "none.png", "captions": {"en": "red"}}, BadImageError, "none.png: no such file"),
+            ({"file_name": "none.png", "captions": {"en": "red"}}, CorpusError, "none.png: no such file"),
         ],
     )
     def test_a_bad_line_is_refused_by_its_number(
@@ -111,7 +105,7 @@ class TestBadImages:
     )
     def test_each_is_refused_with_its_line_and_name(self, album: Path, name: str, message: str) -> None:
         write_metadata(album, [RECORDS[0], {"file_name": name, "captions": {"en": "a"}}])
-        with pytest.raises(BadImageError, match=rf"metadata\.jsonl line 2: .*{name}: .*{message}"):
+        with pytest.raises(CorpusError, match=rf"metadata\.jsonl line 2: .*{name}: .*{message}"):
             load_captions(album)
 
     @pytest.mark.parametrize("streaming", [False])
@@ -217,7 +211,7 @@ class TestTranslations:
         ("table", "error", "message"),
         [
             ("en\tde\na\tb\nc\n", CorpusError, "line 3: 1 of 2 cells; column 'de' is missing"),
-            ("en\tde\n\tb\n", BadTextError, r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
+            ("en\tde\n\tb\n", CorpusError, r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
             ("en\tgerman\na\tb\n", LanguageTagError, "line 1: column 2 of the header: 'german' is not a language tag"),
             ("en\tEN\na\tb\n", CorpusError, "line 1: the columns 'en' and 'EN' are both 'en'"),
             ("image_id\ten\tde\n\ta\tb\n", CorpusError, "line 2: image_id is"),
@@ -234,8 +228,8 @@ class TestTranslations:
         ("line", "error", "message"),
         [
             ('{"en": "a"', CorpusError, "not JSON that can be used"),
-            ('{"en": "a", "de": null}', BadTextError, r"1 texts \(nothing in de\)"),
-            ('{"en": "a", "source": "b"}', BadTextError, "1 texts"),
+            ('{"en": "a", "de": null}', CorpusError, r"1 texts \(nothing in de\)"),
+            ('{"en": "a", "source": "b"}', CorpusError, "1 texts"),
         ],
     )
     def test_a_bad_json_line_is_refused_by_its_number(

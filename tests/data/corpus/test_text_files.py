@@ -8,7 +8,7 @@ import pytest
 from babelens.data.corpus import text_files
 from babelens.data.corpus.tables import tsv_records
 from babelens.data.corpus.text_files import parse_json, parse_object, read_lines, read_texts
-from babelens.utils.errors import BadTextError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 # All that `str.splitlines` takes for the end of a line, but line feeds and carriage returns.
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -33,7 +33,7 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path, name: str, end: str) -
 @pytest.mark.parametrize("rest", ["b\n"])
 def test_a_blank_line_among_texts_is_refused(tmp_path: Path, blank: str, rest: str) -> None:
     file = written(tmp_path / "a.txt", f"a\n{blank}\n{rest}")
-    with pytest.raises(BadTextError, match=r"a\.txt line 2: the line is empty"):
+    with pytest.raises(CorpusError, match=r"a\.txt line 2: the line is empty"):
         read_texts(file)
     assert [line for line, _ in read_lines(file)] == ([1, 3] if rest else [1])
 

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from babelens.data import load_cc3m, triplets
-from babelens.utils.errors import BadImageError, CorpusError
+from babelens.utils.errors import CorpusError
 
 # Addresses of images with their captions; a caption that is None could not be had.
 CAPTIONS = {
@@ -73,7 +73,7 @@ def test_images_that_have_regions_are_chosen(folder, tmp_path):
 def test_images_are_named_by_their_address(folder, tmp_path):
     (tmp_path / "images").mkdir()
     options = {"images": tmp_path / "images", "cache_dir": tmp_path / "cache"}
-    with pytest.raises(BadImageError, match="line 1: there is no image"):
+    with pytest.raises(CorpusError, match="line 1: there is no image"):
         load_cc3m(folder, ["en", "de"], **options)
     for width, url in enumerate(CAPTIONS, 1):
         PIL.Image.new("RGB", (width, 9)).save(tmp_path / "images" / image_id(url), "PNG")

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from babelens.data import load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli, retrieval_set
-from babelens.utils.errors import BadTextError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 ENTAILED = {
     "gold_label": "entailment",
@@ -119,7 +119,7 @@ class TestXvnli:
         ("record", "error", "message"),
         [
             (ENTAILED | {"gold_label": "maybe"}, CorpusError, "line 2: the label 'maybe'"),
-            (ENTAILED | {"sentence2": " "}, BadTextError, "line 2: 'sentence2' should be a text"),
+            (ENTAILED | {"sentence2": " "}, CorpusError, "line 2: 'sentence2' should be a text"),
         ],
     )
     def test_what_is_wrong_is_named_with_its_line(
@@ -168,7 +168,7 @@ class TestXgqa:
         assert "in 1 rows" in caplog.text and "entry 7" in caplog.text
 
     def test_what_is_wrong_is_named(self, whole: Callable[[Any], Path], tmp_path: Path) -> None:
-        with pytest.raises(BadTextError, match="entry 7: 'question' should be a text, and is None"):
+        with pytest.raises(CorpusError, match="entry 7: 'question' should be a text, and is None"):
             load_xgqa(whole({"7": {"answer": "black", "imageId": "n1"}}), ["black"], language="de")
         with pytest.raises(CorpusError, match="entry 7: expected an object with a question, and found 'black'"):
             load_xgqa(whole({"7": "black"}), ["black"], language="de")
@@ -216,7 +216,7 @@ class TestTwoImages:
             ({"label": "perhaps"}, CorpusError, "line 1: the label 'perhaps' is neither true nor false"),
             ({"right_img": None}, CorpusError, "line 1: 'right_img' should name something"),
             ({"language": "klingon"}, LanguageTagError, "line 1: 'klingon'"),
-            ({"caption": ""}, BadTextError, "line 1: 'caption' should be a text"),
+            ({"caption": ""}, CorpusError, "line 1: 'caption' should be a text"),
         ],
     )
     def test_what_is_wrong_is_named_with_its_line(
@@ -238,7 +238,7 @@ class TestXflickrco:
         assert [image.width for image in found.images] == [1, 2]
 
     def test_what_is_wrong_is_named_with_its_line(self, lines: Callable[..., Path]) -> None:
-        with pytest.raises(BadTextError, match="line 2: a text is empty"):
+        with pytest.raises(CorpusError, match="line 2: a text is empty"):
             load_xflickrco(lines(DOG, KITCHEN | {"sentences": [""]}), language="zh")
-        with pytest.raises(BadTextError, match="line 1: 0 texts"):
+        with pytest.raises(CorpusError, match="line 1: 0 texts"):
             load_xflickrco(lines({"img_path": "1.jpg"}), language="zh")

@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 
 from babelens.data import load_multi30k, triplets
-from babelens.utils.errors import BadImageError, CorpusError
+from babelens.utils.errors import CorpusError
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_what_is_missing_is_named(task: Path) -> None:
     with pytest.raises(CorpusError, match=r"there is no train\.txt or train_images\.txt, here or in image_splits"):
         load_multi30k(task, "train", ["en"])
     (task / "images" / "1029450589.jpg").unlink()
-    with pytest.raises(BadImageError, match=r"val\.txt line 2: there is no image"):
+    with pytest.raises(CorpusError, match=r"val\.txt line 2: there is no image"):
         load_multi30k(task, "val", ["en", "de"], images=task / "images")
 
 

@@ -11,7 +11,7 @@ from datasets import IterableDataset
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import PUBLISHED, load_published
 from babelens.training.recipe import DataSource
-from babelens.utils.errors import BadImageError, CorpusError
+from babelens.utils.errors import CorpusError
 from tests.support.published_layouts import (
     caption,
     write_cc12m,
@@ -119,7 +119,7 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
     assert len(texts) == 6 and texts[1]["captions"][1] == {"language": "de", "text": caption("de", 1)}
     images = load_published("cc300k", **options, images="data/cc300k/images", on_missing_image="skip")
     assert images["image_id"] == [f"{number:08}.jpg" for number in range(5)]
-    with pytest.raises(BadImageError, match=r"00000005\.jpg"):
+    with pytest.raises(CorpusError, match=r"00000005\.jpg"):
         load_published("cc300k", **options, images="data/cc300k/images")
 
 

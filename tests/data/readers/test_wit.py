@@ -16,7 +16,7 @@ from babelens.data import SkippedImage, load_wit, weak_pairs
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.readers import wit as reader
 from babelens.data.readers.wit import COLUMNS, wit_split
-from babelens.utils.errors import BadImageError, CorpusError, LanguageTagError
+from babelens.utils.errors import CorpusError, LanguageTagError
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
@@ -122,7 +122,7 @@ def test_changed_files_are_read_again(wit, images):
 @pytest.mark.parametrize("streaming", [True, False])
 def test_missing_images_are_refused_or_left_out_and_named(wit, images, streaming):
     (images / "wikipedia/commons/f/f6/Tonlesap.jpg").unlink()
-    with pytest.raises(BadImageError, match=r"Tonlesap\.jpg: no such file"):
+    with pytest.raises(CorpusError, match=r"Tonlesap\.jpg: no such file"):
         list(load_wit(wit, images, streaming=streaming))
     skipped: list[SkippedImage] = []
     corpus = load_wit(wit, images, on_bad_image="skip", skipped=skipped, streaming=streaming)
@@ -134,7 +134,7 @@ def test_images_outside_of_their_folder_are_not_found(tmp_path, images, name):
     PIL.Image.new("RGB", (9, 9)).save(images.parent / "secret.jpg")
     address = f"https://upload.wikimedia.org/{name}"
     write(tmp_path / "wit.tsv", row("en", address, "a secret"), row("de", address, "geheim"))
-    with pytest.raises(BadImageError, match=r"\.jpg'?: (no image|.*no such file)"):
+    with pytest.raises(CorpusError, match=r"\.jpg'?: (no image|.*no such file)"):
         list(load_wit(tmp_path / "wit.tsv", images))
 
 
