@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lazy_loader
 
-__version__ = "1.0.0"
+__version__ = "0.9.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
