@@ -176,7 +176,7 @@ def etcl_table(experiment: Experiment, rows: list[str], seeds: list[int], questi
 SMALR = {"smalr": "SMALR", "hem": "HEM", "la": "LA", "mule": "MULE", "par-embn": "PAR-EmbN", "liwe": "S-LIWE"}
 CONSISTENCY = {"clc_a": "SMALR-CLC-A", "clc_c": "SMALR-CLC-C"}
 COUNTED = ("smalr", "mule", "liwe")  # the rows of figure 1b
-PLOTS = Path(__file__).parents[1] / "docs/results/images"  # beside the page that shows them
+PLOTS = Path(__file__).parents[1] / "docs/results/images"  # next to the page that shows them
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def draw_smalr(points: list[Point], by_count: dict[int, dict[str, Point]], folde
         figure.savefig(folder / f"emoji_smalr_{name}.png", dpi=110)
 
 
-# ---- The weight of the text-text task beside the image-text task (Jain et al. 2021, figure 7) ----
+# ---- The weight of the text-text task relative to the image-text task (Jain et al. 2021, figure 7) ----
 
 
 @app.command()

@@ -82,7 +82,7 @@ def main(
 def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: Clock) -> None:
     """Prints a table of sides that took turns; the first side is compared with each other one."""
     taken = by_turns(sides, rounds, clock)
-    print(f"| {what} | a second | time beside {next(iter(sides))}'s |\n|---|---|---|")
+    print(f"| {what} | per second | time relative to {next(iter(sides))}'s |\n|---|---|---|")
     own, *_ = taken.values()
     for name, values in taken.items():
         ratio = np.median(np.divide(values, own))

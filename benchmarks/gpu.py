@@ -10,10 +10,10 @@ The parts are, each by its name in `--parts`:
   the share of the device's rate is that number by the time of a step and by the rate of a large matrix product in the
   same number format, which is measured in the same run.
 - `batch`: the largest batch of CLIP's shapes that fits, doubled until it does not, without and with gradient caching.
-- `loss`: the contrastive loss beside open_clip's `ClipLoss`, by turns.
+- `loss`: the contrastive loss and open_clip's `ClipLoss`, by turns.
 - `encode`: images, with and without decoding JPEGs, and texts that an `Embedder` encodes in a second.
 - `acquire`: MLA's steps on cached features, and the time of the steps that the paper gives a language.
-- `devices`: the same training step on every device by `torchrun` (NCCL, or gloo on CPUs), beside one device.
+- `devices`: the same training step on every device by `torchrun` (NCCL, or gloo on CPUs), compared with one device.
 
 A part that fails is reported with its error; the others run all the same.
 """
@@ -75,7 +75,7 @@ class Sizes:
 
     Args:
         image: width and height of images, in pixels.
-        vision, text: sizes of the towers, beside those of CLIP ViT-B/32.
+        vision, text: sizes of the towers that differ from CLIP ViT-B/32.
         preset: the MURAL that is trained.
         batch: examples of a step.
         chunk: examples embedded at a time with gradient caching.

@@ -1,4 +1,4 @@
-"""The contrastive loss alone, beside open_clip's `ClipLoss` and sentence-transformers' cached loss stage.
+"""The contrastive loss, compared with open_clip's `ClipLoss` and sentence-transformers' cached loss stage.
 
     pip install --no-deps -r benchmarks/requirements.txt
     python benchmarks/loss.py compare

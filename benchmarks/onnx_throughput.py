@@ -1,4 +1,4 @@
-"""Texts and images a second of ONNX graphs in onnxruntime, beside the same towers in torch.
+"""Texts and images per second of ONNX graphs in onnxruntime, compared with the same towers in torch.
 
     python benchmarks/onnx_throughput.py
 

@@ -38,7 +38,7 @@ ROWS = {
 
 
 def found(run: Path, validation: str) -> dict[str, float]:
-    """Text -> image R@10 of a model in English at each width, which is kept beside it."""
+    """Text -> image R@10 of a model in English at each width, stored next to it."""
     file = run / "widths.json"
     if not file.is_file():
         embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}

@@ -83,7 +83,7 @@ class ModelArguments:
             raise ValueError("give either --preset, for a new model, or --model_name_or_path, to go on training one")
         model_class = METHODS[self.method][0]
         if self.preset and not isinstance(load_preset(self.preset), model_class.config_class):
-            raise ValueError(f"--preset {self.preset} is no preset of --method {self.method}")
+            raise ValueError(f"--preset {self.preset} is not a preset of --method {self.method}")
 
 
 @dataclass

@@ -343,6 +343,6 @@ for part in (solved, solved_processor):
 # ## Where to go from here
 #
 # - The same for your CLIP and photos: `babelens acquire`, then `babelens serve OUTPUT --images photos`.
-# - Your own photos: write a `metadata.jsonl` beside them, as above, and call `load_captions`.
+# - Your own photos: write a `metadata.jsonl` next to them, as above, and call `load_captions`.
 # - Scripts with every setting on the command line: [examples/](README.md).
 # - All of it from a file that can be run again: `babelens train RECIPE`.

@@ -24,7 +24,7 @@ MAY_IMPORT = {
 
 
 def imports(path: Path) -> list[tuple[str, int]]:
-    """The imports of babelens' own modules in a file: what stands after the dots, and how many dots there are."""
+    """The imports of babelens' own modules in a file: what follows the dots, and the number of dots."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     absolute = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     absolute |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}

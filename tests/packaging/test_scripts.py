@@ -15,7 +15,7 @@ SCRIPTS = sorted(
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, str | None]]:
-    """(module, name) of each import of babelens; None in the place of a name where the module itself is imported."""
+    """(module, name) of each import of babelens; the name is None if the module itself is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
