@@ -1,4 +1,4 @@
-"""Gradient caching: a training step, compared with sentence-transformers' cached trainer, and one step with a huge batch.
+"""Gradient caching: a step compared with sentence-transformers' cached trainer, and one step with a huge batch.
 
     pip install --no-deps -r benchmarks/requirements.txt
     python benchmarks/gradient_caching.py compare

@@ -77,7 +77,9 @@ class DataArguments:
     )
     captions: str | None = field(
         default=None,
-        metadata={"help": "Images with captions in the language, trained on in every step in addition to the translations."},
+        metadata={
+            "help": "Images with captions in the language, trained on in every step in addition to the translations."
+        },
     )
     eval_captions: str | None = field(
         default=None, metadata={"help": "Images with captions in both languages to evaluate retrieval on."}

@@ -52,7 +52,7 @@ def serve(
         console.print(f"Reading the images of {images} …", highlight=False)
         service = ImageService.of_folder(embedder, images, model=model, cache=image_cache(), language=language)
         address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
-        typer.echo(f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)")
+        ready = f"{len(service)} images can be searched at {address} (Ctrl-C stops the server)"
         with suppress(KeyboardInterrupt):
-            make_server(create_app(service, host=host, token=token)).run(sockets=[bound])
+            make_server(create_app(service, host=host, token=token), lambda: typer.echo(ready)).run(sockets=[bound])
         console.print("The server has stopped.")

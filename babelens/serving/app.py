@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import asdict
 from pathlib import Path
+from socket import socket
 from typing import Annotated, Any, Literal
 
 import PIL.Image
@@ -79,11 +80,24 @@ def create_app(service: ImageService, *, host: str = "127.0.0.1", token: str | N
     return app
 
 
-def make_server(app: FastAPI) -> uvicorn.Server:
+class _Server(uvicorn.Server):
+    """A server that reports when it answers requests and ends at a signal."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+
+def make_server(app: FastAPI, on_start: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """The server of an application; `run(sockets=[…])` serves it until SIGINT or SIGTERM."""
     quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
     bare: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
-    return uvicorn.Server(uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare))
+    config = uvicorn.Config(app, limit_concurrency=500, timeout_graceful_shutdown=5, **quiet, **bare)
+    return _Server(config, on_start)
 
 
 def _add_page(app: FastAPI) -> None:

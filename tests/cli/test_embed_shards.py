@@ -60,7 +60,7 @@ def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     served = []
     monkeypatch.setattr("babelens.serving.app.create_app", lambda service, **_: served.append(service))
-    monkeypatch.setattr("babelens.serving.app.make_server", lambda app: SimpleNamespace(run=lambda **_: None))
+    monkeypatch.setattr("babelens.serving.app.make_server", lambda _, ready: SimpleNamespace(run=lambda **_: ready()))
     photos = tmp_path / "photos"
     photos.mkdir()
     Image.effect_noise((800, 600), 90).convert("RGB").save(photos / "a.jpg")
