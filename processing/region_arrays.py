@@ -13,38 +13,26 @@ from ..utils.errors import InputError
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
-    """Returns the features of one image as float32 [R, region_size], with R from 1 to `max_regions`.
-
-    Args:
-        features: an array or a tensor.
-        region_size, max_regions: as in `Rc3Config`.
-        called: the name of the image in errors.
-    """
+    """Returns the features of one image, an array or a tensor, as float32 [R, region_size], with R from 1 to
+    `max_regions`. Errors refer to the image as `called`."""
     if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
         features = features.detach().float().cpu().numpy()
     try:
         array = np.asarray(features, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{called}: the features are not numbers ({error})") from error
-    if array.ndim != 2:
-        raise InputError(f"{called}: features must have the shape [regions, {region_size}], not {array.shape}")
-    if not len(array):
-        raise InputError(f"{called}: no regions; give None for an image without any")
-    if array.shape[1] != region_size:
-        raise InputError(f"{called}: regions have the width {array.shape[1]}; the model reads {region_size}")
-    if len(array) > max_regions:
-        raise InputError(f"{called}: {len(array)} regions; the model reads at most {max_regions}")
+    if array.ndim != 2 or array.shape[1] != region_size or not 1 <= len(array) <= max_regions:
+        raise InputError(
+            f"{called}: features of the shape {list(array.shape)}; the model reads 1 to {max_regions} regions of "
+            f"width {region_size}, and None for an image without regions"
+        )
     if not np.isfinite(array).all():
         raise InputError(f"{called}: the features are not finite")
     return array
 
 
 def pad_regions(images: Sequence[np.ndarray | None], region_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pads the regions of images to the largest number of regions.
-
-    Args:
-        images: features of each image, or None.
-        region_size: width of the features.
+    """Pads the regions of images, each features or None, to the largest number of regions.
 
     Returns:
         Features float32 [N, R, region_size], zero at padding, and a mask of the existing regions, bool [N, R].

@@ -25,7 +25,6 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -62,25 +61,26 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     Args:
         region_size, max_regions: as in `Rc3Config`.
+        prefix: precedes the ids of all images of the file, such as `id/`.
     """
 
-    def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
-        self.path, self.region_size, self.max_regions = Path(path), region_size, max_regions
+    def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36, prefix: str = "") -> None:
+        self.path, self.region_size, self.max_regions, self.prefix = Path(path), region_size, max_regions, prefix
         if not self.path.exists():
             raise InputError(f"{path}: no such file or folder")
         self._opened: tuple[int, Mapping[str, Any]] | None = None
-        _ = self._file  # refuses a wrong file now, not on the first access
+        _ = self._file  # raises errors about the file now, not on the first access
 
     @property
     def _file(self) -> Mapping[str, Any]:
         """The file, opened by this process: open files do not survive a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
-            kind: type[Mapping[str, Any]] = _Folder
+            kind: Any = _Folder
             if self.path.suffix in (".h5", ".hdf5"):
-                kind = _H5
+                kind = _h5
             elif self.path.suffix == ".lmdb" or (self.path / "data.mdb").is_file():
                 kind = _Tensorpack
-            self._opened = (os.getpid(), kind(self.path))  # type: ignore[call-arg]
+            self._opened = (os.getpid(), kind(self.path))
         return self._opened[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,6 +92,8 @@ class RegionFeatures(Mapping[str, np.ndarray]):
             raise UnknownImageError(f"{called}: there is no such image{self.hint()}")
         try:
             features = self._file[key]
+            if hasattr(features, "keys"):  # an HDF5 group
+                features = features[_FEATURES][()]
             if isinstance(features, bytes | str):  # in base64
                 features = np.frombuffer(b64decode(features, validate=True), np.float32).reshape(-1, self.region_size)
         except InputError:
@@ -104,19 +106,48 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         return isinstance(image_id, str) and self.key_of(image_id) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._file)
+        return (self.prefix + key for key in self._file)
 
     def __len__(self) -> int:
         return len(self._file)
 
     def key_of(self, image_id: str) -> str | None:
         """Returns the name of an image in the file, one of `forms_of`; None if there is none."""
-        return next((form for form in forms_of(image_id) if form in self._file), None)
+        if not image_id.startswith(self.prefix):
+            return None
+        return next((form for form in forms_of(image_id.removeprefix(self.prefix)) if form in self._file), None)
 
     def hint(self) -> str:
         """Returns examples of image names, for errors."""
         keys = ", ".join(map(repr, islice(self, 3)))
         return f"; the names of its images look like {keys}" if keys else "; it has no images"
+
+
+class SeveralRegions(Mapping[str, np.ndarray]):
+    """The regions of several files as one mapping; the first file that has an image counts."""
+
+    def __init__(self, *files: RegionFeatures) -> None:
+        self.files = files
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        having = [file for file in self.files if image_id in file]
+        if not having:
+            looks = "".join(f"; {file.path}{file.hint().replace('; ', ': ', 1)}" for file in self.files)
+            raise UnknownImageError(f"image {image_id!r}: there is no such image{looks}")
+        alone = all("/" not in (file.key_of(image_id) or "") and not file.prefix for file in having)
+        if "/" in image_id and len(having) > 1 and alone:
+            paths = ", ".join(str(file.path) for file in having)
+            raise InputError(
+                f"image {image_id!r}: {paths} have images of that name, which may differ; name the files by one path "
+                f"with {_LANGUAGE} in it"
+            )
+        return having[0][image_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
@@ -132,30 +163,34 @@ def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int 
     return RegionFeatures(path, region_size=region_size, max_regions=max_regions)
 
 
+def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_regions: int = 36) -> SeveralRegions:
+    """Opens the regions of several files. A path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
+    stands for one file per language, whose images are named `<language>/<name>`, as in `load_marvl`: MaRVL repeats
+    image names across languages."""
+    sizes: dict[str, Any] = {"region_size": region_size, "max_regions": max_regions}
+    opened: list[RegionFeatures] = []
+    for name in files:
+        path = Path(name)
+        before, mark, after = path.name.partition(_LANGUAGE)
+        found = sorted(path.parent.glob(f"{before}*{after}")) if mark else [path]
+        if not found:
+            raise InputError(f"{name}: no such file for any language")
+        for file in found:
+            language = file.name[len(before) : len(file.name) - len(after)]
+            opened.append(RegionFeatures(file, prefix=f"{language}/" if mark else "", **sizes))
+    return SeveralRegions(*opened)
+
+
 # ---- Formats ----
 
 
-class _H5(Mapping[str, Any]):
-    """IGLUE's `*_boxes36.h5`. It needs h5py."""
-
-    def __init__(self, path: Path) -> None:
-        h5py = _library("h5py", path)
-        try:
-            self.file = h5py.File(path, "r")
-        except OSError as error:
-            raise InputError(f"{path}: {error}") from error
-
-    def __getitem__(self, key: str) -> Any:
-        return self.file[key][_FEATURES][()]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.file
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.file)
-
-    def __len__(self) -> int:
-        return len(self.file)
+def _h5(path: Path) -> Mapping[str, Any]:
+    """Opens IGLUE's `*_boxes36.h5`, with a group for each image."""
+    try:
+        opened: Mapping[str, Any] = _library("h5py", path).File(path, "r")
+    except OSError as error:
+        raise InputError(f"{path}: {error}") from error
+    return opened
 
 
 class _Folder(Mapping[str, Any]):
@@ -194,12 +229,8 @@ class _Folder(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-# Open LMDB files by process and path.
-_DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
-
-
 class _Tensorpack(Mapping[str, Any]):
-    """The file of tensorpack's `LMDBSerializer`. It needs lmdb and msgpack.
+    """The file of tensorpack's `LMDBSerializer`.
 
     The first access makes the process read the ids of all records, without their features.
     """
@@ -249,15 +280,17 @@ class _Tensorpack(Mapping[str, Any]):
         return len(self._keys)
 
 
+# The process that opened an LMDB file, and the open file, by path. A process can open a file only once.
+_OPENED: dict[Path, tuple[int, Any]] = {}
+
+
 def _database(path: Path) -> Any:
-    """Returns the LMDB file, opened once for this process: readers share it, and a forked process closes what it
-    inherited."""
-    lmdb, here = _library("lmdb", path), path.resolve()
-    for (process, known), database in list(_DATABASES.items()):
-        if known == here and process == os.getpid():
-            return database
-        if known == here:
-            database.close()
+    lmdb = _library("lmdb", path)
+    process, database = _OPENED.get(path.resolve(), (0, None))
+    if process == os.getpid():
+        return database
+    if database is not None:  # inherited by a fork
+        database.close()
     try:
         database = lmdb.open(
             str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
@@ -269,7 +302,7 @@ def _database(path: Path) -> Any:
     if file.stat().st_size < needed:  # reading beyond the end would terminate the process
         database.close()
         raise InputError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
-    _DATABASES[os.getpid(), here] = database
+    _OPENED[path.resolve()] = os.getpid(), database
     return database
 
 
@@ -310,88 +343,3 @@ def _library(name: str, path: Path) -> Any:
         return import_module(name)
     except ImportError as error:
         raise MissingExtraError(f"{path} needs {name}: pip install {name}") from error
-
-
-# ---- Several files ----
-
-
-class LanguageRegions(Mapping[str, np.ndarray]):
-    """The regions of several languages, a file for each. Images are named `<language>/<name>`, as in `load_marvl`:
-    MaRVL repeats image names across languages."""
-
-    def __init__(self, pattern: str, files: Mapping[str, RegionFeatures]) -> None:
-        self.path, self.files = pattern, files
-
-    def __getitem__(self, image_id: str) -> np.ndarray:
-        language, _, name = image_id.partition("/")
-        if language not in self.files or not name:
-            raise UnknownImageError(f"{self.path}, image {image_id!r}: there is no such image{self.hint()}")
-        return self.files[language][name]
-
-    def __contains__(self, image_id: object) -> bool:
-        language, _, name = str(image_id).partition("/")
-        return bool(name) and language in self.files and name in self.files[language]
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"{language}/{name}" for language, file in self.files.items() for name in file)
-
-    def __len__(self) -> int:
-        return sum(map(len, self.files.values()))
-
-    def key_of(self, image_id: str) -> str | None:
-        """Returns the name of an image, which always includes its language."""
-        return image_id if image_id in self else None
-
-    def hint(self) -> str:
-        """Returns examples of image names, for errors."""
-        return f"; there are files of {', '.join(self.files)}, whose images are named '<language>/<name>'"
-
-
-class SeveralRegions(Mapping[str, np.ndarray]):
-    """The regions of several files as one mapping; the first file that has an image counts."""
-
-    def __init__(self, *files: RegionFeatures | LanguageRegions) -> None:
-        self.files = files
-
-    def __getitem__(self, image_id: str) -> np.ndarray:
-        having = [file for file in self.files if image_id in file]
-        if not having:
-            looks = "".join(f"; {file.path}{file.hint().replace('; ', ': ', 1)}" for file in self.files)
-            raise UnknownImageError(f"{_named(self.files)}, image {image_id!r}: there is no such image{looks}")
-        if "/" in image_id and len(having) > 1 and all("/" not in (file.key_of(image_id) or "") for file in having):
-            raise InputError(
-                f"image {image_id!r}: {_named(having)} have images of that name, which may differ; name the files by "
-                "one path with {language} in it"
-            )
-        return having[0][image_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _named(files: Sequence[RegionFeatures | LanguageRegions]) -> str:
-    return ", ".join(str(file.path) for file in files)
-
-
-def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_regions: int = 36) -> SeveralRegions:
-    """Opens the regions of several files. A path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
-    stands for one file per language.
-    """
-    sizes = {"region_size": region_size, "max_regions": max_regions}
-    opened: list[RegionFeatures | LanguageRegions] = []
-    for name in files:
-        path = Path(name)
-        before, mark, after = path.name.partition(_LANGUAGE)
-        if not mark:
-            opened.append(RegionFeatures(path, **sizes))
-            continue
-        found = sorted(path.parent.glob(f"{before}*{after}"))
-        if not found:
-            raise InputError(f"{name}: no such file for any language")
-        languages = [file.name[len(before) : len(file.name) - len(after)] for file in found]
-        of_files = (RegionFeatures(file, **sizes) for file in found)
-        opened.append(LanguageRegions(name, dict(zip(languages, of_files, strict=True))))
-    return SeveralRegions(*opened)
