@@ -1,19 +1,13 @@
 """Word vectors for the words of a vocabulary (SMALR: Burns et al. 2020, section 3.1: FastText's vectors of width 300,
 reduced to 50 by principal components).
 
-    read_vectors         reads published `.vec` files, as text or gzip
-    reduce_vectors       computes principal components, of one language or of several together
-    train_vectors        trains vectors on captions, for languages without a file: no download needed
-    word_vectors         returns a vector for each word of a language, from its file or its captions
-    aligned_word_vectors returns those of several languages, from files that share one vector space
-
 The first line of a `.vec` file states the number of words and the width of their vectors; every other line has a word
 and its numbers, most frequent first. The file is read once, line by line, and only the needed lines are kept. Its
 words are compared in the spelling of the vocabulary (`word_tokenizers.fold`), so `hund` finds `Hund`.
 
-Vectors are trained by factorizing a matrix of associations between the words of a caption (Levy and Goldberg 2014).
-With as little text as captions provide, that works better than predicting words as FastText does (Sahlgren and Lenci
-2016), and it needs only torch.
+Vectors for a language without a file are trained on captions by factorizing a matrix of associations between the words
+of a caption (Levy and Goldberg 2014). With as little text as captions provide, that works better than predicting words
+as FastText does (Sahlgren and Lenci 2016), and it needs only torch.
 """
 
 import gzip
@@ -42,12 +36,10 @@ class WordVectors:
     Args:
         matrix: float32 [n_words, size]; zeros for words without a vector.
         missing: the words without a vector.
-        repeated: number of lines that repeat a word of an earlier line; the first line counts.
     """
 
     matrix: np.ndarray
     missing: tuple[str, ...] = ()
-    repeated: int = 0
 
 
 def word_vectors(
@@ -66,17 +58,13 @@ def word_vectors(
         files: `.vec` or `.vec.gz` files by language.
         captions: texts to train vectors on if `files` has none for the language.
     """
-    language = normalize_language(language)
-    path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
-    if path is not None:
-        (found,) = reduce_vectors([read_vectors(path, words, language)], size)
+    language, paths = normalize_language(language), _by_tag(files)
+    if language in paths:
+        (found,) = reduce_vectors([read_vectors(paths[language], words, language)], size)
     elif captions is not None:
         found = train_vectors(captions, words, language, size=size, seed=seed)
     else:
-        given = ", ".join(files) or "no language"
-        raise InputError(
-            f"there are word vectors for {given}, not for {language!r}: give a .vec file, or captions= to train on"
-        )
+        raise _no_file("word vectors", language, files, "give a .vec file, or captions= to train on")
     _warn_of_missing(found, language)
     return found
 
@@ -90,18 +78,26 @@ def aligned_word_vectors(
     Cosines between words of two languages are those of the files, as far as the components preserve them. Components
     of each language alone would have different axes in every language.
     """
-    paths = {normalize_language(tag): path for tag, path in files.items()}
+    paths = _by_tag(files)
     for language in vocabularies:
         if language not in paths:
-            raise InputError(
-                f"there are aligned word vectors for {', '.join(paths) or 'no language'}, not for {language!r}: "
-                "vectors in one space come from files, one for each language"
+            raise _no_file(
+                "aligned word vectors", language, files, "vectors in one space come from files, one for each language"
             )
     read = [read_vectors(paths[language], words, language) for language, words in vocabularies.items()]
     found = dict(zip(vocabularies, reduce_vectors(read, size), strict=True))
     for language, vectors in found.items():
         _warn_of_missing(vectors, language)
     return found
+
+
+def _by_tag(files: Mapping[str, str | Path]) -> dict[str, str | Path]:
+    return {normalize_language(tag): path for tag, path in files.items()}
+
+
+def _no_file(kind: str, language: str, files: Mapping[str, str | Path], advice: str) -> InputError:
+    given = ", ".join(files) or "no language"
+    return InputError(f"there are {kind} for {given}, not for {language!r}: {advice}")
 
 
 def _warn_of_missing(found: WordVectors, language: str) -> None:
@@ -115,66 +111,85 @@ def _warn_of_missing(found: WordVectors, language: str) -> None:
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
     """Reads the vectors of `words` from a `.vec` file, in their original width; the first of several spellings of a
-    word counts.
-
-    The number of fields is checked in every line, the numbers only if the word is needed.
-    """
+    word counts."""
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
-    spellings: set[bytes] = set()
-    repeated = 0
-    lines = lines_of(path, InputError)
-    count, size = _header(path, next(lines, b""))
+    lines = _lines(path)
+    header = next(lines, b"").split()
+    if len(header) != 2 or not all(field.isdigit() and int(field) for field in header):
+        raise InputError(f"{path}, line 1: not the number of words and the size of their vectors")
+    count, size = map(int, header)
     number = 1
     for number, line in enumerate(lines, 2):
-        spelling, numbers = _split(path, number, line, size)
-        row = rows.get(
-            fold(spelling.decode("utf-8", "replace"), language)
-        )  # no known word contains a replacement character
-        if row is None:
-            continue
-        if spelling in spellings:
-            repeated += 1
-        elif row not in vectors:
-            vectors[row] = _parse(path, number, numbers)
-        spellings.add(spelling)
+        spelling, *numbers = line.split(b" ")
+        if len(numbers) != size or not spelling:
+            raise InputError(
+                f"{path}, line {number}: {_shown(line)} is not a word and {size} numbers; it has {len(numbers)}"
+            )
+        # No known word contains a replacement character.
+        row = rows.get(fold(spelling.decode("utf-8", "replace"), language))
+        if row is not None and row not in vectors:
+            try:
+                vectors[row] = np.array([float(field) for field in numbers], np.float32)
+            except ValueError as error:
+                raise InputError(f"{path}, line {number}: {error}") from error
+            if not np.isfinite(vectors[row]).all():
+                raise InputError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
     if number - 1 != count:
         raise InputError(f"{path}: the first line states {count} words, but there are {number - 1}")
-    if repeated:
-        logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
     matrix = np.zeros((len(words), size), np.float32)
     matrix[list(vectors)] = list(vectors.values()) or 0
-    return WordVectors(matrix, _without(words, np.isin(np.arange(len(words)), list(vectors))), repeated)
+    return WordVectors(matrix, tuple(word for row, word in enumerate(words) if row not in vectors))
 
 
-def _header(path: str | Path, line: bytes) -> tuple[int, int]:
-    fields = line.split()
-    if len(fields) != 2 or not all(field.isdigit() and int(field) for field in fields):
-        raise InputError(f"{path}, line 1: {shown(line)} is not the number of words and the size of their vectors")
-    return int(fields[0]), int(fields[1])
+def dictionary_words(
+    path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
+) -> dict[str, str]:
+    """Returns the words of a vocabulary that a bilingual dictionary translates to one of `targets`, with that
+    translation: rare words then use the embedding of a frequent word (SMALR, section 4, "dictionary mapping").
+
+    Each line has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et al. 2018). A word
+    may have several lines; the first translation that is known counts. Entries of several words need a tab, and match
+    no word.
+    """
+    wanted, known = dict.fromkeys(words), set(targets)
+    found: dict[str, str] = {}
+    number = 0
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8: {error}") from error
+        fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
+        if len(fields) != 2 or not all(fields):
+            raise InputError(f"{path}, line {number}: {_shown(line)} is not a word and its translation")
+        word, translation = fold(fields[0], language), fold(fields[1], target_language)
+        if word in wanted and translation in known:
+            found.setdefault(word, translation)
+    if not number:
+        raise InputError(f"{path}: the file has no words")
+    return {word: found[word] for word in wanted if word in found}
 
 
-def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes, list[bytes]]:
-    fields = line.split(b" ")
-    if len(fields) != size + 1 or not fields[0]:
-        raise InputError(
-            f"{path}, line {number}: {shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
-        )
-    return fields[0], fields[1:]
+def _lines(path: str | Path) -> Iterator[bytes]:
+    """Yields the lines of a file, as text or gzip, without trailing spaces.
 
-
-def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
+    Only a line feed ends a line: some words contain characters that Unicode also counts as line ends.
+    """
+    path = Path(path)
     try:
-        values = np.array([float(field) for field in fields], np.float32)
-    except ValueError as error:
-        raise InputError(f"{path}, line {number}: {error}") from error
-    if not np.isfinite(values).all():
-        raise InputError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
-    return values
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for line in file:
+                yield line.rstrip(b" \r\n")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: {error}") from error
 
 
-def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:
-    return tuple(word for word, has_vector in zip(words, found, strict=True) if not has_vector)
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 # ---- Principal components ----
@@ -182,12 +197,10 @@ def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:
 
 def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> list[WordVectors]:
     """Returns the first `size` principal components of all words that have a vector, centered; the others stay zero.
-
     Vectors of that width are returned unchanged.
 
     Args:
         vectors: those of one language, or of several languages that share one vector space.
-        size: number of components.
     """
     widths = [part.matrix.shape[1] for part in vectors]
     if len(set(widths)) > 1:
@@ -198,13 +211,18 @@ def reduce_vectors(vectors: Sequence[WordVectors], size: int = VECTOR_SIZE) -> l
         return [*vectors]
     given = np.concatenate([part.matrix for part in vectors])
     known: np.ndarray = np.any(given, axis=1)
-    centred = given[known].astype(np.float64)  # [n, given]
-    centred -= centred.mean(0) if len(centred) else 0
-    _, axes = np.linalg.eigh(centred.T @ centred)  # columns in order of rising variance
+    centered = given[known].astype(np.float64)  # [n, given]
+    centered -= centered.mean(0) if len(centered) else 0
+    _, axes = np.linalg.eigh(centered.T @ centered)  # columns in order of rising variance
     matrix = np.zeros((len(known), size), np.float32)
-    matrix[known] = centred @ _signed(axes[:, ::-1][:, :size])
+    matrix[known] = centered @ _signed(axes[:, ::-1][:, :size])
     ends = np.cumsum([len(part.matrix) for part in vectors])[:-1]
     return [replace(part, matrix=own) for part, own in zip(vectors, np.split(matrix, ends), strict=True)]
+
+
+def _signed(axes: np.ndarray) -> np.ndarray:
+    """Multiplies columns by -1 if their largest coefficient is negative: a solver may return either direction."""
+    return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
 
 
 # ---- Training ----
@@ -233,7 +251,7 @@ def train_vectors(
     matrix = np.zeros((len(words), size), np.float32)
     components = (_signed(left.numpy()) * scale.sqrt().numpy())[:, :size]
     matrix[:, : components.shape[1]] = components
-    return WordVectors(matrix, _without(words, totals > 0))
+    return WordVectors(matrix, tuple(word for word, total in zip(words, totals, strict=True) if not total))
 
 
 def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str) -> tuple[np.ndarray, np.ndarray]:
@@ -249,71 +267,3 @@ def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str)
         codes.append((present[:, None] * len(words) + present).ravel())
     pairs, counts = np.unique(np.concatenate(codes), return_counts=True)
     return np.stack(np.divmod(pairs, len(words))), counts
-
-
-def _signed(axes: np.ndarray) -> np.ndarray:
-    """Multiplies columns by -1 if their largest coefficient is negative: a solver may return either direction."""
-    return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
-
-
-# ---- Files with a word on each line: word vectors and dictionaries, as text or gzip ----
-
-
-def lines_of(path: str | Path, error_class: type[ValueError]) -> Iterator[bytes]:
-    """Yields the lines of a file, without trailing spaces.
-
-    Only a line feed ends a line: some words contain characters that Unicode also counts as line ends.
-    """
-    path = Path(path)
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for line in file:
-                yield line.rstrip(b" \r\n")
-    except FileNotFoundError as error:
-        raise error_class(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise error_class(f"{path}: {error}") from error
-
-
-def shown(line: bytes) -> str:
-    """Returns a short form of a line for an error message."""
-    text = line.decode("utf-8", "replace")
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
-
-
-# ---- Word dictionaries ----
-# Bilingual dictionaries, with which rare words of one language use the embedding of a frequent word of another
-# (SMALR: Burns et al. 2020, section 4, "dictionary mapping": words that occur fewer than t times are mapped to
-# English).
-#
-# Each line of a dictionary has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et
-# al. 2018). A word may have several lines; the first translation that is known counts. Entries of several words,
-# which need a tab, are skipped. Words are compared in the spelling of vocabularies (`word_tokenizers.fold`).
-
-
-def dictionary_words(
-    path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
-) -> dict[str, str]:
-    """Returns the words of a vocabulary that a dictionary translates to one of `targets`, with that translation."""
-    wanted, known = dict.fromkeys(words), set(targets)
-    found: dict[str, str] = {}
-    number = 0
-    for number, line in enumerate(lines_of(path, InputError), 1):
-        word, translation = _entry(path, number, line)
-        word, translation = fold(word, language), fold(translation, target_language)
-        if word in wanted and translation in known:
-            found.setdefault(word, translation)
-    if not number:
-        raise InputError(f"{path}: the file has no words")
-    return {word: found[word] for word in wanted if word in found}
-
-
-def _entry(path: str | Path, number: int, line: bytes) -> tuple[str, str]:
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}, line {number}: not UTF-8: {error}") from error
-    fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
-    if len(fields) != 2 or not all(fields):
-        raise InputError(f"{path}, line {number}: {shown(line)} is not a word and its translation")
-    return fields[0], fields[1]
