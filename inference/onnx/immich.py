@@ -226,9 +226,6 @@ def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
             prompt, tokenizer = "", processor.native_tokenizer
     elif isinstance(processor, MlaProcessor) and language != processor.native_language:
         tokenizer = processor.multilingual_tokenizer
-    elif codes := getattr(processor, "language_codes", None):
-        tokenizer = copy.deepcopy(tokenizer)
-        tokenizer.src_lang = codes.get(language, tokenizer.src_lang)
     if not hasattr(tokenizer, "backend_tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelKindError(f"a {type(processor).__name__} reads words, and Immich a tokenizer.json")
     if type(processor).__name__ == "RidgeProcessor":

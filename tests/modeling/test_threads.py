@@ -10,12 +10,11 @@ import pytest
 import torch
 from peft import get_peft_model
 from torch import nn
-from transformers import CLIPConfig, CLIPModel, NllbTokenizer
+from transformers import CLIPConfig, CLIPModel
 
 from babelens.modeling.acquirer import RowsByLanguage, languages_of_rows
 from babelens.modeling.encoding import evaluation_mode
 from babelens.modeling.peft_mla import MlaAdapterConfig
-from babelens.processing.processing_etcl import EtclProcessor
 from tests.support.versions import checkpoint_activations
 
 THREADS, CALLS = 8, 12
@@ -164,37 +163,13 @@ def test_evaluation_ends_for_a_model_when_the_last_thread_leaves_it():
 # ---- Tokenizers ----
 
 
-@pytest.fixture(scope="module")
-def nllb(make_etcl: Any) -> EtclProcessor:
-    """A processor whose tokenizer puts a language before each text."""
-    codes = {"en": "eng_Latn", "de": "deu_Latn", "fr": "fra_Latn", "cs": "ces_Latn"}
-    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *"▁abcdefghijklmnopqrstuvwxyz"]
-    tokenizer = NllbTokenizer(
-        vocab={token: number for number, token in enumerate(vocabulary)}, merges=[], src_lang="eng_Latn"
-    )
-    return EtclProcessor(make_etcl()[1].image_processor, tokenizer, max_text_length=8, language_codes=codes)
-
-
-@pytest.mark.parametrize("legacy", [False, True], ids=["language first", "language last"])
-def test_a_text_begins_or_ends_with_the_language_that_it_is_said_to_be_in(nllb, legacy):
-    tokenizer = NllbTokenizer(vocab=nllb.tokenizer.get_vocab(), merges=[], legacy_behaviour=legacy)
-    processor = EtclProcessor(nllb.image_processor, tokenizer, max_text_length=8, language_codes=nllb.language_codes)
-    for language, code in nllb.language_codes.items():
-        found = processor(text=["a", "a long text that is cut"], language=language)["input_ids"]
-        tokenizer.src_lang = code
-        expected = tokenizer(["a", "a long text that is cut"], truncation=True, max_length=8, padding=True)
-        tokenizer.src_lang = "eng_Latn"
-        assert [list(row) for row in found] == expected["input_ids"]
-
-
-def test_threads_with_one_processor(nllb):
-    """Each in its own language, with its own greatest length."""
-    languages = list(nllb.language_codes)
+def test_threads_with_one_processor(make_etcl):
+    """Each with its own greatest length."""
+    processor = make_etcl()[1]
 
     def call(number: int) -> Any:
-        texts = ["a text that is long", "b"]
-        ids = nllb(text=texts, language=languages[number % 4], max_length=4 + number)["input_ids"]
-        return [list(row) for row in ids], nllb.tokenizer.src_lang
+        ids = processor(text=["a text that is long", "b"], max_length=4 + number)["input_ids"]
+        return [list(row) for row in ids]
 
     compare_threads(call)
 
