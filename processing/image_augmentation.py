@@ -21,12 +21,10 @@ from ..configuration.configuration_two_tower import check_probabilities
 from ..utils.errors import InputError
 from .images import check_size, to_rgb
 
-# ---- Steps of an image processor ----
-# The steps by which an image processor of transformers turns an image into pixel values.
-#
-# Training changes images at random between these steps, so it cannot call the processor. The steps are read from the
-# processor's attributes: the size, as the shorter side or as height and width; the crop, as `crop_size` or as
-# ConvNeXt's `crop_pct`; and the factor, mean and standard deviation of the values.
+# ---- The steps of an image processor ----
+# Training changes images at random between the steps of a processor, so it cannot call the processor. The steps are
+# read from the processor's attributes: the size, as the shorter side or as height and width; the crop, as `crop_size`
+# or as ConvNeXt's `crop_pct`; and the factor, mean and standard deviation of the values.
 
 # ConvNeXt's processors do not crop images of this size and above (`ConvNextImageProcessor.resize`).
 _CROPPED_BELOW = 384
@@ -38,29 +36,29 @@ _TOLERANCE = 0.01
 class ImageSteps:
     """The steps of an image processor: resizing, cropping, scaling and normalizing.
 
-    Args:
-        image_processor: an image processor of transformers, or a compatible one.
-
     Attributes:
         crop_size: height and width of the crop of a resized image; `None` for the whole image.
     """
 
     def __init__(self, image_processor: BaseImageProcessor) -> None:
         self.processor = image_processor
-        self.crop_size = self._crop_size()
+        self.shorter: int | None = (image_processor.size or {}).get("shortest_edge")
+        # The share of a resized image that ConvNeXt's processors keep.
+        self.share = None if self.shorter is None else self._given("crop_pct", None)
+        self.crop_size: tuple[int, int] | None = None
+        if self.shorter is not None and self.share:
+            self.crop_size = (self.shorter, self.shorter) if self.shorter < _CROPPED_BELOW else None
+        elif self._given("do_center_crop", False) and (crop := image_processor.crop_size):
+            self.crop_size = crop["height"], crop["width"]
         self._check()
 
     def resized(self, image: Image.Image) -> np.ndarray:
-        """Resizes an image of any mode and, if the crop is larger, puts it on a black frame.
-
-        Returns:
-            uint8 [height, width, 3].
-        """
+        """Resizes an image of any mode to uint8 [height, width, 3], on a black frame if the crop is larger."""
         check_size(*image.size)
         image = image if image.mode == "RGB" else to_rgb(image)
         width, height = self._resized_size(image)
         if image.size != (width, height):
-            image = image.resize((width, height), _given(self.processor, "resample", PILImageResampling.BILINEAR))
+            image = image.resize((width, height), self._given("resample", PILImageResampling.BILINEAR))
         pixels = np.asarray(image)
         crop = self.crop_size or (height, width)
         if crop[0] > height or crop[1] > width:
@@ -68,52 +66,34 @@ class ImageSteps:
         return pixels
 
     def normalized(self, pixels: Tensor) -> Tensor:
-        """Scales and normalizes pixels in place.
-
-        Args:
-            pixels ([N, 3, H, W]): values from 0 to 1.
-        """
-        processor = self.processor
-        factor = 255 * processor.rescale_factor if _given(processor, "do_rescale", True) else 255.0
+        """Scales and normalizes pixels [N, 3, H, W] with values from 0 to 1 in place."""
+        rescales, mean, std = self._given("do_rescale", True), self.processor.image_mean, self.processor.image_std
+        factor = 255 * self.processor.rescale_factor if rescales else 255.0
         if factor != 1:
             pixels = pixels.mul_(factor)
-        if _given(processor, "do_rescale", True) and _given(processor, "rescale_offset", False):  # EfficientNet's
+        if rescales and self._given("rescale_offset", False):  # EfficientNet's
             pixels = pixels.sub_(1)
-        if _given(processor, "do_normalize", True):
-            pixels = pixels.sub_(_per_channel(processor.image_mean)).div_(_per_channel(processor.image_std))
-        if _given(processor, "include_top", False):  # EfficientNet's classifiers divide a second time
-            pixels = pixels.div_(_per_channel(processor.image_std))
+        if self._given("do_normalize", True):
+            pixels = pixels.sub_(_per_channel(mean)).div_(_per_channel(std))
+        if self._given("include_top", False):  # EfficientNet's classifiers divide a second time
+            pixels = pixels.div_(_per_channel(std))
         return pixels
 
-    @property
-    def _shortest_edge(self) -> int | None:
-        size = self.processor.size
-        return None if size is None or "shortest_edge" not in size else size["shortest_edge"]
-
-    def _cropped_share(self) -> float | None:
-        """Returns the share of a resized image that ConvNeXt's processors keep."""
-        return None if self._shortest_edge is None else _given(self.processor, "crop_pct", None)
-
-    def _crop_size(self) -> tuple[int, int] | None:
-        shorter = self._shortest_edge
-        if shorter is not None and self._cropped_share():
-            return (shorter, shorter) if shorter < _CROPPED_BELOW else None
-        crop = self.processor.crop_size
-        if not _given(self.processor, "do_center_crop", False) or not crop:
-            return None
-        return crop["height"], crop["width"]
+    def _given(self, name: str, default: Any) -> Any:
+        """Returns an attribute of the processor, or the default if it is missing or `None`."""
+        value = getattr(self.processor, name, None)
+        return default if value is None else value
 
     def _resized_size(self, image: Image.Image) -> tuple[int, int]:
         """Returns the width and height to which an image is resized."""
-        if not _given(self.processor, "do_resize", True):
+        if not self._given("do_resize", True):
             return image.size
-        size, shorter, share = self.processor.size, self._shortest_edge, self._cropped_share()
-        if shorter is None:
-            return size["width"], size["height"]
-        if share:
+        if (shorter := self.shorter) is None:
+            return self.processor.size["width"], self.processor.size["height"]
+        if self.share:
             if shorter >= _CROPPED_BELOW:
                 return shorter, shorter
-            shorter = int(shorter / share)
+            shorter = int(shorter / self.share)
         longer = int(shorter * max(image.size) / min(image.size))
         return (shorter, longer) if image.width <= image.height else (longer, shorter)
 
@@ -121,17 +101,16 @@ class ImageSteps:
         """Compares the steps with the processor itself, on an image that reveals rotated, shifted or swapped parts."""
         name, size = type(self.processor).__name__, getattr(self.processor, "size", None)
         known = size is not None and "longest_edge" not in size and ("shortest_edge" in size or "height" in size)
-        if not known and _given(self.processor, "do_resize", True):
+        if not known and self._given("do_resize", True):
             raise InputError(
-                f"training cannot reproduce how a {name} resizes images: its size is {size}, which has neither a "
-                "shortest_edge nor height and width"
+                f"training cannot reproduce how a {name} resizes images: its size {size} has neither a shortest_edge "
+                "nor height and width"
             )
         y, x = np.mgrid[:40, :56]
         image = Image.fromarray(np.stack([4 * x, 6 * y, 240 - 2 * x - 2 * y], 2).astype(np.uint8))
         expected = torch.as_tensor(np.asarray(self.processor(image, return_tensors="pt")["pixel_values"]))
         pixels = self.resized(image)
-        center = _center(pixels, self.crop_size or pixels.shape[:2])
-        found = self.normalized(as_unit_pixels(np.stack([center])))
+        found = self.normalized(as_unit_pixels(np.stack([_center(pixels, self.crop_size or pixels.shape[:2])])))
         largest = _TOLERANCE * float(expected.max() - expected.min())
         if expected.shape != found.shape or (expected - found).abs().mean() > largest:
             raise InputError(
@@ -149,12 +128,6 @@ def _center(pixels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """Crops the center of an image [H, W, 3] as processors do, with black where the size is larger."""
     last = ChannelDimension.LAST
     return center_crop(pixels, size, data_format=last, input_data_format=last)
-
-
-def _given(processor: BaseImageProcessor, name: str, default: Any) -> Any:
-    """Returns an attribute of a processor, or the default if it is missing or `None`."""
-    value = getattr(processor, name, None)
-    return default if value is None else value
 
 
 def _per_channel(values: float | list[float]) -> Tensor:
@@ -196,9 +169,9 @@ class TrainingTransform:
     """Turns images and seeds into `pixel_values`, with the sizes and statistics of an image processor.
 
     Args:
-        image_processor: any image processor that only resizes, center-crops, scales and normalizes: MURAL's, or one of
-            transformers, such as CLIP's, SigLIP's, ViT's, DINOv2's, ConvNeXt's or EfficientNet's. Training replaces
-            the center crop with a random one.
+        image_processor: any processor that only resizes, center-crops, scales and normalizes images, such as MURAL's
+            or those of CLIP, SigLIP, ViT, DINOv2, ConvNeXt and EfficientNet. Training replaces the center crop with a
+            random one.
         augmentation: the random transforms; `ImageAugmentation()` by default.
     """
 
@@ -212,18 +185,19 @@ class TrainingTransform:
         return ImageSteps(self.processor)
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
-        """Transforms images.
-
-        Args:
-            images: N images of any size.
-            seeds: one seed for each image.
+        """Transforms N images of any size, each by its own seed.
 
         Returns:
             Pixels in float32, [N, 3, crop height, crop width], channels last in memory.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]  # each [H, W, 3] uint8
-        self._check_sizes(crops)
+        sizes = sorted({crop.shape[:2] for crop in crops})
+        if len(sizes) > 1:
+            raise InputError(
+                f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
+                f"{sizes[1]}, which cannot form a batch: set its do_center_crop, or a size with height and width"
+            )
         pixels = as_unit_pixels(np.stack(crops))
         pixels = self._warp(pixels, rngs)
         pixels = self._recolor(pixels, rngs)
@@ -237,15 +211,6 @@ class TrainingTransform:
         left = int(rng.integers(pixels.shape[1] - width + 1))
         pixels = pixels[top : top + height, left : left + width]
         return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
-
-    def _check_sizes(self, crops: list[np.ndarray]) -> None:
-        """Refuses images of different sizes, as from a processor that keeps aspect ratios and does not crop."""
-        sizes = sorted({crop.shape[:2] for crop in crops})
-        if len(sizes) > 1:
-            raise InputError(
-                f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
-                f"{sizes[1]}, which cannot form a batch: set its do_center_crop, or a size with height and width"
-            )
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
         """Zooms and rotates about the center, with bilinear interpolation."""
@@ -265,9 +230,7 @@ class TrainingTransform:
         if not jitter and not self.augmentation.grayscale:
             return pixels
         draws = np.array([[*rng.uniform(1 - jitter, 1 + jitter, 3), rng.random()] for rng in rngs], dtype=np.float32)
-        brightness, contrast, saturation = torch.from_numpy(draws[:, :3]).T[
-            :, :, None, None, None
-        ]  # each [N, 1, 1, 1]
+        brightness, contrast, saturation = torch.from_numpy(draws[:, :3].T).view(3, -1, 1, 1, 1)  # each [N, 1, 1, 1]
         grey = torch.from_numpy(draws[:, 3] < self.augmentation.grayscale).view(-1, 1, 1, 1)
         saturation = saturation.masked_fill(grey, 0.0)
         red, green, blue = pixels.split(1, dim=1)

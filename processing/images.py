@@ -16,7 +16,7 @@ from PIL.ImageOps import exif_transpose
 from transformers.image_utils import ChannelDimension, infer_channel_dimension_format
 
 from ..utils.errors import ImageError, InputError
-from .text_inputs import shown_briefly
+from .text_inputs import truncated_repr
 
 # Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) by running other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
@@ -38,14 +38,14 @@ def open_image(
     called: str = "image",
     draft: int | None = None,
 ) -> PIL.Image.Image:
-    """Opens an image as upright RGB, fully decoded; reads only the first frame of an animation.
+    """Opens an image file, its bytes or a Pillow image as upright RGB, fully decoded; reads only the first frame of an
+    animation.
 
     Args:
-        source: a path, the bytes of an image file, or a Pillow image.
         max_pixels: refuse images with more pixels than this, or than `MAX_PIXELS` or Pillow's own limit.
         called: the name in errors of a Pillow image without a file.
         draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep at least
-            this many pixels. This takes a fraction of the time, and no image is larger than needed.
+            this many pixels. This takes a fraction of the time.
     """
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
@@ -99,11 +99,8 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Scales integers or floats to 8 bits; Pillow would clip them at 255.
-
-    Files do not state the range of their values: a camera's 12 bits are stored in 16, and 32-bit integers or floats
-    hold 8 bits, or 0 to 1. The smallest usual range that includes the brightest value is used.
-    """
+    """Scales integers or floats to 8 bits; Pillow would clip them at 255. Files do not state the range of their
+    values (a camera's 12 bits are stored in 16), so the smallest usual range with the brightest value is used."""
     values = np.asarray(image.convert("I") if image.mode.startswith("I;16") else image, dtype=np.float64)
     darkest, brightest = values.min(), values.max()
     if not (darkest >= 0 and brightest <= 65535):  # nor NaN
@@ -133,20 +130,19 @@ def _readable(source: Any, called: str) -> Iterator[None]:
         address = "; a string is a path, and URLs are not downloaded" if "://" in name else ""
         raise ImageError(f"{name}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
+        start = source[:12] if isinstance(source, bytes) else _first_bytes(source)
+        is_heic = start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS and "HEIF" not in readable_formats()
         reason = f"not an image in one of the formats {', '.join(readable_formats())}"
-        heic = "HEIF" not in readable_formats() and _is_heic(source)
-        raise ImageError(f"{name}: {HEIC_ADVICE if heic else reason}") from error
+        raise ImageError(f"{name}: {HEIC_ADVICE if is_heic else reason}") from error
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error.__cause__
     except Exception as error:  # Pillow's decoders raise a dozen types for broken files
         raise ImageError(f"{name}: {error}") from error
 
 
-def _is_heic(source: Any) -> bool:
-    if not isinstance(source, bytes):
-        with open(source, "rb") as file:
-            source = file.read(12)
-    return source[4:8] == b"ftyp" and source[8:12] in _HEIC_BRANDS
+def _first_bytes(path: str | Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(12)
 
 
 def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None) -> PIL.Image.Image:
@@ -161,25 +157,29 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None) -
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """Returns one image or several as a list, each in a form that `as_image` accepts; flattens lists of lists and
-    arrays of several images. A string is a path and never a web address: nothing is downloaded."""
-    flat = [item for entry in _entries(images) for item in _entries(entry)]
+    """Returns one image or several as a list, as `as_image` does; flattens lists of lists and arrays of several
+    images. A string is a path and never a web address: nothing is downloaded."""
+
+    def entries(given: Any) -> list[Any]:
+        several = isinstance(given, list | tuple) or (hasattr(given, "shape") and getattr(given, "ndim", 0) == 4)
+        return list(given) if several else [given]
+
+    flat = [item for entry in entries(images) for item in entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
     return [as_image(image, f"images[{index}]", layout=layout, scaled=scaled) for index, image in enumerate(flat)]
 
 
 def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False, draft: int | None = None) -> Any:
-    """Returns an image as a decoded Pillow image; with `scaled`, an array of floats is returned unchanged.
+    """Returns an image as a decoded Pillow image.
 
     Args:
         image: a Pillow image, a path, the bytes of a file, an array or a tensor: [height, width], [height, width,
             channels] or [channels, height, width]; gray, RGB or RGB with transparency; integers from 0 to 255,
             booleans, or 16-bit gray values.
-        called: the name in errors of an image without a file.
+        called, draft: as in `open_image`.
         layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
-        scaled: also accept floats, as RGB, scaled as the model needs them.
-        draft: as in `open_image`, for files.
+        scaled: return arrays of floats, as RGB and scaled as the model needs them, unchanged.
     """
     if isinstance(image, str | Path | bytes):
         return open_image(image, draft=draft)
@@ -190,7 +190,7 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
             image = image.detach().cpu()
             image = (image.float() if image.is_floating_point() else image).numpy()
         if not isinstance(image, np.ndarray) or image.dtype.kind not in "uifb" or image.ndim not in (2, 3):
-            shown = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else shown_briefly(image)
+            shown = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else truncated_repr(image)
             raise ImageError(f"{shown} is not an image: give a Pillow image, a path, or an array of uint8")
         return _of_array(image, layout, scaled)
 
@@ -200,13 +200,6 @@ def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Im
     if isinstance(image, PIL.Image.Image):
         return open_image(image, called=called)
     return as_image(image, called, draft=draft)
-
-
-def _entries(given: Any) -> list[Any]:
-    """Returns the items of a list, a tuple or an array of several images, and anything else as a list of one."""
-    if isinstance(given, list | tuple):
-        return list(given)
-    return list(given) if hasattr(given, "shape") and getattr(given, "ndim", 0) == 4 else [given]
 
 
 def _of_array(array: np.ndarray, layout: Any, scaled: bool) -> Any:

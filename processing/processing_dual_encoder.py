@@ -22,7 +22,6 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
     """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`; the language has no effect.
 
     Args:
-        image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
         text_prompt: prefix of every text, such as "query: " for E5.
         max_text_length: number of tokens at which texts are cut.
@@ -52,7 +51,6 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
-        """The default settings of texts."""
         settings: dict[str, Any] = {"padding": True, "truncation": True, "max_length": self.max_text_length}
         if self.pad_to_max_length:  # SigLIP's text tower reads the padding too
             settings |= {"padding": "max_length", "return_attention_mask": False}
@@ -60,7 +58,6 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` at which a truncated text keeps one of its tokens."""
         plain = {"add_special_tokens": False}
         prompt = call_tokenizer(self.tokenizer, self.text_prompt, **plain)["input_ids"] if self.text_prompt else []
         return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1

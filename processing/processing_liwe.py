@@ -13,7 +13,7 @@ import regex
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..utils.errors import InputError
 from .processing_per_language import TextLayout, WordLevelProcessor
-from .text_inputs import UNDETERMINED, shown_briefly
+from .text_inputs import UNDETERMINED, truncated_repr
 from .word_tokenizers import split_words
 
 # Scripts whose words `split_words` finds or normalizes by the rules of a language.
@@ -27,7 +27,7 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
 
     Args:
         texts: texts by language.
-        min_frequency: leave out characters that occur less often.
+        min_frequency: the smallest number of occurrences of a character.
     """
     counts = Counter(
         character
@@ -73,15 +73,13 @@ class LiweProcessor(WordLevelProcessor):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids."""
         return SPECIAL_IDS + len(self.characters)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`."""
         for text, language in zip(texts, languages, strict=True):
             if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
                 raise InputError(
-                    f"{shown_briefly(text)} came without its language, whose rules find its words: give language='zh'"
+                    f"{truncated_repr(text)} came without its language, whose rules find its words: give language='zh'"
                 )
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
@@ -90,30 +88,25 @@ class LiweProcessor(WordLevelProcessor):
 
     @property
     def needs_language(self) -> bool:
-        """As in `TextImageProcessor`."""
         return False
 
     def _words(self, text: str, language: str) -> list[list[int]]:
         """Returns the ids of the characters of each word, C for each."""
-        words = [self._characters(word)[: self.word_length] for word in split_words(text, language)] or [[UNKNOWN_ID]]
-        return [word + [PADDING_ID] * (self.word_length - len(word)) for word in words]
-
-    def _characters(self, word: str) -> list[int]:
-        return [self._ids.get(character, UNKNOWN_ID) for character in word]
+        words = [
+            [self._ids.get(character, UNKNOWN_ID) for character in word[: self.word_length]]
+            for word in split_words(text, language)
+        ]
+        return [word + [PADDING_ID] * (self.word_length - len(word)) for word in words or [[UNKNOWN_ID]]]
 
     def unknown_rate(self, texts: Iterable[str], language: str) -> float:
         """Returns the share of unknown characters in texts, in percent."""
-        ids = [
-            character_id
-            for text in texts
-            for word in split_words(text, language)
-            for character_id in self._characters(word)
+        known = [
+            character in self._ids for text in texts for word in split_words(text, language) for character in word
         ]
-        return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
+        return 100 * known.count(False) / max(len(known), 1)
 
     @property
     def model_input_names(self) -> list[str]:
-        """Names of the model's inputs."""
         return ["pixel_values", "input_ids", "attention_mask"]
 
 

@@ -20,8 +20,8 @@ from .text_normalization import NORMALIZATION, checked_normalization, same_lette
 class MlaProcessor(PerLanguageProcessor):
     """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    Texts are padded to the longest of the batch, on the side that the native tokenizer pads, and cut at the length of
-    the text tower. Without acquired languages there are no `language_ids`.
+    Texts are padded on the side that the native tokenizer pads. Without acquired languages there are no
+    `language_ids`.
 
     Args:
         image_processor, tokenizer: those of the native model.
@@ -30,8 +30,7 @@ class MlaProcessor(PerLanguageProcessor):
         native_language, languages: as in `MlaConfig`.
         max_text_length: number of positions of the text tower; CLIP has 77.
         pad_to_max_length: whether to pad every text to that length and return no mask, as SigLIP was trained.
-        normalization: version of `text_normalization` for texts in acquired languages; 0, the value for folders that
-            state none, leaves texts unchanged.
+        normalization: version of `text_normalization` for texts in acquired languages; 0 leaves texts unchanged.
 
     Examples:
         >>> processor = MlaProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer, languages=["de"])
@@ -72,17 +71,17 @@ class MlaProcessor(PerLanguageProcessor):
         """Makes the processor for a native model and its processor.
 
         Args:
-            multilingual_tokenizer: tokenizer of the acquired languages.
+            multilingual_tokenizer: tokenizer of the acquired languages. If the native model pools the first state of
+                a text, it must put a token there.
             options: other arguments of the class, such as `languages`. By default, texts are normalized.
-
-        Raises:
-            ModelKindError: if the native model is not among `TEXT_TOWERS`.
-            InputError: if the native model pools the first state of a text, and the multilingual tokenizer puts
-                no token there.
         """
         pooling = text_tower(config).pooling
-        if pooling == "first":
-            _check_beginning(multilingual_tokenizer)
+        own = multilingual_tokenizer
+        if pooling == "first" and own("a")["input_ids"][0] not in (own.cls_token_id, own.bos_token_id):
+            raise InputError(
+                "the native model pools the first state of a text, so the multilingual tokenizer must begin every "
+                f"text with its cls_token or bos_token; 'a' becomes {own.tokenize('a', add_special_tokens=True)}"
+            )
         # The length at which the native model's processor cuts texts, but no more than the model reads.
         stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
         length = native_processor.tokenizer.model_max_length if stated is None else stated
@@ -99,15 +98,11 @@ class MlaProcessor(PerLanguageProcessor):
 
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` at which a truncated text keeps one of its tokens."""
         return 1 + max(part.num_special_tokens_to_add() for part in (self.tokenizer, self.multilingual_tokenizer))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
-            raise InputError(
-                "this model was trained with every text padded to the full length, and reads the last token: set "
-                "padding='max_length', or leave it out"
-            )
+            raise InputError("this model reads the last token of texts of the full length: leave out padding")
         layout = replace(layout, side=self.tokenizer.padding_side)  # for all texts: the text tower expects it
         known = [self.native_language, *self.languages]
         indices = [language_id(tag, known) for tag in languages]
@@ -159,12 +154,7 @@ def _with_mask(tokenizer: Any) -> Any:
 
 
 def closing_token_id(tokenizer: Any) -> int:
-    """Returns the id of the token that a tokenizer puts at the end of every text, such as BERT's [SEP] or XLM-R's
-    </s>.
-
-    Raises:
-        InputError: if texts end neither with its sep_token nor with its eos_token.
-    """
+    """Returns the id of the token that a tokenizer puts at the end of every text: its sep_token or its eos_token."""
     last = tokenizer("a")["input_ids"][-1:]
     for closing in (tokenizer.sep_token_id, tokenizer.eos_token_id):
         if closing is not None and last == [closing]:
@@ -174,15 +164,6 @@ def closing_token_id(tokenizer: Any) -> int:
         f"its sep_token is {tokenizer.sep_token!r}, its eos_token is {tokenizer.eos_token!r}, and 'a' becomes "
         f"{tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
     )
-
-
-def _check_beginning(tokenizer: Any) -> None:
-    ids = tokenizer("a")["input_ids"]
-    if ids[0] not in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        raise InputError(
-            "the native model pools the first state of a text, so the multilingual tokenizer must begin every text "
-            f"with its cls_token or bos_token; 'a' becomes {tokenizer.convert_ids_to_tokens(ids)}"
-        )
 
 
 __all__ = ["MlaProcessor", "NativeTextProcessor", "closing_token_id"]

@@ -64,7 +64,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
         Args:
             tokenizer: the student's tokenizer.
-            native_language: BCP-47 tag of the language that the native model reads.
             options: `text_prompt`, `native_texts` and `normalization`.
         """
         native = NativeTextProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
@@ -73,8 +72,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @classmethod
     def for_student(cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any) -> Self:
-        """Makes the processor of a student from the student's configuration, its tokenizer and the processor of its
-        native model."""
         return cls.for_native(
             config.base_config,
             native_processor,
@@ -108,7 +105,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @property
     def model_input_names(self) -> list[str]:
-        """Names of the model's inputs."""
         names = ["pixel_values", "input_ids", "attention_mask"]
         return names if self.one_tokenizer else [*names, "language_ids"]
 
@@ -133,7 +129,6 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return inputs | layout.mask(rows)
 
     def _read(self, texts: list[str], languages: list[str], settings: dict[str, Any], *, is_one: bool = False) -> Any:
-        """Encodes texts with the student's tokenizer."""
         spelled = texts
         if self.normalization:
             spelled = [same_letters(text, tag) for text, tag in zip(texts, languages, strict=True)]
@@ -143,16 +138,11 @@ class MlaStudentProcessor(DualEncoderProcessor):
         return encoded
 
     def _student_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        """Returns the student's token ids, without padding."""
         chosen = {name: settings[name] for name in ("truncation", "max_length")}
         return self._read(texts, languages, chosen | {"padding": False})["input_ids"]
 
     def _native_rows(self, texts: list[str], languages: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        """Returns the native model's token ids: without padding, or padded to the full length if the native model
-        needs it.
-
-        Native texts are cut at the native model's own length, unless the call gives another.
-        """
+        # Native texts are cut at the native model's own length, unless the call gives another.
         chosen = {"truncation": settings["truncation"], "padding": "max_length" if self.pad_native else False}
         if settings["max_length"] != self.text_kwargs["max_length"]:
             chosen["max_length"] = min(settings["max_length"], self.max_native_length)

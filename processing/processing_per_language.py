@@ -1,5 +1,5 @@
-"""Base classes of the processors that read each language in its own way, and the padding of their texts; at the end,
-the base of SMALR's and LIWE's, which read words instead of tokens."""
+"""Base classes of the processors that read each language in its own way, by tokens or by words, and the padding of
+their texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,6 @@ class TextLayout:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes a layout from the text settings that `read_settings` returns."""
         padding, truncation = settings["padding"], settings["truncation"]
         if isinstance(padding, bool):
             padding = "longest" if padding else "do_not_pad"
@@ -51,7 +50,7 @@ class TextLayout:
 
     @property
     def end(self) -> int | None:
-        """Position at which texts are cut, `ids[: layout.end]`."""
+        """Position at which texts are cut."""
         return self.max_length if self.cut else None
 
     def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
@@ -82,12 +81,10 @@ class PerLanguageProcessor(TextImageProcessor):
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
-        """Default settings for texts; a call can override them."""
         return {"padding": True, "truncation": True, "max_length": self.max_text_length}
 
     @property
     def model_input_names(self) -> list[str]:
-        """Names of the model's inputs."""
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
     def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
@@ -118,10 +115,7 @@ class SpecialIds(NamedTuple):
 
 
 class WordLevelProcessor(PerLanguageProcessor):
-    """Base class of the processors that read words, up to `max_text_length` of each text.
-
-    If the model takes precomputed image features, leave `images` out of the call.
-    """
+    """Base class of the processors that read words, up to `max_text_length` of each text."""
 
     def __init__(self, image_processor: Any, max_text_length: int) -> None:
         super().__init__(image_processor)
@@ -129,7 +123,6 @@ class WordLevelProcessor(PerLanguageProcessor):
 
     @property
     def tokenizer(self) -> SpecialIds:
-        """The special ids, which transformers' `Trainer` looks for under this name."""
         return SpecialIds()
 
     @staticmethod

@@ -81,8 +81,6 @@ class Rc3Processor(PerLanguageProcessor):
         self.region_size = region_size
         self.max_regions = max_regions
 
-    # ---- Making one ----
-
     @classmethod
     def from_mbart_tokenizer(
         cls,
@@ -91,10 +89,10 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of an mBART-50. Its tokens keep their ids; [CLS] and [SEP'] come after them.
+        """Makes the processor of an mBART-50, or a trimmed one, whose tokenizer is not changed. Its tokens keep their
+        ids; [CLS] and [SEP'] come after them.
 
         Args:
-            tokenizer: mBART-50's, or a trimmed one; it is not changed.
             languages: BCP-47 tags; both `de` and `de-DE` map to `de_DE`.
             image_processor: by default, resizes images to squares of 224 pixels.
             settings: other arguments of the class.
@@ -117,11 +115,8 @@ class Rc3Processor(PerLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """Makes the processor of a vocabulary such as the one from `train_bpe`.
-
-        [CLS] and [SEP'] are appended to it, then a token such as `[de]` for each language. Arguments and errors are as
-        in `from_mbart_tokenizer`.
-        """
+        """Makes the processor of a vocabulary such as the one from `train_bpe`: [CLS] and [SEP'] are appended to it,
+        then a token such as `[de]` for each language. Arguments are as in `from_mbart_tokenizer`."""
         tags = normalize_languages(list(languages))
         return cls._with_tokens(tokenizer, tags, [f"[{tag}]" for tag in tags], image_processor, settings)
 
@@ -140,7 +135,6 @@ class Rc3Processor(PerLanguageProcessor):
     # ---- Tokens ----
 
     def language_token_id(self, language: str) -> int:
-        """Returns the id of a language's token: the last token of a text, and the first that the decoder reads."""
         token = self.language_tokens[language_id(language, self.languages)]
         return int(self.tokenizer.convert_tokens_to_ids(token))
 
@@ -157,11 +151,8 @@ class Rc3Processor(PerLanguageProcessor):
             "max_regions": self.max_regions,
         }
 
-    # ---- Inputs ----
-
     @property
     def least_length(self) -> int:
-        """Smallest `max_length` at which a truncated text keeps a word: [BOS], the word, and the language."""
         return 3  # [BOS], a word and the language
 
     def __call__(
@@ -177,13 +168,12 @@ class Rc3Processor(PerLanguageProcessor):
         """Prepares texts, images, regions and target texts, whichever are given.
 
         Args:
-            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`). Use None
-                for a missing image; models that read two images take pairs.
+            images: an image or a list of them (see `as_images`), None for a missing image; models that read two
+                images take pairs.
             text, text_target: a text or a list of texts to read, and to write (decoder labels).
             language, target_language: BCP-47 tag of all texts, or a list with one for each text.
             regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
-            kwargs: as in `PerLanguageProcessor`; `max_length` and others apply to texts and target texts. Without
-                `return_tensors`, texts are lists and other inputs are arrays.
+            kwargs: as in `TextImageProcessor`; `max_length` and others apply to texts and target texts.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -217,16 +207,15 @@ class Rc3Processor(PerLanguageProcessor):
         return encoded["input_ids"]
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
-        """As in `PerLanguageProcessor`."""
         ends = [self.language_token_id(language) for language in languages]
         words = self._tokens(texts, layout, room=2)
         rows = [[self.tokenizer.bos_token_id, *ids, end] for ids, end in zip(words, ends, strict=True)]
-        if any(self.tokenizer.mask_token_id in row for row in rows):
-            self._masking.refuse_all_masked(torch.tensor(_padded(rows, self.tokenizer.pad_token_id)))
+        for index, row in enumerate(rows):
+            if self.tokenizer.mask_token_id in row:
+                self._masking.refuse_all_masked(torch.tensor([row]), index)
         return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
 
     def _encode_targets(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
-        """Returns the decoder's inputs and labels for target texts, as lists."""
         begins = [self.language_token_id(language) for language in languages]
         words = self._tokens(texts, layout, room=1)
         rows = [[begin, *ids] for ids, begin in zip(words, begins, strict=True)]
@@ -238,8 +227,7 @@ class Rc3Processor(PerLanguageProcessor):
         }
 
     def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Returns the pixels of images, arranged as `shape` ([N], or [N, 2] for pairs); an empty dict without
-        images."""
+        """Returns the pixels of images, arranged as `shape`: [N], or [N, 2] for pairs."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
@@ -252,7 +240,6 @@ class Rc3Processor(PerLanguageProcessor):
         return inputs if mask.all() else inputs | {"pixel_mask": mask.reshape(shape)}
 
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Returns the features of regions, arranged as in `_pixels`."""
         checked = [
             None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
             for index, given in enumerate(regions)
@@ -265,8 +252,6 @@ class Rc3Processor(PerLanguageProcessor):
             "region_mask": mask.reshape(*shape, mask.shape[1]),
         }
 
-    # ---- Masked words ----
-
     @cached_property
     def _masking(self) -> WordMasking:
         return WordMasking(self.tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
@@ -274,19 +259,9 @@ class Rc3Processor(PerLanguageProcessor):
     def mask_words(
         self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks whole words with a given probability, but never all words of a text (`WordMasking`).
-
-        Args:
-            encoding: the processor's output; its `input_ids` [N, T] are not changed.
-            probability: probability that a word is masked.
-            generator: random generator for reproducible masks; torch's default one if None.
-
-        Returns:
-            The masked `input_ids` [N, T], and `labels` [N, T]: the original ids of masked pieces, -100 elsewhere.
-        """
+        """Masks whole words of the processor's output with a given probability, but never all words of a text, as
+        `WordMasking` does."""
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
-
-    # ---- What the model says ----
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = True, **kwargs: Any) -> list[str]:
         """Decodes generated tokens [N, U] to texts, by default without special tokens."""
@@ -318,8 +293,7 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     if not given:
         raise InputError(f"{name} is an empty list")
     if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
-        # One item for each text or, as transformers nests them, a list of one item, or an empty list for a missing
-        # one.
+        # One item for each text, or a list of one item or none, as transformers nests them.
         alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
         return alone, (len(given),)
     flat: list[Any] = []
@@ -339,12 +313,6 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         raise InputError(f"the numbers of inputs differ: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
         raise InputError("images= are pairs and regions= are not, or vice versa: give both for the same images")
-
-
-def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
-    """Pads N rows of different lengths to [N, T]."""
-    length = max(map(len, rows))
-    return [row + [padding] * (length - len(row)) for row in rows]
 
 
 __all__ = ["Rc3Processor"]

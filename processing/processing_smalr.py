@@ -16,12 +16,6 @@ from ..utils.languages import learned_language, normalize_language
 from .processing_per_language import TextLayout, WordLevelProcessor
 from .word_tokenizers import split_words
 
-# ---- Vocabularies ----
-# Vocabularies of words, most frequent first, one for each language (SMALR: Burns et al. 2020, section 3).
-#
-# Every language has separate ids: 0 is padding, 1 [MASK], 2 [UNK], and known words begin at 3. A model gets one row
-# of word vectors for each known word, in the same order (`word_vectors`).
-
 
 def frequent_words(
     texts: Iterable[str], language: str, *, max_size: int | None = None, min_frequency: int = 1
@@ -30,9 +24,8 @@ def frequent_words(
 
     Args:
         texts: training captions; may be a generator.
-        language: their BCP-47 tag.
         max_size: number of words to keep; by default all.
-        min_frequency: leave out words that occur less often.
+        min_frequency: the smallest number of occurrences of a word.
     """
     for name, value in (("max_size", max_size), ("min_frequency", min_frequency)):
         if value is not None and value < 1:
@@ -48,11 +41,11 @@ def frequent_words(
 
 
 class WordVocabulary:
-    """Maps the texts of one language to word ids.
+    """Maps the texts of one language to word ids: 0 is padding, 1 [MASK], 2 [UNK], and known words begin at 3.
 
     Args:
-        language: BCP-47 tag.
-        words: known words, as `frequent_words` returns them; the first has id 3.
+        words: known words, as `frequent_words` returns them. A model gets one row of word vectors for each, in the
+            same order.
 
     Examples:
         >>> vocabulary = WordVocabulary("en", ["a", "car", "red"])
@@ -72,7 +65,6 @@ class WordVocabulary:
             self._ids[word] = word_id
 
     def __len__(self) -> int:
-        """Returns the number of ids: the known words and the three special ones."""
         return SPECIAL_IDS + len(self.words)
 
     def encode(self, text: str) -> list[int]:
@@ -84,8 +76,6 @@ class WordVocabulary:
         ids = [word_id for text in texts for word_id in self.encode(text)]
         return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
 
-
-# ---- The processor ----
 
 VOCABULARIES_FILE = "vocabularies.json"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -119,13 +109,10 @@ class SmalrProcessor(WordLevelProcessor):
         # An attribute `vocabularies` would be saved in `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
-            raise InputError(
-                f"vocabularies must name at least one language, and each only once; given: {list(vocabularies)}"
-            )
+            raise InputError(f"vocabularies must name languages, each once; given: {list(vocabularies)}")
 
     @property
     def vocabularies(self) -> dict[str, WordVocabulary]:
-        """Vocabularies by language."""
         return self._vocabularies
 
     @property
@@ -134,15 +121,12 @@ class SmalrProcessor(WordLevelProcessor):
         return list(self._vocabularies)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`."""
         languages = [learned_language(language, self.languages) for language in languages]
         language_ids = [self.languages.index(language) for language in languages]
         whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padded: dict[str, list[Any]] = {"input_ids": layout.padded(rows, [PADDING_ID] * len(rows))}  # [N, T]
         return padded | layout.mask(rows) | {"language_ids": language_ids}
-
-    # ---- Files ----
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
         """Writes the vocabularies next to the settings, in time for `push_to_hub=True` to upload both."""

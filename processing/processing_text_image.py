@@ -51,7 +51,10 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             them; `pixel_values` of images.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
-        self.check_given(images, text, language)
+        if images is None and text is None:
+            raise InputError("give images=, text=, or both")
+        if text is None and language is not None:
+            raise InputError("language= was given without text=")
         inputs: dict[str, Any] = {}
         if text is not None:
             inputs |= self._encoded(text, language, text_settings)
@@ -89,8 +92,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     def read_settings(self, language: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Returns the language, the text settings and the image settings of a call.
 
-        Keywords may be given directly, in `text_kwargs` and `images_kwargs`, or in `common_kwargs` for all parts that
-        accept them. As in transformers, None counts as not given, and an unknown keyword is logged and ignored.
+        As in transformers, None counts as not given, and an unknown keyword is logged and ignored.
         """
         of_images = set(getattr(self.image_processor, "valid_kwargs", ImagesKwargs).__annotations__)
         of_texts = {*self.text_names, "return_tensors"}
@@ -112,14 +114,6 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         if longest is not None and not self.least_length <= longest <= LARGEST_LENGTH:
             raise InputError(f"max_length={longest} is not from {self.least_length} to {LARGEST_LENGTH}")
         return language, merged[0], merged[1]
-
-    @staticmethod
-    def check_given(images: Any, text: Any, language: Any) -> None:
-        """Checks that there is something to prepare."""
-        if images is None and text is None:
-            raise InputError("give images=, text=, or both")
-        if text is None and language is not None:
-            raise InputError("language= was given without text=")
 
     def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
         """Runs the image processor on images in any form (`as_images`)."""

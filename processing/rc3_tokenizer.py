@@ -71,18 +71,6 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
 
 
 # ---- Word masking ----
-# Masks whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
-# caption is masked with a probability of 15 %).
-#
-# A word consists of pieces of a tokenizer of SentencePiece's kind, which marks the space before a piece by `▁`:
-#
-#     most scripts        a word is the text between spaces, with its punctuation.
-#     without spaces      each piece is a word (Chinese, Japanese, Thai, Lao, Khmer, Burmese): SentencePiece finds
-#                         pieces of about the length of a word there, and a sentence that was one word could never
-#                         be masked. A piece that begins with a vowel sign belongs to the piece before it.
-#
-# Bytes of a character that is not in the vocabulary belong to the piece before them; a space that is a separate
-# piece belongs to the piece after it.
 
 _SPACE = "▁"
 # Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which uses spaces.
@@ -95,7 +83,12 @@ _NO_WORD = -1
 
 
 class WordMasking:
-    """Finds and masks the words of texts.
+    """Masks whole words, for masked conditional language modeling (section 2.3.1: 15 % of the words of a caption).
+
+    A word is the text between spaces, with its punctuation. In scripts without spaces (Chinese, Japanese, Thai, Lao,
+    Khmer, Burmese), each piece is a word: SentencePiece finds pieces of about the length of a word there. A piece that
+    begins with a vowel sign, and the bytes of an unknown character, belong to the piece before them; a space that is a
+    separate piece belongs to the piece after it.
 
     Args:
         tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
@@ -117,12 +110,8 @@ class WordMasking:
             raise InputError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
 
     def words(self, input_ids: Tensor) -> Tensor:
-        """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks, and
-        padding.
-
-        Shape:
-            [N, T] -> [N, T].
-        """
+        """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks and
+        padding. [N, T] -> [N, T]"""
         special = self._is_special[input_ids]
         previous = input_ids.roll(1, dims=-1)
         first = self._is_special[previous]
@@ -136,12 +125,8 @@ class WordMasking:
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Masks whole words with a given probability; if that would mask all words of a text, one is left.
-
-        Args:
-            input_ids: ids of texts, [N, T]; not changed.
-            probability: probability that a word is masked.
-            generator: random generator for reproducible masks; torch's default one if None.
+        """Masks each word of texts [N, T] with a given probability; if that would mask all words of a text, one is
+        left.
 
         Returns:
             The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
@@ -157,11 +142,11 @@ class WordMasking:
         masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
 
-    def refuse_all_masked(self, input_ids: Tensor) -> None:
-        """Checks that every text has a word."""
+    def refuse_all_masked(self, input_ids: Tensor, first: int = 0) -> None:
+        """Checks that every text has a word that is not masked; `first` is the number of the first text in errors."""
         nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
         if nothing_left.any():
-            raise InputError(f"all words of text {int(nothing_left.nonzero()[0])} are masked: leave some")
+            raise InputError(f"all words of text {first + int(nothing_left.nonzero()[0])} are masked: leave some")
 
 
 def _begins_unspaced(piece: str) -> bool:

@@ -1,8 +1,7 @@
 """The modules with which sentence-transformers runs a saved model, with babelens installed or without it.
 
-`modules.json` names one of these classes, and sentence-transformers loads it from the model's folder with
-`trust_remote_code=True`. They have the methods of sentence-transformers' input modules without being subclasses of
-them: saving a model must not require sentence-transformers.
+`modules.json` names one of these classes, which sentence-transformers loads with `trust_remote_code=True`. They have
+the methods of its input modules without being subclasses of them: saving a model must not require the library.
 """
 
 import os
@@ -17,7 +16,7 @@ from ..configuration.configuration_two_tower import head_of_task
 from ..utils.errors import InputError
 from ..utils.languages import normalize_language
 from .images import as_rgb_image
-from .text_inputs import default_language, shown_briefly
+from .text_inputs import default_language, truncated_repr
 
 _PROMPTS = "config_sentence_transformers.json"
 # sentence-transformers distinguishes paths of images from texts in the same way.
@@ -49,15 +48,17 @@ class SentenceModule(nn.Module):
         backend: str = "torch",
         **place: Any,
     ) -> Self:
-        """Loads model and processor, with the arguments that sentence-transformers passes to its modules."""
         if backend != "torch":
             raise InputError(
-                f"backend={backend!r}: this model runs in sentence-transformers with torch only; "
-                "`babelens export` exports it to ONNX, for babelens' Embedder"
+                f"backend={backend!r}: this model runs in sentence-transformers with torch only; `babelens export` "
+                "exports it to ONNX, for babelens' Embedder"
             )
-        place = {name: place.get(name) for name in ("token", "revision", "local_files_only", "trust_remote_code")}
-        place |= {"subfolder": subfolder, "cache_dir": cache_folder}
-        place |= {name: bool(place[name]) for name in ("local_files_only", "trust_remote_code")}
+        place = {name: place.get(name) for name in ("token", "revision")} | {
+            "subfolder": subfolder,
+            "cache_dir": cache_folder,
+            "local_files_only": bool(place.get("local_files_only")),
+            "trust_remote_code": bool(place.get("trust_remote_code")),
+        }
         chosen = (config_kwargs or {}) | (model_kwargs or {})
         model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
         processor = AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {}))
@@ -98,8 +99,7 @@ class SentenceModule(nn.Module):
         Args:
             inputs: texts, images, or pairs of them. A text is a string or `{"text": …, "language": …}`; an image is
                 a Pillow image, an array, a path, or `{"image": …}`.
-            prompt: the text of a prompt, which is a language tag.
-            language: the language tag of all texts, instead of a prompt.
+            prompt, language: the language tag of all texts, as the text of a prompt or by itself.
         """
         if kwargs.get("processing_kwargs"):
             raise InputError("this model does not accept processing_kwargs; texts are cut at model.max_seq_length")
@@ -107,14 +107,14 @@ class SentenceModule(nn.Module):
             raise InputError(f"language={language!r} and the prompt {prompt!r} both name a language; give one")
         given = prompt or language
         if given is not None and not isinstance(given, str):
-            raise InputError(f"language={shown_briefly(given)} must be one tag; {_PER_TEXT}")
+            raise InputError(f"language={truncated_repr(given)} must be one tag; {_PER_TEXT}")
         try:
             return self.make_inputs(inputs, None if given is None else normalize_language(given))
         except TypeError as error:  # sentence-transformers would then put the prompt before the texts
             raise InputError(str(error)) from error
 
     def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
-        """Returns the model's inputs; texts without a language are read in this one."""
+        """Returns the model's inputs; texts without a language are read in `language`."""
         raise NotImplementedError
 
     def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class DualEncoderModule(SentenceModule):
     def forward(
         self, features: dict[str, Any], language: str | None = None, task: str | None = None
     ) -> dict[str, Any]:
-        """Adds `sentence_embedding`, unit length, float32 [N, d]; `preprocess` has already read `language`."""
+        """Adds `sentence_embedding`, unit length, float32 [N, d]; `preprocess` has read `language`."""
         inputs = self.on_device(features)
         if "pixel_values" in inputs:
             output = self.model.get_image_features(**inputs)
@@ -196,13 +196,13 @@ class CrossEncoderModule(SentenceModule):
             read = [_read_input(item, f"inputs[{index}]") for item in pair]
             found = [image for image, _, _ in read if image is not None]
             if len(read) != 2 or len(found) != 1:
-                raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {shown_briefly(pair)}")
+                raise InputError(f"inputs[{index}] must be a pair of a text and an image, not {truncated_repr(pair)}")
             images += found
             texts += [(text, own) for image, text, own in read if image is None]
         return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
 
     def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
-        """Adds `scores`, float32 [N, 1]; `preprocess` has already read `language`."""
+        """Adds `scores`, float32 [N, 1]; `preprocess` has read `language`."""
         scores = self.model(**self.on_device(features)).scores.float()
         self.check_finite(scores, "scores")
         return features | {"scores": scores.unsqueeze(1)}
@@ -218,7 +218,7 @@ def _read_input(item: Any, called: str) -> tuple[Any, str, str | None]:
             return as_rgb_image(item["image"], called), "", None
         item, language = item["text"], item.get("language")
         if not isinstance(item, str):
-            raise InputError(f"{called} is {shown_briefly(item)}, which is not a text")
+            raise InputError(f"{called} is {truncated_repr(item)}, which is not a text")
     elif not isinstance(item, str) or _is_image(item):
         return as_rgb_image(item, called), "", None
     return None, item, language

@@ -1,13 +1,11 @@
-"""Subword regularization: random segmentations of texts in training, drawn from a seed for each example.
+"""Subword regularization (Kudo 2018): random segmentations of texts in training, drawn from a seed for each example.
 
-A word that is a single piece of the vocabulary is always read whole, so a model cannot see what it shares with other
-words. With subword regularization (Kudo 2018), training shows words in several segmentations; MaxMatch-Dropout is the
-version for WordPiece (Hiraoka 2022). Outside training, the tokenizer segments texts as usual.
+Training shows words in several segmentations, so the model sees what a word shares with others. MaxMatch-Dropout is
+the version for WordPiece (Hiraoka 2022).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from tokenizers.models import WordPiece
@@ -55,26 +53,14 @@ class SubwordDropout:
         self._vocabulary = tokenizer.get_vocab()
         self._prefix = backend.model.continuing_subword_prefix
         self._longest_word = backend.model.max_input_chars_per_word
-        self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
+        self._fitting: dict[str, tuple[tuple[tuple[int, int], ...], ...]] = {}  # remembered
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_fitting"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
+        return vars(self) | {"_fitting": {}}
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
-        """Segments texts.
-
-        Args:
-            texts: N texts.
-            seeds: one seed for each text, which alone determines its segmentation.
-            column: distinguishes texts of one example, which share a seed.
-
-        Returns:
-            `input_ids` and `attention_mask` [N, T], padded to the longest.
-        """
+        """Segments N texts, each by its own seed, into `input_ids` and `attention_mask` [N, T]; `column` distinguishes
+        texts of one example, which share a seed."""
         backend = self.tokenizer.backend_tokenizer
         rows = []
         for text, seed in zip(texts, seeds, strict=True):
@@ -91,7 +77,11 @@ class SubwordDropout:
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
         """Returns the pieces of a word from left to right, as WordPiece chooses them, without the skipped ones."""
-        fitting = self._fitting(word)
+        fitting = self._fitting.get(word)
+        if fitting is None:
+            fitting = self._find_fitting(word)
+            if len(self._fitting) < _REMEMBERED_WORDS:
+                self._fitting[word] = fitting
         pieces, start = [], 0
         while start < len(word):
             fits = fitting[start] if fitting else ()

@@ -35,6 +35,9 @@ def call_tokenizer(tokenizer: Any, texts: Any, **settings: Any) -> Any:
         return tokenizer(texts, **settings)
 
 
+# ---- Languages of texts ----
+
+
 def takes_language(processor: Any) -> bool:
     """Returns whether a processor reads the language of texts."""
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
@@ -66,40 +69,42 @@ def default_language(processor: Any) -> str:
     raise InputError(f"this model reads each language in its own way: give language='de'{known}")
 
 
+# ---- Texts ----
+
+
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
     """Returns the texts of an argument, one or several; half a surrogate pair is not valid Unicode."""
     texts = [given] if isinstance(given, str) else given
     if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
-        raise InputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
+        raise InputError(f"{name}= is {truncated_repr(given)}: give a text, or a list of texts")
     texts = list(texts)
     if not texts and not none_is_fine:
         raise InputError(f"{name} is an empty list")
     for index, text in enumerate(texts):
+        called = f"{name}=" if isinstance(given, str) else f"{name}[{index}]"
         if not isinstance(text, str):
-            raise InputError(f"{name}[{index}] is {shown_briefly(text)}, which is not a text")
-        check_encodable(text, f"{name}=" if isinstance(given, str) else f"{name}[{index}]")
+            raise InputError(f"{called} is {truncated_repr(text)}, which is not a text")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{called} has half a surrogate pair at character {error.start} of {text[:_SHOWN]!r}: it was decoded "
+                "with the wrong encoding"
+            ) from error
     return texts
 
 
-def check_encodable(text: str, called: str) -> None:
-    """Checks that a text is Unicode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{called} has half a surrogate pair at character {error.start} of {text[:_SHOWN]!r}: it was decoded "
-            "with the wrong encoding"
-        ) from error
-
-
-def shown_briefly(value: Any) -> str:
+def truncated_repr(value: Any) -> str:
     """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
 
 
+# ---- Texts that are too long ----
+
+
 class CutTexts:
-    """The texts that were cut, and the length at which they were cut."""
+    """The texts that were cut, and the length at which they were cut, such as "64 tokens"."""
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
@@ -140,7 +145,7 @@ def is_counting() -> bool:
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
-    """Records or logs that these texts were cut at a limit, such as "64 tokens"."""
+    """Records or logs that these texts were cut at a limit."""
     if texts and (counting := _counting.get()) is not None:
         counting.add(texts, limit)
     elif texts:

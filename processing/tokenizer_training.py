@@ -11,6 +11,7 @@ unknown characters in bytes, so encoding and decoding returns the same text.
 import json
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import (
     AddedToken,
@@ -55,7 +56,6 @@ def train_wordpiece(
         continuing_subword_prefix: mark of pieces inside words. With "", a piece is the same in any position, such
             as `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
         max_tokens: the tokenizer's `model_max_length`.
-        show_progress: whether to show the trainer's progress bars.
 
     Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
@@ -70,9 +70,21 @@ def train_wordpiece(
     words = _count_words(tokenizer, texts)
     prefix = continuing_subword_prefix
     characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)], prefix)
-    vocabulary = _learn_pieces(words, characters, vocab_size, min_frequency, prefix, show_progress)
+    learned = _learn(
+        models.WordPiece(continuing_subword_prefix=prefix),
+        trainers.WordPieceTrainer,
+        words,
+        [*SPECIAL_TOKENS, *characters],
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        continuing_subword_prefix=prefix,
+        show_progress=show_progress,
+    )
     tokenizer.model = models.WordPiece(
-        vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD, continuing_subword_prefix=prefix
+        learned.get_vocab(),
+        unk_token="[UNK]",
+        max_input_chars_per_word=_LONGEST_WORD,
+        continuing_subword_prefix=prefix,
     )
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
@@ -80,16 +92,7 @@ def train_wordpiece(
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=max_tokens,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _fast(tokenizer, max_tokens, pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -114,31 +117,18 @@ def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list
     return sorted(pieces)
 
 
-def _learn_pieces(
-    words: Counter[str],
-    characters: list[str],
-    vocab_size: int,
-    min_frequency: int,
-    prefix: str,
-    show_progress: bool,
-) -> dict[str, int]:
-    """Returns the vocabulary that WordPiece training finds for words with their frequencies."""
+def _learn(model: models.Model, trainer: Any, words: Counter[str], first: list[str], **options: Any) -> Tokenizer:
+    """Learns the pieces of words with their frequencies; the pieces `first` come first."""
+    if len(first) > options["vocab_size"]:
+        raise ValueError(
+            f"vocab_size={options['vocab_size']} is too small: the characters alone need {len(first)} pieces"
+        )
+    learner = Tokenizer(model)
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # The trainer would order characters by a hash table, and break ties between pieces by that order. As special
     # tokens, they keep the given order, which makes the training reproducible.
-    first = [*SPECIAL_TOKENS, *characters]
-    if len(first) > vocab_size:
-        raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=first,
-        continuing_subword_prefix=prefix,
-        show_progress=show_progress,
-    )
-    learner = Tokenizer(models.WordPiece(continuing_subword_prefix=prefix))
-    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    learner.train_from_iterator(words.elements(), trainer)
-    return learner.get_vocab()
+    learner.train_from_iterator(words.elements(), trainer(special_tokens=first, **options))
+    return learner
 
 
 def train_bpe(
@@ -155,14 +145,8 @@ def train_bpe(
 
     It does not train a unigram model, as mBART has: the library would find different pieces in every run.
 
-    Args:
-        texts: training captions; may be a generator.
-        vocab_size: number of pieces, including special tokens, bytes and characters.
-        alphabet: texts whose characters become pieces even if `texts` do not contain them.
-        lowercase: whether to fold case; decoded texts are then lower case.
-        min_frequency: minimum frequency of a pair of pieces that becomes one.
-        max_tokens: the tokenizer's `model_max_length`.
-        show_progress: whether to show the trainer's progress bars.
+    Args are as in `train_wordpiece`; `vocab_size` includes bytes and characters, and `min_frequency` is the minimum
+    frequency of a pair of pieces that becomes one.
 
     Examples:
         >>> tokenizer = train_bpe(captions, vocab_size=8000)
@@ -176,7 +160,18 @@ def train_bpe(
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     words = _count_words(tokenizer, texts)
     characters = set().union(*words, *map(tokenizer.normalizer.normalize_str, alphabet)) - {" "}
-    tokenizer.model = _learn_merges(words, sorted(characters), vocab_size, min_frequency, show_progress)
+    learned = _learn(
+        models.BPE(),
+        trainers.BpeTrainer,
+        words,
+        [*BPE_SPECIAL_TOKENS, *_BYTES, *sorted(characters)],
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        show_progress=show_progress,
+    )
+    found = json.loads(learned.to_str())["model"]
+    merges = [tuple(merge) for merge in found["merges"]]
+    tokenizer.model = models.BPE(found["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
@@ -187,34 +182,16 @@ def train_bpe(
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", begin), ("</s>", end)]
     )
+    return _fast(tokenizer, max_tokens, bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>")
+
+
+def _fast(tokenizer: Tokenizer, max_tokens: int, **special: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<s>",
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        mask_token="<mask>",
         model_max_length=max_tokens,
         model_input_names=["input_ids", "attention_mask"],
+        **{f"{name}_token": token for name, token in special.items()},
     )
-
-
-def _learn_merges(
-    words: Counter[str], characters: list[str], vocab_size: int, min_frequency: int, show_progress: bool
-) -> models.BPE:
-    """Returns the byte-pair encoding of words with their frequencies."""
-    first = [*BPE_SPECIAL_TOKENS, *_BYTES, *characters]
-    if len(first) > vocab_size:
-        raise ValueError(f"vocab_size={vocab_size} is too small: bytes and characters alone need {len(first)} pieces")
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=first, show_progress=show_progress
-    )
-    learner = Tokenizer(models.BPE())
-    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    learner.train_from_iterator(words.elements(), trainer)
-    learned = json.loads(learner.to_str())["model"]
-    merges = [tuple(merge) for merge in learned["merges"]]
-    return models.BPE(learned["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
 
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:

@@ -10,7 +10,7 @@ from ..utils.errors import InputError
 from ..utils.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH
 
-MAX_TEXT_TOKENS = 64  # MURAL and ETCL
+MAX_TEXT_TOKENS = 64  # of MURAL and ETCL
 # Vision backbones that read images of any size, although they state their training size.
 _READ_ANY_SIZE = frozenset(
     ["convnext", "convnextv2", "dinov2", "dinov3_vit", "siglip2_vision_model", "swin", "swinv2"]

@@ -11,15 +11,14 @@ keeps
 Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore segmented as before:
 Unigram's best path still exists and no new path competes, WordPiece's longest match is still the longest, and BPE
 makes its merges in the same order, because a piece is kept together with all pieces that it is merged from.
-
-Only fast tokenizers can be trimmed (`tokenizers`: Unigram, BPE, WordPiece). `modeling.embedding_trimming` trims the
-model.
+`modeling.embedding_trimming` trims the model.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,16 +36,12 @@ _TEXTS_AT_ONCE = 1000
 
 
 def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
-    """Counts how often each piece occurs in texts, without the special tokens around them.
-
-    Returns:
-        The counts, int64 [vocabulary].
-    """
+    """Counts how often each piece occurs in texts, without the special tokens around them: int64 [vocabulary]."""
     _specification(tokenizer)
     size = max(tokenizer.get_vocab().values()) + 1
     counts = np.zeros(size, dtype=np.int64)
-    for batch in _batches(texts):
-        counts += np.bincount(np.concatenate(_encode(tokenizer, batch)).astype(np.int64), minlength=size)
+    for rows in _encoded(tokenizer, texts):
+        counts += np.bincount(np.concatenate(rows).astype(np.int64), minlength=size)
     if not counts.any():
         raise InputError("there are no texts to count pieces in")
     return counts
@@ -58,9 +53,8 @@ def choose_pieces(
     """Returns the ids to keep, ascending; the new id of a piece is its index in this list.
 
     Args:
-        tokenizer: a fast tokenizer.
-        counts: the counts of its pieces, from `count_pieces`.
-        coverage: minimum share of all occurrences that the kept pieces cover, above 0 and at most 1.
+        counts: the counts of the tokenizer's pieces, from `count_pieces`.
+        coverage: minimum share of all occurrences that the kept pieces cover.
         always: ids that are always kept, such as those in configurations.
     """
     if not 0 < coverage <= 1:
@@ -84,12 +78,7 @@ def choose_pieces(
 
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
-    """Returns the same tokenizer with only the pieces `kept`; a piece's new id is its index in that list.
-
-    Args:
-        tokenizer: a fast tokenizer, which is not changed.
-        kept: ascending ids, from `choose_pieces`.
-    """
+    """Returns the same tokenizer with only the pieces `kept` (from `choose_pieces`)."""
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:
         with disk_errors():
@@ -109,12 +98,7 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
 
 @dataclass(frozen=True)
 class ChangedText:
-    """A text that the trimmed vocabulary segments differently.
-
-    Attributes:
-        text: the text.
-        before, after: its pieces in the full and in the trimmed vocabulary.
-    """
+    """A text with its pieces `before` and `after` trimming, which differ."""
 
     text: str
     before: list[str]
@@ -125,14 +109,14 @@ def changed_texts(
     tokenizer: PreTrainedTokenizerBase, trimmed: PreTrainedTokenizerBase, texts: Sequence[str]
 ) -> Iterator[ChangedText]:
     """Yields the texts that a trimmed tokenizer segments differently from the original."""
-    for batch in _batches(texts):
-        for text, old, new in zip(batch, _encode(tokenizer, batch), _encode(trimmed, batch), strict=True):
-            before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
-            if before != after:
-                yield ChangedText(text, before, after)
+    both = (chain.from_iterable(_encoded(each, texts)) for each in (tokenizer, trimmed))
+    for text, old, new in zip(texts, *both, strict=True):
+        before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
+        if before != after:
+            yield ChangedText(text, before, after)
 
 
-# ------------------------------------------------------------------------------------------------- what to keep
+# ---- What to keep ----
 
 
 def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -153,7 +137,8 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, An
     model, vocabulary = specification["model"], tokenizer.get_vocab()
     unknown = {model["unk_id"]} if model["type"] == "Unigram" else {vocabulary.get(model["unk_token"])}
     special = {*tokenizer.all_special_ids, *(token["id"] for token in specification["added_tokens"])}
-    return (special | unknown | _template_ids(specification["post_processor"])) - {None}
+    around = {ids[place] for ids, places in _template_ids(specification["post_processor"]) for place in places}
+    return (special | unknown | around) - {None}
 
 
 def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
@@ -183,8 +168,7 @@ def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept:
     parts: dict[str, set[str]] = {}
     for left, right in specification["model"].get("merges", ()):
         parts.setdefault(_merged(specification["model"], left, right), set()).update((left, right))
-    pieces = {token_id: piece for piece, token_id in vocabulary.items()}
-    queue = [pieces[token_id] for token_id in kept]
+    queue = [piece for piece, token_id in vocabulary.items() if token_id in kept]
     closed = set(queue)
     for piece in queue:  # the loop extends it
         new = parts.get(piece, set()) - closed
@@ -197,7 +181,7 @@ def _merged(model: dict[str, Any], left: str, right: str) -> str:
     return left + right.removeprefix(model.get("continuing_subword_prefix") or "")
 
 
-# --------------------------------------------------------------------------------------------- the smaller file
+# ---- The smaller file ----
 
 
 def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str, Any]:
@@ -218,38 +202,25 @@ def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str
         token["id"] = new_ids[token["id"]]
     if specification["padding"]:
         specification["padding"]["pad_id"] = new_ids[specification["padding"]["pad_id"]]
-    for processor in _post_processors(specification["post_processor"]):
-        for token in processor.get("special_tokens", {}).values():
-            token["ids"] = [new_ids[old] for old in token["ids"]]
-        for name in {"cls", "sep"} & processor.keys():
-            processor[name][1] = new_ids[processor[name][1]]
+    for ids, positions in _template_ids(specification["post_processor"]):
+        for position in positions:
+            ids[position] = new_ids[ids[position]]
     return specification
 
 
-def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
-    """Returns the ids of tokens added around texts."""
-    found: set[int] = set()
-    for processor in _post_processors(post_processor):
-        found.update(*(token["ids"] for token in processor.get("special_tokens", {}).values()))
-        found.update(processor[name][1] for name in {"cls", "sep"} & processor.keys())
-    return found
+def _template_ids(processor: dict[str, Any] | None) -> Iterator[tuple[list[Any], Sequence[int]]]:
+    """Yields the lists with ids of tokens that a post-processor adds around texts, and the positions of the ids:
+    templates (`special_tokens`), BERT's and RoBERTa's (`cls`, `sep`)."""
+    for token in (processor or {}).get("special_tokens", {}).values():
+        yield token["ids"], range(len(token["ids"]))
+    for name in {"cls", "sep"} & (processor or {}).keys():
+        yield processor[name], [1]  # type: ignore[index]
+    for inner in (processor or {}).get("processors", ()):
+        yield from _template_ids(inner)
 
 
-def _post_processors(processor: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yields a post-processor and those inside it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`,
-    `sep`)."""
-    if processor is not None:
-        yield processor
-        for inner in processor.get("processors", ()):
-            yield from _post_processors(inner)
-
-
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[list[list[int]]]:
+    """Yields the ids of some texts at a time."""
+    plain = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield texts[start : start + _TEXTS_AT_ONCE]
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    return tokenizer(list(texts), add_special_tokens=False, truncation=False, padding=False, verbose=False)[
-        "input_ids"
-    ]
+        yield tokenizer(list(texts[start : start + _TEXTS_AT_ONCE]), **plain)["input_ids"]

@@ -210,7 +210,7 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
     (tmp_path / "latin.txt").write_bytes("grün".encode("latin-1"))
     for message, *arguments in (
         ("name the texts", "trim", source),
-        ("there is no text to count", "trim", source, "--texts", tmp_path / "empty.txt"),
+        ("there are no texts to count", "trim", source, "--texts", tmp_path / "empty.txt"),
         ("latin.txt line 1: not UTF-8", "trim", source, "--texts", tmp_path / "latin.txt"),
         ("coverage=0.0 must be above 0", "trim", source, "--texts", texts_file, "--coverage", 0),
         ("SmalrProcessor has no tokenizer", "trim", words, "--texts", texts_file),

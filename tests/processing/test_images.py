@@ -145,7 +145,7 @@ def test_a_missing_file_and_an_unknown_format_are_refused(tmp_path: Path) -> Non
     with pytest.raises(ImageError, match=r"nowhere\.png: no such file"):
         open_image(tmp_path / "nowhere.png")
     (tmp_path / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    with pytest.raises(ImageError, match=r"drawing\.svg: not an image, or in a format other than JPEG, PNG"):
+    with pytest.raises(ImageError, match=r"drawing\.svg: not an image in one of the formats JPEG, PNG"):
         open_image(tmp_path / "drawing.svg")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from babelens.processing import text_inputs
-from babelens.processing.text_inputs import as_texts, check_encodable, counting_cut_texts
+from babelens.processing.text_inputs import as_texts, counting_cut_texts
 from babelens.processing.tokenizer_training import unknown_rate
 from babelens.utils.errors import InputError
 from tests.contracts import CAPTIONS
@@ -50,4 +50,4 @@ def test_counting_pieces_does_not_warn_of_long_texts(make_mural, capfd, caplog):
 def test_texts_in_every_form():
     assert as_texts("a") == ["a"] and as_texts(("a", "😀")) == ["a", "😀"] and as_texts([], none_is_fine=True) == []
     with pytest.raises(InputError, match=r"captions= has half a surrogate pair at character 0"):
-        check_encodable("\udc00", "captions=")
+        as_texts("\udc00", "captions")
