@@ -156,7 +156,8 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         is_tagged = isinstance(caption, dict) and caption.keys() == {"language", "text"}
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
-            raise CorpusError(f"{shortened(text)} has no language; name it, as in language='en'")
+            name = "language='en', or for a trainer, languages=['en']"
+            raise CorpusError(f"{shortened(text)} has no language; name it, as in {name}")
         yield rules.language or "" if tag is None else normalize_language(tag), text
 
 

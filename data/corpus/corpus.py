@@ -77,8 +77,7 @@ def as_caption_corpus(
         place: returns the name of a row in error messages, from its index.
 
     Raises:
-        CorpusError: for missing columns and unusable rows; the message names the row. `CorpusError` and
-            `CorpusError` are special cases.
+        CorpusError: for missing columns and unusable rows; the message names the row.
         LanguageTagError: for an unknown language.
 
     Examples:
@@ -130,12 +129,7 @@ def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
     if not has_images or (features.get("captions") == CAPTIONS and "image_id" in features):
         return data
     language = normalize_language(languages[0]) if languages and len(languages) == 1 else None
-    try:
-        return as_caption_corpus(data, captions=CaptionRules(language=language))
-    except CorpusError as error:
-        if language is None and "without a language" in str(error):
-            raise CorpusError(f"{error}; a trainer takes it from its arguments, as in languages=['en']") from error
-        raise
+    return as_caption_corpus(data, captions=CaptionRules(language=language))
 
 
 def image_id_of(value: Any, place: str) -> str:

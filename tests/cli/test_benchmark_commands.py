@@ -40,7 +40,7 @@ def test_a_benchmark_is_shown_in_full(run, name):
 def test_ours_stand_beside_the_figures_of_papers(run, model, xtd, tmp_path):
     arguments = ("evaluate", "benchmark", model, "--benchmark", "xtd", "--root", xtd, "--languages", "ko,de")
     shown = run(*arguments, "--output", tmp_path / "out/xtd.json").output
-    assert "xtd, t2i_r10, beside Jain et al. 2021 (MURAL), table 4" in shown and "88.1" in shown
+    assert "xtd, t2i_r10, next to Jain et al. 2021 (MURAL), table 4" in shown and "88.1" in shown
     report = json.loads(run(*arguments, "--json").output)
     assert report == load_benchmark("xtd", xtd, ["ko", "de"]).evaluate(Embedder.from_pretrained(model))
     assert set(read_ranks(tmp_path / "out/xtd.ranks.npz")) == {"xtd/ko", "xtd/de"}
@@ -56,7 +56,7 @@ def test_the_parts_of_cxc_are_shown(run, model, tmp_path):
         "text-text",
         "image-image",
         "sts",
-        "sits, beside",
+        "sits, next to",
         "spearman",
         "mean_rank",
     ):

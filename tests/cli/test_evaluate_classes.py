@@ -112,9 +112,9 @@ def test_options_that_do_not_go_together(run, model, photos, options, message):
     ("options", "error", "message"),
     [
         (["--labels", "labels.json", "--languages", "fr"], CorpusError, "no labels in 'fr', only in en, de"),
-        (["--labels", "labels.json", "--prompts", "labels.json"], InputError, "a list of templates is expected"),
+        (["--labels", "labels.json", "--prompts", "labels.json"], InputError, "expected a list of templates"),
         (["--labels", "labels.json", "--prompts", "photos"], CorpusError, "photos: .*No such file"),
-        (["--knn", "13", "--train-data", "train"], InputError, "there are 12 images to be neighbors"),
+        (["--knn", "13", "--train-data", "train"], InputError, "12 images for neighbors"),
     ],
 )
 def test_files_that_do_not_fit(run, model, photos, monkeypatch, options, error, message):

@@ -75,7 +75,7 @@ def test_beside_mlas_figures_recall_is_counted_as_mla_counts_it(loaded, embedder
 
 def test_folds_are_searched_alone(loaded, embedder, monkeypatch):
     benchmark = loaded("coco-1k")
-    with pytest.raises(CorpusError, match="coco-1k has 4 images, which make no folds of 1,000"):
+    with pytest.raises(CorpusError, match="coco-1k has 4 images, which cannot be split into folds of 1,000"):
         benchmark.evaluate(embedder)
     monkeypatch.setattr(module, "FOLD", 2)
     ranks = {}

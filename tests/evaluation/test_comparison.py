@@ -179,7 +179,7 @@ def test_other_queries_are_refused():
         compare({"one": one, "other": [run_of("other", 0, queries="others")]})
     with pytest.raises(InputError, match="one, other have no test set and language in common"):
         compare({"one": one, "other": [run_of("other", 0, languages=["sw"])]})
-    with pytest.raises(InputError, match="no metric 'r10' in all runs; there are t2i_r1, "):
+    with pytest.raises(InputError, match="the metric 'r10' is not in all runs; available: t2i_r1, "):
         compare({"one": one}, ["r10"])
 
 

@@ -145,7 +145,7 @@ class Mute:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (lambda texts: texts[:-1], r"12 texts were translated to 11 \(de\)"),
+        (lambda texts: texts[:-1], r"11 translations for 12 texts \(de\)"),
         (lambda texts: [*texts[:3], " ", *texts[4:]], r"the translation of 'face 30' \(en\) into de is empty"),
     ],
 )

@@ -130,9 +130,9 @@ def test_chance_is_what_random_rankings_reach():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"text_to_images": [[0], []]}, "text 1 has no right image"),
+        ({"text_to_images": [[0], []]}, "text 1 has no correct image"),
         ({"text_to_images": [[0], [2]]}, "text 1 names image 2"),
-        ({"text_to_images": [[0]]}, "2 texts, but right images for 1"),
+        ({"text_to_images": [[0]]}, "2 texts, but correct images for 1"),
         ({"protocol": "karpathy"}, "unknown protocol 'karpathy'; use one of 'standard', 'mla'"),
         (
             {"text_embeddings": np.array([[1.0, 0.0], [np.nan, 1.0]])},

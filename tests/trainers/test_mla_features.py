@@ -70,7 +70,7 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
 
 
 def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
-    with pytest.raises(InputError, match="image_augmentation is not read for task 'image_text'"):
+    with pytest.raises(InputError, match="image_augmentation has no effect on task 'image_text'"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)
 

@@ -15,12 +15,12 @@ def test_pairs_without_the_native_language_are_refused(make_mla_trainer):
 
 
 def test_data_in_other_languages_is_refused(make_mla_trainer):
-    with pytest.raises(ValueError, match="text_text: the data has no text in uk, only in"):
+    with pytest.raises(ValueError, match="text_text: the data has no texts in uk, only in"):
         make_mla_trainer(model={"languages": ["uk"]})
 
 
 def test_a_model_without_languages_is_refused(make_mla_trainer):
-    with pytest.raises(ValueError, match="no language"):
+    with pytest.raises(ValueError, match="not acquired a language"):
         make_mla_trainer(["text_text"], model={"languages": []}).train()
 
 

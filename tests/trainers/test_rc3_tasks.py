@@ -360,7 +360,7 @@ def test_languages_that_nobody_knows_are_refused(rc3_processor, tmp_path):
 def test_data_without_labels_or_tasks_are_refused(rc3_processor, tmp_path):
     with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
         LabelledExamples(colour_rows().remove_columns("label"))
-    with pytest.raises(TypeError, match="Rc3Model is for none of RC3's tasks"):
+    with pytest.raises(TypeError, match="Rc3Model is not a model for one of RC3's tasks"):
         task_of(Rc3Model(tiny_config(rc3_processor)))
 
 

@@ -213,7 +213,7 @@ def test_training_draws_from_the_regions_of_augmented_images(tmp_path):
     ("given", "message"),
     [
         ({"data": {"strict": None}}, "also trained on weak, parallel"),
-        ({"model": {"visual": "regions"}, "image_augmentation": {}}, "image_augmentation is not read"),
+        ({"model": {"visual": "regions"}, "image_augmentation": {}}, "image_augmentation has no effect"),
         ({"data_set_batch_sizes": {"weak": 0}}, r"data_set_batch_sizes\['weak'\]=0 must be"),
         (
             {"data_set_batch_sizes": {"weak": 17}},
@@ -239,14 +239,14 @@ def test_regions_are_needed_where_images_are_given_as_regions(tmp_path):
 
 def test_patches_need_images(tmp_path):
     data = rc3_data() | {"weak": weak_corpus().remove_columns("image")}
-    with pytest.raises(InputError, match="weak: its images are given as patches, and the data have none"):
+    with pytest.raises(InputError, match="weak: its images are given as patches, but the data has none"):
         rc3_trainer(tmp_path, data=data)
 
 
 def test_a_stream_is_refused(tmp_path):
     stream = as_caption_corpus(shapes_corpus().to_iterable_dataset())
     for given in (stream, TaskData(stream), weak_pairs(stream)):
-        with pytest.raises(InputError, match=r"weak: .* not from a stream: .*streaming=False"):
+        with pytest.raises(InputError, match=r"weak: .* cannot use a stream: .*streaming=False"):
             rc3_trainer(tmp_path, data=rc3_data() | {"weak": given})
 
 

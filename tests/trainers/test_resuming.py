@@ -136,7 +136,7 @@ def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
 
 
 def test_a_stream_needs_max_steps_and_its_position(tmp_path):
-    with pytest.raises(ValueError, match="training on one needs max_steps"):
+    with pytest.raises(ValueError, match="training on a stream needs max_steps"):
         shapes_trainer(tmp_path, shards=BOTH, max_steps=-1).train()
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     shapes_trainer(tmp_path, **settings).train()

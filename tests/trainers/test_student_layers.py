@@ -140,7 +140,7 @@ def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path, towers: 
 def test_acquirers_have_no_towers_to_train(make_mla: Any, tmp_path: Path) -> None:
     model, processor = make_mla()
     arguments = MlaTrainingArguments(output_dir=str(tmp_path), **SETTINGS)
-    with pytest.raises(InputError, match="MlaModel has no such tower"):
+    with pytest.raises(InputError, match="MlaModel cannot train this tower"):
         prepared(
             MlaTrainer(model, arguments, processing_class=processor, train_dataset={"text_text": shapes_corpus()})
         )

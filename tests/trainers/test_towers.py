@@ -210,7 +210,7 @@ def test_lora_around_a_model(tmp_path):
     merged = loaded.merge_and_unload()
     np.testing.assert_allclose(Embedder(merged, reader).encode_text(texts, language="en"), expected, atol=2e-6)
     trainer.args.towers = {"image": {"train": "none"}}
-    with pytest.raises(InputError, match="PeftModel has no such tower"):
+    with pytest.raises(InputError, match="PeftModel cannot train this tower"):
         MuralTrainer(model, trainer.args, **parts)
 
 

@@ -107,7 +107,7 @@ class TestCaptionCorpus:
     @pytest.mark.parametrize("column", ["caption"])
     def test_a_plain_text_column_needs_a_language(self, column: str) -> None:
         dataset = image_dataset(["eine Katze", "ein Hund"], column)
-        with pytest.raises(CorpusError, match="row 0: 'eine Katze' comes without a language"):
+        with pytest.raises(CorpusError, match="row 0: 'eine Katze' has no language"):
             as_caption_corpus(dataset)
         corpus = as_caption_corpus(dataset, captions=CaptionRules(language="de"))
         assert corpus["captions"][1] == [caption("de", "ein Hund")]

@@ -57,8 +57,8 @@ class TestMetadata:
             (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
             (ROW | {"file_name": "0\0.png"}, "null (byte|character)"),
             (ROW | {"captions": {"en": 10**30}}, "is not a text"),
-            (ROW | {"number": "text"}, "'number' is 'text', which no column can hold"),
-            ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "not JSON that can be used"),
+            (ROW | {"number": "text"}, "'number' is 'text', which does not fit in a column"),
+            ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "unusable JSON"),
         ],
     )
     @pytest.mark.parametrize("streaming", [False])
@@ -92,7 +92,7 @@ class TestParquet:
         [
             ({"image": [1, 2]}, "row 0: the column 'image' is of type int64, not images"),
             ({"image": PNGS, "image_id": [1.0, float("nan")]}, "row 1: image_id is nan"),
-            ({"image": PNGS, "image_id": NOT_UTF8}, "row 0, or a row after it, holds a text that is not UTF-8"),
+            ({"image": PNGS, "image_id": NOT_UTF8}, "row 0, or a row after it, has a text that is not UTF-8"),
             ({"image": PNGS, "caption": [b"a", b"b"]}, "row 0: b'a' is not a text"),
         ],
     )

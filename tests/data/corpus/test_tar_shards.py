@@ -105,7 +105,7 @@ def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
     file = write_tar(tmp_path / "a.tar", members)
     stream = load_captions(file, streaming=True, language="de")
     assert [row["captions"][0]["text"] for row in stream] == ["ein Hund", "eine Katze", "ein Fisch"]
-    with pytest.raises(CorpusError, match=r"a\.tar a: 'ein Hund' comes without a language"):
+    with pytest.raises(CorpusError, match=r"a\.tar a: 'ein Hund' has no language"):
         list(load_captions(file, streaming=True))
 
 
@@ -130,7 +130,7 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("members", "error", "message"),
     [
-        ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: not JSON that can be used"),
+        ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: unusable JSON"),
         ({"a.png": image(), "a.json": [1]}, CorpusError, "a: a JSON object is expected"),
         ({"a.png": image(), "a.json": b'{"captions": {"en": "a", "en": "b"}}'}, CorpusError, "a: .*given twice"),
         ({"a.png": image(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),

@@ -84,7 +84,7 @@ class TestJson:
         [
             ("[1]", "a JSON object is expected"),
             ('{"a": 1, "a": 2}', "'a' is given twice"),
-            ("{", "not JSON"),
+            ("{", "unusable JSON"),
         ],
     )
     def test_what_is_no_object_is_refused(self, text: str, message: str) -> None:
