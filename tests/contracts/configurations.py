@@ -27,21 +27,17 @@ class ConfigContract(Contract):
     def config(self, make) -> Any:
         return make.func.config(**make.keywords)
 
-    def test_json_round_trip(self, config):
+    def test_round_trips(self, config, tmp_path):
         for each in (config, type(config)()):
             for use_diff in (True, False):
                 again = type(config).from_dict(json.loads(each.to_json_string(use_diff=use_diff)))
                 assert again.to_dict() == each.to_dict()
-
-    def test_saved_and_loaded(self, config, tmp_path):
         config.save_pretrained(tmp_path)
         for loader in (type(config), AutoConfig):
             again = loader.from_pretrained(tmp_path)
             assert type(again) is type(config)
             again.name_or_path = config.name_or_path
             assert again.to_dict() == config.to_dict()
-
-    def test_copied_and_pickled(self, config):
         for again in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
             assert again.to_dict() == config.to_dict()
 

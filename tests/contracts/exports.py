@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .common import LANGUAGES, TEXTS, Contract, drawn_images, split
+from .common import LANGUAGES, TEXTS, Contract, drawn_images
 
 # In which dimensions inputs differ from batch to batch.
 BATCH, BATCH_AND_LENGTH = (0,), (0, 1)
@@ -84,11 +84,3 @@ class ExportContract(Contract):
             model, "get_text_features", [{n: v[rows] for n, v in texts.items()} for rows in ([5, 0], [1, 2, 3])]
         )
         check_compiled(model, "get_image_features", [{"pixel_values": images[:2]}, {"pixel_values": images}])
-
-    def test_logits_of_any_numbers(self, model, batch):
-        """Texts and images together, as many as each other."""
-        called = Called(model, "forward", "logits_per_text").eval()
-        inputs = {name: value[:3] for name, value in batch.items()}
-        others = [{name: value[rows] for name, value in batch.items()} for rows in ([5, 0], [4, 3, 2, 1, 0, 5, 5])]
-        assert split(inputs)[1]
-        check_export(called, inputs, others, lambda name: BATCH)

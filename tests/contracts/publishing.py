@@ -41,27 +41,29 @@ images = [Image.open(path) for path in inputs.pop("images")]
 has_tokenizer = inputs.pop("has_tokenizer")
 trusting = {{"trust_remote_code": True}}
 
-def answers(folder):
+def embeddings(folder):
     model, processor = AutoModel.from_pretrained(folder, **trusting), AutoProcessor.from_pretrained(folder, **trusting)
     for loaded in (model, processor, AutoImageProcessor.from_pretrained(folder, **trusting)):
         assert type(loaded).__module__.startswith("transformers_modules."), type(loaded)
+    with torch.no_grad():
+        output = model(**processor(images=images, **inputs, return_tensors="pt"))
+    return model, processor, {{name: output[name] for name in ("text_embeds", "image_embeds")}}
+
+def scores(folder):
     scores = in_pipelines(folder, images, inputs["text"], inputs["language"], **trusting)
     if has_tokenizer:
         classify = pipeline("zero-shot-image-classification", model=folder, **trusting)
         ranking = classify(images[0], candidate_labels=inputs["text"])
         found = {{entry["label"]: entry["score"] for entry in ranking}}
         scores["scores"] = torch.tensor([found[text] for text in inputs["text"]])
-    with torch.no_grad():
-        output = model(**processor(images=images, **inputs, return_tensors="pt"))
-    embeds = {{name: output[name] for name in ("text_embeds", "image_embeds")}}
-    return model, processor, embeds | scores
+    return scores
 
-model, processor, first = answers(folder)
+model, processor, first = embeddings(folder)
 processor.save_pretrained(again)
 model.save_pretrained(again)
-for name, value in answers(again)[2].items():
+for name, value in embeddings(again)[2].items():
     assert torch.equal(value, first[name]), name
-save_file(first, results)
+save_file(first | scores(folder), results)
 """
 
 
@@ -92,9 +94,7 @@ class PublishedModelContract(LoadingContract):
             assert not any(info.values()), info
             assert_equal(dict(loaded.state_dict()), dict(model.state_dict()))
             assert_equal(self.answers(loaded, batch), self.answers(model, batch))
-
-    def test_no_weight_stands_alone(self, model):
-        """torchao reads weights of modules inside of a model, none of the model itself."""
+        # torchao reads weights of modules inside of a model, none of the model itself.
         assert [name for name in model.state_dict() if "." not in name] == []
 
     def test_loaded_in_half_precision(self, published, model, tmp_path):
@@ -147,16 +147,6 @@ class PublishingContract(PublishedModelContract):
         texts = [template.format(text) for text in TEXTS]
         output = model(**processor(images=image, text=texts, language=self.pipeline_languages, return_tensors="pt"))
         return output.logits_per_image[0].softmax(0)
-
-    def test_zero_shot_classification_in_several_languages(self, published, parts):
-        if not self.has_tokenizer:
-            pytest.skip("without a tokenizer")
-        classify = pipeline("zero-shot-image-classification", model=str(published))
-        for image in drawn_images(2):
-            ranking = classify(image, candidate_labels=TEXTS, hypothesis_template="{}")
-            found = {entry["label"]: entry["score"] for entry in ranking}
-            expected = self.scores(*parts, image, "{}")
-            torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
 
     @torch.no_grad()
     def test_pipelines_with_languages(self, published, model, processor, batch):

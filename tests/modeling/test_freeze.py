@@ -5,7 +5,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel
 
-from babelens import EtclModel, MuralConfig, MuralModel
+from babelens import MuralConfig
 from babelens.modeling.towers import keep_frozen_parts_still
 
 LOCKED = {"freeze": ["image"]}
@@ -38,13 +38,6 @@ def test_a_frozen_tower_is_not_trained_in_a_new_or_loaded_model(make, freeze, re
             assert {module.training for module in tower.modules()} == {name not in freeze}
 
 
-def test_a_new_model_is_still_before_it_is_told_to_train(make_mural):
-    config = make_mural(**LOCKED)[0].config
-    model = MuralModel(config)
-    assert not any(module.training for module in model.vision_model.modules())
-    assert model.training and model.text_model.training
-
-
 def test_a_frozen_tower_has_no_dropout_nor_new_statistics(make_mural):
     model, _ = make_mural(freeze=["image", "text"], text_config={"hidden_dropout_prob": 0.5})
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -69,12 +62,6 @@ def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens
     for part in make_mural(**LOCKED):
         part.save_pretrained(tmp_path)
     assert run_without_babelens(_LOAD_WITHOUT_PACKAGE, tmp_path).split("\n")[-2] == "('image',) False True"
-
-
-def test_an_etcl_freezes_what_its_mural_froze(make_mural):
-    mural, _ = make_mural(**LOCKED)
-    assert EtclModel.from_native(mural).frozen_towers == ("image",)
-    assert EtclModel.from_native(mural, freeze=[]).frozen_towers == ()
 
 
 @pytest.mark.parametrize("freeze", [["vision"]])

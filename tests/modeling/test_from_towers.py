@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoImageProcessor,
     AutoModel,
@@ -25,12 +23,11 @@ from transformers import (
 )
 
 from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
-from babelens.inference import Embedder
 from babelens.modeling.tower_loading import config_of_towers
 from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone
-from tests.support.tiny_text_encoders import ENCODERS, TEXTS, saved_encoder
+from tests.support.tiny_text_encoders import TEXTS, saved_encoder
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +86,6 @@ def test_texts_are_pooled_as_asked(name: str, pooling: str, vit: Path, tmp_path:
         states = output.last_hidden_state[k, :length]
         expected = {"mean": states.mean(0), "eos": states[-1], "cls": states[0]}[pooling]
         torch.testing.assert_close(features[k], expected)
-
-
-def test_a_text_alone_is_embedded_as_in_a_batch(vit: Path, tmp_path: Path) -> None:
-    for name, pooling in (("bert", "mean"), ("bert", "eos"), ("siglip_text_model", "pooler")):
-        saved_encoder(name, tmp_path / name / pooling)
-        towers = vit, tmp_path / name / pooling
-        model = EtclModel.from_towers(*towers, projection_dim=8, text_pooling=pooling)
-        embedder = Embedder(model, EtclProcessor.from_towers(*towers, model.config))
-        together = embedder.encode_text(TEXTS, language="en")
-        alone = [embedder.encode_text(text, language="en")[0] for text in TEXTS]
-        np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_the_pooling_of_sentence_transformers_is_taken_over(vit: Path, tmp_path: Path) -> None:
@@ -246,22 +232,6 @@ def test_weights_that_the_files_lack_are_refused(vit: Path, tmp_path: Path) -> N
         MuralModel.from_towers(vit, tmp_path)
 
 
-def test_impossible_options_are_refused(vit: Path, bert: Path) -> None:
-    for options, reason in (
-        ({"projection_dim": 0}, "projection_dim"),
-        ({"text_pooling": "max"}, "text_pooling"),
-        ({"image_dropout": 0.1}, "image_head"),
-        ({"text_dropout": 1.0}, "text_dropout"),
-        ({"text_hidden_size": 0}, "text_hidden_size"),
-        ({"freeze": ["picture"]}, "picture"),
-        ({"projection_dim": 8, "image_head": False}, "image_head=True"),
-    ):
-        with pytest.raises((ValueError, StrictDataclassError), match=reason):
-            MuralModel.from_towers(vit, bert, **options)
-    with pytest.raises(ModelFolderError, match="nowhere"):
-        MuralModel.from_towers(vit, "./nowhere")
-
-
 def test_images_of_another_size_are_refused(vit: Path, bert: Path) -> None:
     model = MuralModel.from_towers(vit, bert)
     with pytest.raises(InputError, match="32"):
@@ -275,15 +245,6 @@ def test_a_tower_without_its_processor_is_refused(vit: Path, bert: Path, tmp_pat
         MuralProcessor.from_towers(tmp_path, bert, model.config)
     assert AutoImageProcessor.from_pretrained(vit, backend="pil")
     assert AutoTokenizer.from_pretrained(bert)
-
-
-def test_an_empty_tokenizer_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
-    """Without its files, transformers makes a tokenizer of special tokens alone."""
-    model = MuralModel.from_towers(vit, bert)
-    for name in ("bert", "xlm-roberta", "mt5"):
-        ENCODERS[name]().save_pretrained(tmp_path / name)
-        with pytest.raises(ModelFolderError, match="has no vocabulary"):
-            MuralProcessor.from_towers(vit, tmp_path / name, model.config)
 
 
 @pytest.mark.parametrize("options", [{}, {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image"]}])

@@ -20,7 +20,7 @@ from babelens import (
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from babelens.modeling.modeling_rc3_tasks import Rc3ForConditionalGeneration
 from babelens.modeling.modeling_smalr_latent import SmalrLatentModel
-from tests.contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split, visio_textual_batch
+from tests.contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split
 
 # ---- Models that are not published by themselves, or in another form ----
 
@@ -51,10 +51,6 @@ def make_consistency():
     return make
 
 
-class TestMlaOnMural(LoadingContract):
-    factory = "make_mla_on_mural"
-
-
 class TestMuralOnTransformers(LoadingContract):
     """An image tower with attention, whose weights its own class draws."""
 
@@ -80,27 +76,8 @@ class TestLatentSmalr(LoadingContract):
     factory = "make_latent_smalr"
 
 
-@pytest.fixture(scope="session")
-def make_smalr_on_features():
-    return lambda **options: (SmalrModel(SmalrConfig(**TINY_SMALR | options)), None)
-
-
-class TestSmalrWithoutLatentTokens(LoadingContract):
-    factory = "make_smalr_on_features"
-    options = {"specific_words": None, "latent_tokens": 0, "language_branches": True}
-
-
 class TestConsistency(LoadingContract):
     factory = "make_consistency"
-
-
-class TestMeanConsistency(LoadingContract):
-    factory = "make_consistency"
-    options = {"aggregation": "mean"}
-
-
-class TestRc3(LoadingContract):
-    factory = "make_rc3"
 
 
 class TestRc3PreTraining(LoadingContract):
@@ -259,13 +236,6 @@ def test_so_they_are_without_the_package(make_mural, run_without_babelens, tmp_p
     assert_equal(load_file(tmp_path / "again/model.safetensors"), weights)
 
 
-def test_the_temperature_is_the_first_weight_as_it_was(make_mural):
-    """An optimiser's state of an earlier version goes by the order of the weights."""
-    model, _ = make_mural()
-    first, weight = next(iter(model.named_parameters()))
-    assert first == "similarity.temperature" and model.temperature is weight
-
-
 # ---- Numbers of another precision ----
 
 
@@ -284,16 +254,6 @@ def test_images_may_have_another_precision_than_the_model(request, factory):
             found = model.get_image_features(pixel_values=pixels.to(dtype)).pooler_output
             assert found.dtype == torch.bfloat16 and found.shape[0] == len(TEXTS)
             assert torch.equal(found, expected)
-
-
-def test_images_of_rc3_may_have_another_precision_than_the_model(make_rc3):
-    model = make_rc3()[0].to(torch.bfloat16)
-    batch = visio_textual_batch()
-    found = []
-    for dtype in (torch.bfloat16, torch.float32, torch.float64):
-        inputs = {k: v.bfloat16().to(dtype) if v.is_floating_point() else v for k, v in batch.items()}
-        found.append(model.encode(**inputs).pooler_output)
-    assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_features_may_have_another_precision():

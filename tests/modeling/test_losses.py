@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy, normalize
 
 from babelens.modeling.losses import contrastive, contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 from tests.support.loss_pairs import (
-    GROUPINGS,
     LABELS,
     ONE_WAY,
     POSITIVES,
@@ -88,38 +87,33 @@ def test_mural_fixture_of_total_and_temperature_gradient(tile_size):
 
 
 @pytest.mark.parametrize("tile_size", [None, 4])
-@pytest.mark.parametrize(
-    ("name", "temperature", "smoothing", "margin"),
-    [
+def test_etcl_fixture(tile_size):
+    image, a, b = inputs("etcl", "image", "textA", "textB")
+    for name, temperature, smoothing, margin in (
         ("tau1_plain", 1.0, 0.0, 0.0),
         ("tau0.07_plain", 0.07, 0.0, 0.0),
         ("tau0.07_ls0.1", 0.07, 0.1, 0.0),
         ("tau0.07_ls0.1_margin0.3_on_text_text", 0.07, 0.1, 0.3),
-    ],
-)
-def test_etcl_fixture(name, temperature, smoothing, margin, tile_size):
-    image, a, b = inputs("etcl", "image", "textA", "textB")
-    options = {"label_smoothing": smoothing, "tile_size": tile_size}
-    found = {
-        "image_textA": symmetric_contrastive_loss(image, a, temperature, **options),
-        "textA_textB": symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
-        "textB_image": symmetric_contrastive_loss(b, image, temperature, **options),
-    }
-    found["L_ETCL"] = triple_contrastive_loss(image, a, b, temperature, margin=margin, **options)
-    assert {pair: found[pair].item() for pair in found} == pytest.approx(
-        {pair: FIXTURES["etcl"][name][pair] for pair in found}, rel=1e-12
-    )
+    ):
+        options = {"label_smoothing": smoothing, "tile_size": tile_size}
+        found = {
+            "image_textA": symmetric_contrastive_loss(image, a, temperature, **options),
+            "textA_textB": symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
+            "textB_image": symmetric_contrastive_loss(b, image, temperature, **options),
+        }
+        found["L_ETCL"] = triple_contrastive_loss(image, a, b, temperature, margin=margin, **options)
+        expected = {pair: FIXTURES["etcl"][name][pair] for pair in found}
+        assert {pair: found[pair].item() for pair in found} == pytest.approx(expected, rel=1e-12)
 
 
 # ---- The formula ----
 
 
 @pytest.mark.parametrize("positives", POSITIVES.values(), ids=POSITIVES)
-@pytest.mark.parametrize(("temperature", "margin", "label_smoothing"), [(1.0, 0.0, 0.1), (0.07, 0.3, 0.0)])
-def test_dense_and_tiled_losses_follow_the_formula(temperature, margin, label_smoothing, positives):
+def test_dense_and_tiled_losses_follow_the_formula(positives):
     x, y = embeddings()
-    temperature = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
-    options = {"margin": margin, "label_smoothing": label_smoothing, "positives": positives}
+    temperature = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
+    options = {"margin": 0.3, "label_smoothing": 0.1, "positives": positives}
     expected = value_and_gradients(reference, x, y, temperature, **options)
     for tile_size in (None, *TILES):
         found = value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size)
@@ -127,8 +121,9 @@ def test_dense_and_tiled_losses_follow_the_formula(temperature, margin, label_sm
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY | ONE_WAY.T], ids=["none", *POSITIVES][:4])
-@pytest.mark.parametrize(("tile_size", "text_text_temperature"), [(None, None), (3, 0.01)])
+@pytest.mark.parametrize(
+    ("tile_size", "text_text_temperature", "positives"), [(None, None, LABELS), (3, 0.01, ONE_WAY | ONE_WAY.T)]
+)
 def test_the_triple_loss_follows_the_formula(text_text_temperature, tile_size, positives):
     image, a = embeddings()
     b = a.detach().flip(1).requires_grad_()
@@ -151,7 +146,7 @@ def test_the_triple_loss_follows_the_formula(text_text_temperature, tile_size, p
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("fixed", ["x", "y", "temperature"])
+@pytest.mark.parametrize("fixed", ["y", "temperature"])
 def test_what_needs_no_gradient_gets_none_and_changes_no_other(fixed):
     inputs = dict(zip(("x", "y"), embeddings(), strict=True))
     inputs["temperature"] = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
@@ -170,20 +165,11 @@ def test_the_diagonal_of_a_mask_makes_no_difference():
         assert pair[0] == pair[1]
 
 
-@pytest.mark.parametrize(("tile_size", "label_smoothing"), [(None, 0.0), (3, 0.1)])
-def test_where_everything_is_right_nothing_is_lost(tile_size, label_smoothing):
-    x, y = embeddings()
-    temperature = torch.tensor(0.01, dtype=torch.float64, requires_grad=True)
-    options = {"positives": torch.zeros(7, dtype=torch.long), "label_smoothing": label_smoothing}
-    for value in value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size):
-        torch.testing.assert_close(value, torch.zeros_like(value), rtol=0, atol=1e-12)
-
-
 # ---- Precision ----
 
 
-@pytest.mark.parametrize(("tile_size", "dtype"), [(None, torch.bfloat16), (3, torch.float16)])
-def test_half_precision_embeddings_are_compared_in_float32(dtype, tile_size):
+def test_half_precision_embeddings_are_compared_in_float32():
+    dtype, tile_size = torch.bfloat16, 3
     x, y = embeddings(dtype=dtype)
     wide = [value.detach().float().requires_grad_() for value in (x, y)]
     temperature = torch.tensor(0.01, requires_grad=True)
@@ -194,13 +180,12 @@ def test_half_precision_embeddings_are_compared_in_float32(dtype, tile_size):
         assert torch.equal(one, other.to(one.dtype))
 
 
-@pytest.mark.parametrize("tile_size", [None, 3])
-def test_autocast_changes_nothing(tile_size):
+def test_autocast_changes_nothing():
     x, y = embeddings(dtype=torch.float32)
     temperature = torch.tensor(0.01, requires_grad=True)
-    expected = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=tile_size)
+    expected = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=3)
     with torch.autocast("cpu", torch.bfloat16):
-        x_to_y, y_to_x = contrastive_loss(x, y, temperature, tile_size=tile_size)
+        x_to_y, y_to_x = contrastive_loss(x, y, temperature, tile_size=3)
         gradients_within = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature), retain_graph=True)
     gradients_without = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))
     for gradients in (gradients_within, gradients_without):
@@ -219,12 +204,11 @@ def test_float32_is_close_to_float64_at_low_temperatures():
         assert (one.double() - other).norm() < 1e-5 * other.norm()
 
 
-@pytest.mark.parametrize("tile_size", [None, 3])
-def test_length_does_not_matter_nor_low_temperature(tile_size):
+def test_length_does_not_matter_nor_low_temperature():
     x, y = embeddings(dtype=torch.float32)
     with torch.no_grad():
-        expected = contrastive_loss(x, y, 1e-4, tile_size=tile_size)
-        found = contrastive_loss(1e5 * x, 1e-5 * y, 1e-4, tile_size=tile_size)
+        expected = contrastive_loss(x, y, 1e-4, tile_size=3)
+        found = contrastive_loss(1e5 * x, 1e-5 * y, 1e-4, tile_size=3)
     assert all(math.isfinite(value) for value in expected)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
 
@@ -264,15 +248,9 @@ def test_large_batches_are_tiled_by_default(monkeypatch):
 @pytest.mark.parametrize(
     ("y", "options", "complaint"),
     [
-        (torch.ones(6, 5), {}, r"\[7, 5\] and \[6, 5\]"),
         (torch.ones(7, 4), {}, r"\[7, 5\] and \[7, 4\]"),
         (torch.ones(7, 5), {"positives": torch.arange(6)}, r"positives of 7 pairs .*, not \[6\] torch.int64"),
-        (torch.ones(7, 5), {"positives": torch.ones(7, 6, dtype=torch.bool)}, r"not \[7, 6\] torch.bool"),
-        (torch.ones(7, 5), {"positives": torch.ones(7, dtype=torch.bool)}, r"not \[7\] torch.bool"),
-        (torch.ones(7, 5), {"positives": torch.eye(7)}, r"not \[7, 7\] torch.float32"),
-        (torch.ones(7, 5), {"positives": torch.tensor(1)}, r"not \[\] torch.int64"),
         (torch.ones(7, 5), {"tile_size": 0}, "tile_size=0 must be at least 1"),
-        (torch.ones(7, 5), {"tile_size": -3}, "tile_size=-3 must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_refused(y, options, complaint):
@@ -284,8 +262,3 @@ def test_second_derivatives_are_refused():
     x, y = embeddings()
     with pytest.raises(NotImplementedError, match="create_graph=True"):
         torch.autograd.grad(contrastive_loss(x, y, 0.1)[0], x, create_graph=True)
-
-
-def test_single_vectors_are_refused():
-    with pytest.raises(ValueError, match=r"must both be \[N, d\]"):
-        contrastive_loss(torch.ones(5), torch.ones(5), 0.1)

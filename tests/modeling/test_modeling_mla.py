@@ -19,7 +19,6 @@ from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     LANGUAGES,
     TEXTS,
-    Called,
     DualEncoderContract,
     PublishedModelContract,
     PublishingContract,
@@ -34,16 +33,6 @@ class MlaContract(DualEncoderContract):
     factory = "make_mla"
     freezable = ("native_model.text_model.embeddings.mla_embedding",)
     test_images_of_any_number = None  # by the native model's own tower
-
-    @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-    def test_a_traced_model_takes_any_languages(self, model, processor):
-        called = Called(model, "get_text_features", "pooler_output").eval()
-        every = self.texts(processor, len(TEXTS))
-        with torch.no_grad():
-            traced = torch.jit.trace(called, ({name: value[:3] for name, value in every.items()},), check_trace=False)
-            for rows in ([5, 0, 2], [1, 1, 4], [0, 0, 0]):
-                other = {name: value[rows] for name, value in every.items()}
-                torch.testing.assert_close(traced(other), called(other), rtol=0, atol=1e-6)
 
     def two_towers(self, model):
         return model.native_model

@@ -9,16 +9,6 @@ from babelens import MuralConfig, MuralModel, load_preset
 from babelens.modeling.losses import symmetric_contrastive_loss
 from tests.contracts import DualEncoderContract, PublishingContract, embeddings, image_text_batch, translation_batch
 
-VIT = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "image_size": 32,
-    "patch_size": 8,
-    "initializer_range": 0.3,
-}
-
 
 class MuralContract(DualEncoderContract):
     factory = "make_mural"
@@ -29,13 +19,6 @@ class MuralContract(DualEncoderContract):
 
 class TestMural(MuralContract, PublishingContract):
     pass
-
-
-class TestMuralWithClipAndXlmRoberta(MuralContract):
-    options = {
-        "text_config": {"model_type": "xlm-roberta", "max_position_embeddings": 66, "pad_token_id": 0},
-        "vision_config": VIT | {"model_type": "clip_vision_model"},
-    }
 
 
 # ---- Heads ----
@@ -124,14 +107,6 @@ def test_align_loaded_as_mural_gets_a_text_text_head(make_mural, tmp_path):
     assert not mural.text_heads["text_text"].bias.any()
     for name, value in align.state_dict().items():
         assert torch.equal(mural.state_dict()[name], value), name
-
-
-def test_a_missing_temperature_is_the_configured_one(mural, tmp_path):
-    model, _ = mural
-    weights = {name: value for name, value in model.state_dict().items() if not name.endswith("temperature")}
-    model.save_pretrained(tmp_path, state_dict=weights)
-    loaded = MuralModel.from_pretrained(tmp_path, temperature_init_value=0.4)
-    assert loaded.temperature.item() == pytest.approx(0.4)
 
 
 # ---- Towers ----

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
-from babelens.modeling.modeling_rc3_encoder import pack_left, text_states
+from babelens.modeling.modeling_rc3_encoder import pack_left
 from babelens.utils.errors import InputError
 from tests.contracts import TINY_RC3, assert_equal, visio_textual_batch
 from tests.support.versions import checkpoint_activations
@@ -191,15 +191,6 @@ def test_two_images_stand_one_after_the_other(make_rc3):
     assert output.text_start.tolist() == [18, 6, 10, 0]
     first = batch | {name: value.flip(1) for name, value in batch.items() if name.startswith(("region", "pixel"))}
     assert not torch.allclose(model.encode(**first).pooler_output[0], output.pooler_output[0], atol=1e-3)
-
-
-@torch.no_grad()
-def test_states_of_the_texts_are_found_behind_the_images(model, batch):
-    output = model.encode(**batch)
-    found = text_states(output, 7)
-    assert found.shape == (4, 7, 16)
-    for row, (start, length) in enumerate(zip(output.text_start, batch["attention_mask"].sum(1), strict=True)):
-        assert torch.equal(found[row, :length], output.last_hidden_state[row, start : start + length])
 
 
 # ---- What rows do not depend on ----

@@ -33,13 +33,6 @@ def test_the_encoder_and_its_heads(make_rc3, model_class, output, options):
     check_export(Called(model, "forward", output), {n: v[:3] for n, v in batch.items()}, others, free)
 
 
-def test_texts_alone(make_rc3):
-    batch = {name: value for name, value in visio_textual_batch().items() if name in ("input_ids", "attention_mask")}
-    others = [{name: value[rows] for name, value in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
-    called = Called(make_rc3()[0], "encode", "pooler_output")
-    check_export(called, {name: value[:3] for name, value in batch.items()}, others, free)
-
-
 def test_an_exported_encoder_has_the_models_states(make_rc3):
     model, batch = make_rc3()[0], visio_textual_batch()
     expected = model(**batch)

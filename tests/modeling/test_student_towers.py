@@ -1,7 +1,5 @@
 """Students of any kind beside teachers of any kind: towers, pooling, prompts, and who reads native texts."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoProcessor
@@ -16,7 +14,6 @@ from babelens import (
 )
 from babelens.modeling.acquirer import plain_state_dict
 from babelens.utils.errors import (
-    ModelFolderError,
     ModelKindError,
 )
 from tests.contracts import drawn_images
@@ -93,45 +90,6 @@ def test_blocks_that_cannot_be_told_are_refused():
     with pytest.raises(ModelKindError, match="a 'xlm' text encoder has 4 lists of 3 blocks"):
         beside_clip(encoder, strategy="acquisition")
     assert beside_clip(encoder).config.strategy == "distillation"
-
-
-# ---- Pooling ----
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean", "eos", "pooler"])
-def test_each_pooling_reads_the_states_that_it_is_named_for(pooling):
-    encoder = tiny_text_encoder("bert")
-    model = beside_clip(encoder, text_pooling=pooling).eval()
-    with torch.no_grad():
-        output = encoder(**token_ids())
-        states = output.last_hidden_state
-        short, full = states[1, :5], states[[0, 2]]
-        expected = {
-            "cls": states[:, 0],
-            "mean": torch.stack([full[0].mean(0), short.mean(0), full[1].mean(0)]),
-            "eos": torch.stack([full[0][-1], short[-1], full[1][-1]]),
-            "pooler": output.pooler_output,
-        }[pooling]
-        torch.testing.assert_close(
-            model.get_text_features(**token_ids()).pooler_output, model.projection(expected), rtol=1e-5, atol=1e-6
-        )
-
-
-def test_a_pooling_layer_that_a_folder_lacks(tmp_path):
-    """Checkpoints of masked language modeling have none."""
-    type(tiny_bert()[0])(tiny_bert()[0].config, add_pooling_layer=False).save_pretrained(tmp_path)
-    assert beside_clip(tmp_path).config.text_pooling == "cls"
-    with pytest.raises(ModelFolderError, match=r"lacks the weights pooler\.dense"):
-        beside_clip(tmp_path, text_pooling="pooler")
-
-
-def test_the_pooling_is_by_default_what_the_folder_states(tmp_path):
-    folder = saved(tiny_bert(), tmp_path)
-    assert beside_clip(folder).config.text_pooling == "cls"
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
-    assert beside_clip(folder).config.text_pooling == "mean"
-    assert beside_clip(folder, text_pooling="eos").config.text_pooling == "eos"
 
 
 # ---- What is frozen ----

@@ -15,7 +15,6 @@ from babelens.modeling.losses.smalr import (
     masked_reconstruction_loss,
     neighborhood_loss,
     reversal_schedule,
-    reverse_gradient,
     sentence_grid,
     smalr_loss,
 )
@@ -131,15 +130,14 @@ def test_distances_are_those_of_the_formula():
 
 
 @pytest.mark.parametrize("furthest", [False, True])
-@pytest.mark.parametrize("top_n", [1, 3, 10])
-def test_ragged_triplets_follow_the_formula(top_n, furthest):
+def test_ragged_triplets_follow_the_formula(furthest):
     """Anchors without a positive, with several, without a negative, with fewer than N."""
     distances = random(6, 8).requires_grad_()
     positives = same_label(torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 0, 0, 1, 2, 2, 9, 9]))
     negatives = ~positives
     negatives[1] = False
     negatives[2, 2:] = False
-    options = {"margin": 0.4, "top_n": top_n}
+    options = {"margin": 0.4, "top_n": 3}
     found = top_violation_triplet_loss(
         distances, positives, negatives=negatives, furthest_positive=furthest, **options
     )
@@ -174,17 +172,6 @@ def test_neighbors_in_three_languages_are_those_of_the_formula():
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad(loss, sentences)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
-
-
-def test_the_order_of_a_batch_does_not_matter():
-    sentences, image_ids, language_ids = random(12, 4), torch.arange(12) % 4, torch.arange(12) // 6
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    losses = [
-        neighborhood_loss(sentences[rows], image_ids[rows], language_ids[rows], margin=0.5, top_n=2)
-        for rows in (torch.arange(12), order)
-    ]
-    torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-12)
-    assert losses[0] > 0
 
 
 def test_where_there_is_no_triplet_nothing_is_lost():
@@ -240,15 +227,6 @@ def test_a_column_of_the_grid_is_of_one_image():
 
 
 # ---- Gradient reversal ----
-
-
-def test_reversal_passes_values_and_turns_gradients():
-    x = random(3, 2).requires_grad_()
-    y = reverse_gradient(x, 0.3)
-    assert torch.equal(y, x)
-    weight = random(3, 2, seed=1)
-    (gradient,) = torch.autograd.grad((y * weight).sum(), x)
-    torch.testing.assert_close(gradient, -0.3 * weight, rtol=1e-15, atol=0)
 
 
 def test_the_classifier_descends_and_the_embeddings_ascend():
@@ -316,13 +294,8 @@ def test_what_does_not_fit_is_refused():
     cases = [
         (lambda: pairwise_distances(distances, torch.ones(2, 5)), r"\[3, 4\] and \[2, 5\]"),
         (lambda: top_violation_triplet_loss(distances, mask.T), r"\[3, 4\] and \[4, 3\] torch.bool"),
-        (lambda: top_violation_triplet_loss(distances, mask.long()), r"\[3, 4\] torch.int64"),
-        (lambda: top_violation_triplet_loss(distances, mask, negatives=mask[:2]), r"negatives .* \[2, 4\]"),
-        (lambda: top_violation_triplet_loss(distances, mask, top_n=0), "top_n=0 must be at least 1"),
         (lambda: neighborhood_loss(distances, torch.arange(2), torch.arange(3)), "3 sentences came with 2 image_ids"),
         (lambda: masked_reconstruction_loss(*torch.ones(3, 2, 4)), r"all be \[2, N, d\], but are \[2, 4\]"),
-        (lambda: masked_reconstruction_loss(*torch.ones(2, 2, 4, 5), torch.ones(2, 1, 5)), r"\[2, 1, 5\]"),
-        (lambda: reversal_schedule(1.5), "progress=1.5"),
         (lambda: reversal_schedule(math.nan), "progress=nan"),
     ]
     for call, complaint in cases:
