@@ -197,10 +197,9 @@ def test_two_images_stand_one_after_the_other(make_rc3):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("images", [1, 2])
-def test_a_row_does_not_depend_on_the_rest_of_its_batch(make_rc3, images):
-    model, _ = make_rc3(Rc3ForConditionalGeneration, images_per_text=images)
-    batch = visio_textual_batch(images)
+def test_a_row_does_not_depend_on_the_rest_of_its_batch(make_rc3):
+    model, _ = make_rc3(Rc3ForConditionalGeneration, images_per_text=2)
+    batch = visio_textual_batch(images=2)
     together = model(**batch, decoder_input_ids=TARGETS)
     written = model.generate(**batch, language="de", num_beams=3, max_new_tokens=6)
     for row in range(4):
@@ -271,11 +270,10 @@ def test_everything_that_is_read_gets_a_gradient(make_rc3, batch):
         assert not without
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_gradient_checkpointing_changes_nothing(make_rc3, batch, dropout):
+def test_gradient_checkpointing_changes_nothing(make_rc3, batch):
     results = []
     for checkpointed in (False, True):
-        model = make_rc3(dropout=dropout)[0].train()
+        model = make_rc3(dropout=0.1)[0].train()
         if checkpointed:
             checkpoint_activations(model)
         calls = []
@@ -313,7 +311,6 @@ def changed(batch, **changes):
     [
         ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, InputError, r"\[4, 1, 0, 6\]"),
         ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
-        ({"images_per_text": 2}, {"region_features": None}, InputError, r"pixel_values \[4, 3, 8, 8\]"),
         ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
     ],
 )
