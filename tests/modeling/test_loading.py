@@ -11,11 +11,7 @@ from transformers import AutoModel, Trainer, TrainingArguments
 from babelens import (
     CrossLingualConsistency,
     CrossLingualConsistencyConfig,
-    LiweConfig,
-    LiweModel,
-    MlaModel,
     SmalrConfig,
-    SmalrModel,
 )
 from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from babelens.modeling.modeling_rc3_tasks import Rc3ForConditionalGeneration
@@ -106,9 +102,7 @@ def train_briefly(model, inputs, folder):
 
 
 LEARNERS = [
-    ("make_mla", {}, ("native_model.",), ".mla_"),
     ("make_mla_on_mural", {}, ("native_model.",), ".mla_"),
-    ("make_mla_student", {"strategy": "distillation"}, ("native_model.",), "text_model."),
     ("make_mla_student", {"strategy": "acquisition"}, ("native_model.", "text_model."), ".mla_acquirers."),
 ]
 
@@ -145,30 +139,17 @@ save_file({name: value.contiguous() for name, value in model.state_dict().items(
 """
 
 
-@pytest.mark.parametrize(("factory", "options", "frozen", "learning"), [LEARNERS[0], *LEARNERS[2:]])
-def test_nor_does_it_without_the_package(request, tmp_path, run_without_babelens, factory, options, frozen, learning):
-    model, processor = request.getfixturevalue(factory)(**options)
+def test_nor_does_it_without_the_package(make_mla, tmp_path, run_without_babelens):
+    model, processor = make_mla()
     model.save_pretrained(tmp_path / "model")
     save_file({k: v.contiguous() for k, v in image_text_batch(processor).items()}, tmp_path / "inputs")
     run_without_babelens(
         WITHOUT_PACKAGE, tmp_path / "model", tmp_path / "inputs", tmp_path / "run", tmp_path / "result"
     )
     before, after = model.state_dict(), load_file(tmp_path / "result")
-    kept = [name for name in after if name.startswith(frozen) and ".mla_" not in name]
+    kept = [name for name in after if name.startswith("native_model.") and ".mla_" not in name]
     assert_equal({name: after[name] for name in kept}, {name: before[name] for name in kept})
-    assert any(not torch.equal(after[name], before[name]) for name in after if learning in name)
-
-
-def test_a_language_that_is_added_to_a_loaded_model_is_trained(make_mla, tmp_path):
-    model, _ = make_mla()
-    model.save_pretrained(tmp_path)
-    loaded = MlaModel.from_pretrained(tmp_path)
-    expected = {name for name, weight in loaded.named_parameters() if weight.requires_grad}
-    loaded.add_language("ja")
-    trained = {name for name, weight in loaded.named_parameters() if weight.requires_grad}
-    assert {name for name in trained if ".mla_acquirers.ja." not in name} == expected and len(trained) > len(expected)
-    again = loaded.reconfigured(languages=[*loaded.config.languages, "ko"])
-    assert not any(weight.requires_grad for weight in again.native_model.vision_model.parameters())
+    assert any(not torch.equal(after[name], before[name]) for name in after if ".mla_" in name)
 
 
 # ---- Names of earlier versions ----
@@ -188,9 +169,7 @@ def as_earlier_versions_saved(folder):
     return weights, renamed
 
 
-@pytest.mark.parametrize(
-    "factory", ["make_mural", "make_etcl", "make_mla_on_mural", "make_compressed_smalr", "make_writer"]
-)
+@pytest.mark.parametrize("factory", ["make_mla_on_mural", "make_compressed_smalr", "make_writer"])
 def test_weights_are_found_under_the_names_of_earlier_versions(request, tmp_path, factory):
     model, _ = request.getfixturevalue(factory)()
     if hasattr(model, "temperature"):
@@ -239,10 +218,7 @@ def test_so_they_are_without_the_package(make_mural, run_without_babelens, tmp_p
 # ---- Numbers of another precision ----
 
 
-@pytest.mark.parametrize(
-    "factory",
-    ["make_mural", "make_etcl", "make_mla", "make_mla_on_mural", "make_mla_student", "make_smalr", "make_liwe"],
-)
+@pytest.mark.parametrize("factory", ["make_mural", "make_mla_student", "make_smalr"])
 def test_images_may_have_another_precision_than_the_model(request, factory):
     model, processor = request.getfixturevalue(factory)()
     _, images = split(image_text_batch(processor))
@@ -254,12 +230,6 @@ def test_images_may_have_another_precision_than_the_model(request, factory):
             found = model.get_image_features(pixel_values=pixels.to(dtype)).pooler_output
             assert found.dtype == torch.bfloat16 and found.shape[0] == len(TEXTS)
             assert torch.equal(found, expected)
-
-
-def test_features_may_have_another_precision():
-    for model in (SmalrModel(SmalrConfig(**TINY_SMALR)), LiweModel(LiweConfig(image_feature_size=7, hidden_size=8))):
-        model.eval().to(torch.bfloat16)
-        assert model.get_image_features(image_features=torch.rand(2, 7)).pooler_output.dtype == torch.bfloat16
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # in the file of BitNet's layers

@@ -84,17 +84,6 @@ def test_peft_loads_what_the_assembled_model_saved(mla, texts, tmp_path):
     assert torch.equal(text_features(french, ids), text_features(model, alone))
 
 
-def test_the_assembled_model_loads_what_peft_saved(mla, texts, tmp_path):
-    model, _ = mla
-    to_peft_model(model).save_pretrained(tmp_path, selected_adapters=["de"])
-    copy = without_languages(model)
-    load_adapter(copy, tmp_path / "de")
-    assert copy.config.languages == ["de"]
-    german = texts["language_ids"] == 1
-    found = text_features(copy.eval(), {name: value[german] for name, value in texts.items()})
-    assert torch.equal(found, text_features(model, {name: value[german] for name, value in texts.items()}))
-
-
 def test_an_adapter_of_another_model_changes_nothing(mla, make_mla, tmp_path):
     model, _ = mla
     save_adapter(model, "fr", tmp_path / "fr")

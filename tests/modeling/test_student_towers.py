@@ -20,7 +20,6 @@ from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
 from tests.support.tiny_training import prepared, shapes_corpus
 
-KINDS = ["xlm-roberta", "mt5", "modernbert"]
 ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
 
 
@@ -45,10 +44,9 @@ def token_ids():
 # ---- Kinds of text encoders ----
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_text_encoder_is_a_student(kind, tmp_path):
+def test_any_text_encoder_is_a_student(tmp_path):
     """From its folder, with acquirers behind each of its blocks, saved and loaded."""
-    encoder = tiny_text_encoder(kind)
+    encoder = tiny_text_encoder("modernbert")
     encoder.save_pretrained(tmp_path / "text")
     model = beside_clip(tmp_path / "text", strategy="acquisition", acquirer_size=4, text_pooling="mean")
     assert len(model.acquirers()) == 3
@@ -74,32 +72,13 @@ def test_an_encoder_decoder_brings_its_encoder(tmp_path):
         assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bart", "vit"])
-def test_what_is_no_text_encoder_is_refused(kind, tmp_path):
-    config, native = AutoConfig.for_model(kind), tiny_clip()[0].config
-    with pytest.raises(ModelKindError, match=f"'{kind}'"):
+def test_what_is_no_text_encoder_is_refused(tmp_path):
+    config, native = AutoConfig.for_model("gpt2"), tiny_clip()[0].config
+    with pytest.raises(ModelKindError, match="'gpt2'"):
         MlaStudentModel(MlaStudentConfig(text_config=config, base_config=native))
     config.save_pretrained(tmp_path)
-    with pytest.raises(ModelKindError, match=f"'{kind}'"):
+    with pytest.raises(ModelKindError, match="'gpt2'"):
         beside_clip(tmp_path)
-
-
-def test_blocks_that_cannot_be_told_are_refused():
-    """XLM has lists of attentions, of norms and of networks, and none of blocks."""
-    encoder = tiny_text_encoder("xlm")
-    with pytest.raises(ModelKindError, match="a 'xlm' text encoder has 4 lists of 3 blocks"):
-        beside_clip(encoder, strategy="acquisition")
-    assert beside_clip(encoder).config.strategy == "distillation"
-
-
-# ---- What is frozen ----
-
-
-def test_a_frozen_encoder_leaves_the_projection_to_train():
-    model = beside_clip(tiny_bert()[0], strategy="projection").train()
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert trained == {"projection.weight", "projection.bias"}
-    assert not any(module.training for module in model.text_model.modules())
 
 
 # ---- Prompts ----
@@ -126,13 +105,12 @@ def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
 # ---- Who reads native texts ----
 
 
-@pytest.mark.parametrize("make_native", [tiny_siglip, tiny_dual_encoder])
-def test_native_texts_keep_their_embeddings_to_the_bit(make_native):
-    native = make_native()
+def test_native_texts_keep_their_embeddings_to_the_bit():
+    native = tiny_dual_encoder()
     bert, tokenizer = tiny_bert()
     model, processor = student_of(native, bert, tokenizer, native_texts="native")
     assert model.config.learned_languages == ["de", "fr"] and model.config.known_languages == ["en", "de", "fr"]
-    found, plain = Embedder(model.eval(), processor), Embedder(*make_native())
+    found, plain = Embedder(model.eval(), processor), Embedder(*tiny_dual_encoder())
     plain.model.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
     settings = {"language": "en", "normalize": False}
     assert (found.encode_text(ENGLISH, **settings) == plain.encode_text(ENGLISH, **settings)).all()
@@ -140,11 +118,10 @@ def test_native_texts_keep_their_embeddings_to_the_bit(make_native):
     assert (found.encode_image(images) == plain.encode_image(images)).all()
 
 
-@pytest.mark.parametrize("make_native", [tiny_clip, tiny_siglip])
-def test_a_batch_of_both_is_as_each_alone(make_native):
+def test_a_batch_of_both_is_as_each_alone():
     bert, tokenizer = tiny_bert()
-    model, processor = student_of(make_native(), bert, tokenizer, native_texts="native")
-    reading, _ = student_of(make_native(), bert, tokenizer)
+    model, processor = student_of(tiny_siglip(), bert, tokenizer, native_texts="native")
+    reading, _ = student_of(tiny_siglip(), bert, tokenizer)
     reading.load_state_dict(model.state_dict())
     texts, languages = [OTHERS[0], ENGLISH[0], OTHERS[1], ENGLISH[1]], ["de", "en", "fr", "en"]
     inputs = processor(text=texts, language=languages, return_tensors="pt")
@@ -157,55 +134,33 @@ def test_a_batch_of_both_is_as_each_alone(make_native):
         torch.testing.assert_close(features[::2], student.pooler_output)
 
 
-def test_long_native_texts_keep_the_native_models_length():
-    bert, tokenizer = tiny_bert()
-    native = tiny_clip()
-    _, processor = student_of(native, bert, tokenizer, native_texts="native")
-    text = "a dot " * 100
-    ids = processor(text=[text, text], language=["en", "de"], padding=False)["input_ids"]
-    assert [len(row) for row in ids] == [40, 64]
-    cut = processor(text=[text, text], language=["en", "de"], max_length=9)["input_ids"]
-    assert [len(row) for row in cut] == [9, 9]
-
-
 # ---- Teachers ----
 
 
-@pytest.fixture
-def make_trainer(tmp_path):
-    def make(model, processor, task="text_text", **changes):
-        settings = {
-            "per_device_train_batch_size": 16,
-            "max_steps": 4,
-            "learning_rate": 1e-2,
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "precision": "float32",
-        }
-        return prepared(
-            MlaTrainer(
-                model=model,
-                args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
-                processing_class=processor,
-                train_dataset={task: shapes_corpus()},
-                cache_dir=str(tmp_path / "cache"),
-            )
-        )
-
-    return make
-
-
-@pytest.mark.parametrize(("task", "make_native"), [("text_text", tiny_dual_encoder), ("image_text", tiny_clip)])
-def test_a_teacher_computes_before_training_and_never_in_a_step(make_trainer, make_native, task, monkeypatch):
+def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
     """Teacher and student have tokenizers, widths and kinds of their own."""
-    native = make_native()
-    encoder = tiny_text_encoder("mt5")
-    tokenizer = tiny_bert()[1]
-    model, processor = student_of(native, encoder, tokenizer, text_pooling="mean", native_texts="native")
-    trainer = make_trainer(model, processor, task)
+    encoder, tokenizer = tiny_text_encoder("mt5"), tiny_bert()[1]
+    model, processor = student_of(tiny_dual_encoder(), encoder, tokenizer, text_pooling="mean", native_texts="native")
+    settings = {
+        "per_device_train_batch_size": 16,
+        "max_steps": 4,
+        "learning_rate": 1e-2,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "precision": "float32",
+    }
+    trainer = prepared(
+        MlaTrainer(
+            model=model,
+            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings),
+            processing_class=processor,
+            train_dataset={"text_text": shapes_corpus()},
+            cache_dir=str(tmp_path / "cache"),
+        )
+    )
     calls = []
     for tower in (model.native_model.text_model, model.native_model.vision_model):
         tower.register_forward_hook(lambda *call: calls.append(call))
