@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 
 from ..utils.hub_code import HubCodeMixin
 from ..utils.languages import normalize_languages
+from .configuration_two_tower import check_positive
 
 
 @strict
@@ -38,8 +39,7 @@ class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
         given, self.languages = self.languages, normalize_languages(self.languages)
         if not given or len(given) != len(self.languages):
             raise ValueError(f"languages={list(given)}: name at least one language, and each only once")
-        if self.hidden_size < 1:
-            raise ValueError(f"hidden_size={self.hidden_size} must be at least 1")
+        check_positive(self, "hidden_size")
         super().__post_init__(**kwargs)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from .configuration_two_tower import DualEncoderConfig
+from .configuration_two_tower import DualEncoderConfig, check_positive, check_probabilities
 
 # The first ids of every character vocabulary; known characters start at `SPECIAL_IDS`.
 PADDING_ID, UNKNOWN_ID = 0, 1
@@ -36,8 +36,7 @@ class LiweConfig(DualEncoderConfig):
         margin: Margin of the hinge loss.
         annealing_rate: Factor by which each training step shifts the hinge loss between images and texts from the sum
             over all negatives to the hardest negative.
-        translation_annealing_rate: The same factor for the loss between texts in two languages, which turns to the
-            hardest negatives ten times faster.
+        translation_annealing_rate: The same for the loss between texts in two languages.
         translation_weight: Weight of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal distribution that initializes the weights.
 
@@ -68,12 +67,9 @@ class LiweConfig(DualEncoderConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         self.word_hidden_sizes = list(self.word_hidden_sizes)
-        for name in ("character_size", "word_length", "word_size", "hidden_size", "temperature"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        for name in ("annealing_rate", "translation_annealing_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be a factor from 0 to 1")
+        check_positive(self, "character_size", "word_length", "word_size", "hidden_size", "temperature")
+        rates = ("annealing_rate", "translation_annealing_rate")
+        check_probabilities(**{name: getattr(self, name) for name in rates})
         if isinstance(self.vision_config, dict):
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)

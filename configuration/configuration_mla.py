@@ -18,6 +18,7 @@ from ..utils.languages import normalize_language
 from .configuration_two_tower import (
     DualEncoderConfig,
     TextPooling,
+    check_positive,
     check_projection_dim,
     check_text_head,
     feature_width,
@@ -30,8 +31,7 @@ RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNe
 class ClipResNetConfig(PreTrainedConfig):
     """Configuration of a `ClipResNetModel`, by default RN50 (Radford et al. 2021, section 2.4).
 
-    transformers does not have the ResNets of OpenAI's CLIP. They are the image towers of the ResNet CLIPs that MLA's
-    authors trained (table 2).
+    transformers does not have the ResNets of OpenAI's CLIP, which MLA's authors trained too (table 2).
 
     Args:
         width: Number of channels of the first stage; each stage has four times as many outputs.
@@ -133,9 +133,7 @@ class MlaBaseConfig(DualEncoderConfig):
                 raise ValueError(f"languages={self.languages} names {language!r} twice")
         if self.native_language in self.languages:
             raise ValueError(f"{self.native_language!r} is the native language: there is nothing to acquire")
-        for name in ("acquirer_size", "logit_scale"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        check_positive(self, "acquirer_size", "logit_scale")
         if isinstance(self.base_config, dict):
             register_native(self.base_config.get("model_type"))
         width = kwargs.pop("projection_dim", None)
@@ -144,16 +142,15 @@ class MlaBaseConfig(DualEncoderConfig):
         self.check_widths()
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Exports the code, including that of a native model's configuration that transformers does not have."""
         from ..utils.hub_code import add_code
 
         super().export_code(folder)
-        if getattr(self.base_config, "model_type", None) in OWN_NATIVES:
+        if getattr(self.base_config, "model_type", None) in OWN_NATIVES:  # transformers does not have its code
             add_code(type(self.base_config), folder, "configuration_mla")
 
     def validate_token_ids(self) -> None:
-        """Skips transformers' check. Its `Trainer` writes the special ids of the native tokenizer here, while
-        `vocab_size` belongs to the tokenizer of the learned languages, so transformers would warn."""
+        """Skips transformers' check: `Trainer` writes the ids of the native tokenizer here, while `vocab_size` belongs
+        to the tokenizer of the learned languages."""
 
     @property
     def projection_dim(self) -> int:
@@ -176,7 +173,7 @@ class MlaConfig(MlaBaseConfig):
     """Configuration of an `MlaModel`.
 
     `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
-    the native language, k for the k-th acquired one. The arguments of `MlaBaseConfig` are also accepted.
+    the native language, k for the k-th acquired one. It also accepts the arguments of `MlaBaseConfig`.
 
     Args:
         vocab_size: Size of the vocabulary that the acquired languages share.
@@ -200,9 +197,7 @@ class MlaConfig(MlaBaseConfig):
     train_embedding: bool = True
 
     def __post_init__(self, **kwargs: object) -> None:
-        for name in ("vocab_size", "embedding_size"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        check_positive(self, "vocab_size", "embedding_size")
         if not 0 <= self.sep_token_id < self.vocab_size:
             raise ValueError(f"sep_token_id={self.sep_token_id} is not in a vocabulary of {self.vocab_size}")
         super().__post_init__(**kwargs)
@@ -225,12 +220,8 @@ class MlaStudentConfig(MlaBaseConfig):
         text_prompt: Prefix that the processor adds to every text for the student, such as E5's `"query: "`.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
-        text_hidden_size: Width of a hidden layer in the student's projection; by default, the projection is a linear
-            layer, as in the paper. With a frozen text encoder, a hidden layer brings languages closer.
-        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the projection (a
-            layer normalization without weights).
-        text_dropout: Dropout probability of the pooled text features, before the projection; a hidden layer applies
-            it again.
+        text_hidden_size: Width of a hidden layer in the student's projection, if any; the paper has none.
+        text_layer_norm, text_dropout: As in `TwoTowerConfig`.
 
     Examples:
         >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig
 
 from ..utils.hub_code import HubCodeMixin
 from ..utils.languages import language_id, normalize_language
+from .configuration_two_tower import check_positive, check_probabilities
 
 REGIONS: Final = "regions"
 PATCHES: Final = "patches"
@@ -53,7 +54,7 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Weights of the four objectives (section 2.3).
         relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
 
-    If `id2label` is not given, it is empty, and a model for a task uses that task's labels.
+    Without `id2label`, a model for a task uses that task's labels.
 
     Examples:
         >>> config = Rc3Config(visual="patches", image_size=384)
@@ -122,27 +123,25 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.languages = [normalize_language(tag) for tag in self.languages]
         self.language_token_ids = list(self.language_token_ids)
-        self._check_sizes()
+        check_positive(
+            self,
+            "region_size",
+            "max_regions",
+            "patch_size",
+            "patch_width",
+            "history",
+            "image_size",
+            "mask_probability",
+        )
+        if self.image_size % self.patch_size:
+            raise ValueError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
+        if self.images_per_text not in (1, 2):
+            raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 images with a text")
+        check_probabilities(mask_probability=self.mask_probability, slack=self.slack)
         self._check_tokens()
         if not self.id2label and kwargs.get("num_labels") is not None:
             self.id2label = None  # transformers then makes that number of labels
         super().__post_init__(**kwargs)
-
-    def _check_sizes(self) -> None:
-        for name in ("region_size", "max_regions", "patch_size", "patch_width", "history"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        if self.image_size <= 0 or self.image_size % self.patch_size:
-            raise ValueError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
-        if self.images_per_text not in (1, 2):
-            raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 images with a text")
-        if not 0 < self.mask_probability < 1:
-            raise ValueError(f"mask_probability={self.mask_probability} must be a probability between 0 and 1")
-        if not 0 <= self.slack <= 1:
-            raise ValueError(f"slack={self.slack} must be between 0 and 1")
-        for name in ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
 
     def _check_tokens(self) -> None:
         names = ("pad", "bos", "eos", "mask", "cls", "image_separator")
@@ -156,9 +155,8 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
             if not 0 <= token < self.vocab_size:
                 raise ValueError(f"{name}={token} is not in a vocabulary of {self.vocab_size}")
         for kind, values in {"languages": self.languages, "special tokens": list(tokens.values())}.items():
-            twice = next((value for value in values if values.count(value) > 1), None)
-            if twice is not None:
-                raise ValueError(f"{kind} must differ, but {twice!r} is used twice: {tokens | {kind: values}}")
+            if len({*values}) < len(values):
+                raise ValueError(f"{kind} must differ: {tokens | {kind: values}}")
 
     @property
     def has_regions(self) -> bool:
@@ -176,11 +174,7 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         return (self.image_size // self.patch_size) ** 2
 
     def language_token_id(self, language: str) -> int:
-        """Returns the id of the token of a language.
-
-        Args:
-            language: a BCP-47 tag.
-        """
+        """Returns the id of the token of a language, given by its BCP-47 tag."""
         return self.language_token_ids[language_id(language, list(self.languages))]
 
 

@@ -6,7 +6,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_mla import MlaBaseConfig
-from .configuration_two_tower import TextPooling
+from .configuration_two_tower import TextPooling, check_positive
 
 
 @strict
@@ -65,13 +65,11 @@ class RidgeConfig(MlaBaseConfig):
     gloss_weights: list[float] | tuple[float, ...] = ()
 
     def __post_init__(self, **kwargs: object) -> None:
-        if not 1 <= self.shortest_ngram <= self.longest_ngram or min(self.ngram_rows, self.rank) < 1:
-            raise ValueError("ngram_rows, rank and shortest_ngram must be at least 1, longest_ngram no less than this")
+        check_positive(self, "ngram_rows", "rank", "shortest_ngram")
+        if self.shortest_ngram > self.longest_ngram:
+            raise ValueError(f"longest_ngram={self.longest_ngram} must be at least shortest_ngram")
         if len(self.gloss_weights) not in (0, 1 + len(self.languages)):
-            raise ValueError(
-                f"gloss_weights has {len(self.gloss_weights)} numbers for {len(self.languages)} languages, and needs "
-                "one more than those"
-            )
+            raise ValueError(f"{len(self.languages)} languages need one more gloss_weights than that")
         if isinstance(self.text_config, dict):
             kind = self.text_config.get("model_type")
             if kind not in CONFIG_MAPPING:

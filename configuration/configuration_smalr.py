@@ -17,7 +17,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
 from ..utils.languages import normalize_languages
-from .configuration_two_tower import DualEncoderConfig
+from .configuration_two_tower import DualEncoderConfig, check_positive, check_probabilities
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
@@ -44,16 +44,13 @@ class SmalrConfig(DualEncoderConfig):
         specific_words: Number of most frequent words of each language with their own embedding, a projection of their
             word vector (K in section 3.1); `None` for all words.
         dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
-            word, which a dictionary names (section 4). All other words must have their own embedding. The default is
-            0.
+            word, which a dictionary names (section 4). All other words must have their own embedding.
         latent_tokens: Number of tokens, shared by all languages, that embed the words without their own embedding.
-        exploration_tokens: M in section 3.1. While words are assigned to latent tokens, one of the M best tokens is
-            sometimes drawn instead of the best.
-        exploration_probability: p in section 3.1, the probability of drawing one.
+        exploration_tokens, exploration_probability: M and p in section 3.1. While words are assigned to latent tokens,
+            one of the M best tokens is sometimes drawn instead of the best.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
         language_branches: Whether each language has its own sentence encoder and output layer. Neighborhood
-            constraints then apply only to the final embeddings, as in PAR-EmbN: no encoder reads the word embeddings
-            of several languages, so these need not share a space.
+            constraints then apply only to the final embeddings, as in PAR-EmbN.
         vision_config: Configuration of a transformers vision backbone, to train on pixels. With `None`, the model
             reads image features.
         image_feature_size: Width of the image features that the model reads; a backbone determines its own.
@@ -114,37 +111,26 @@ class SmalrConfig(DualEncoderConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.languages = normalize_languages(list(self.languages))
         self.vocabulary_sizes = list(self.vocabulary_sizes) or [10_000] * len(self.languages)
-        if len(self.vocabulary_sizes) != len(self.languages):
-            raise ValueError(
-                f"{len(self.languages)} languages need as many vocabulary_sizes, not {len(self.vocabulary_sizes)}"
-            )
         self.dictionary_words = list(self.dictionary_words) or [0] * len(self.languages)
-        if len(self.dictionary_words) != len(self.languages) or any(
-            not 0 <= words <= size for words, size in zip(self.dictionary_words, self.vocabulary_sizes, strict=False)
-        ):
+        if not len(self.languages) == len(self.vocabulary_sizes) == len(self.dictionary_words):
             raise ValueError(
-                f"dictionary_words={self.dictionary_words} must have a number for each language, at most the size of "
-                f"its vocabulary ({self.vocabulary_sizes})"
+                f"{len(self.languages)} languages need as many vocabulary_sizes and dictionary_words, not "
+                f"{len(self.vocabulary_sizes)} and {len(self.dictionary_words)}"
             )
+        sizes = zip(self.dictionary_words, self.vocabulary_sizes, strict=True)
+        if any(not 0 <= words <= size for words, size in sizes):
+            raise ValueError(f"dictionary_words={self.dictionary_words} exceed the {self.vocabulary_sizes} words")
         if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
             raise ValueError(
                 "dictionary_words need a model whose other words have embeddings of their own: "
                 "specific_words=None and latent_tokens=0"
             )
-        if (
-            self.specific_words is not None
-            and self.specific_words < max(self.vocabulary_sizes)
-            and not self.latent_tokens
-        ):
+        own = max(self.vocabulary_sizes) if self.specific_words is None else self.specific_words
+        if own < max(self.vocabulary_sizes) and not self.latent_tokens:
             raise ValueError("words without an embedding of their own (specific_words) need latent_tokens")
-        for name in ("exploration_probability", "mask_probability", "image_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")
-        if self.vector_weight < 0:
-            raise ValueError(f"vector_weight={self.vector_weight} must not be negative")
-        for name in ("temperature", "triplet_violations"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        names = ("exploration_probability", "mask_probability", "image_dropout")
+        check_probabilities(**{name: getattr(self, name) for name in names})
+        check_positive(self, "temperature", "triplet_violations")
         if isinstance(self.vision_config, dict):
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)

@@ -1,9 +1,8 @@
-"""Configurations of dual encoders: the base of all of them, and that of MURAL and ETCL, a text encoder and a vision
-backbone.
+"""Configurations of dual encoders: the base of all of them, and the base of MURAL and ETCL, a text encoder and a
+vision backbone.
 
 In the papers, the backbone's pooled features are the shared space, and a linear layer projects texts to their width.
-Two pretrained towers need more choices: how to pool texts and images, whether to project images too, and dropout
-against overfitting when only the projections are trained.
+Pretrained towers need more choices: pooling, a projection of images, and dropout when only projections are trained.
 """
 
 import copy
@@ -23,8 +22,7 @@ IMAGE_TEXT = "image_text"
 TEXT_TEXT = "text_text"
 TRIPLET = "triplet"
 
-# How the states of a text encoder or a vision backbone become one vector; see `pool_text` and
-# `pool_image`.
+# How the states of a text encoder or a vision backbone become one vector; see `pool_text` and `pool_image`.
 TextPooling = Literal["cls", "mean", "eos", "pooler"]
 ImagePooling = Literal["pooler", "cls", "mean"]
 POOLER: Literal["pooler"] = "pooler"
@@ -45,11 +43,10 @@ class DualEncoderConfig(HubCodeMixin, PreTrainedConfig):
     """Configuration that all dual encoders share: the widths at which their embeddings are compared.
 
     Args:
-        matryoshka_dims: Numbers of dimensions, each less than the width of the shared space. Training averages the
-            loss over the whole embeddings and their first dimensions, up to each of these numbers, so embeddings can
-            later be truncated (Kusupati et al. 2022, Matryoshka representation learning).
+        matryoshka_dims: Numbers of dimensions. Training averages the loss over the whole embeddings and their first
+            dimensions, up to each of these numbers, so embeddings can later be truncated (Kusupati et al. 2022).
         truncate_dim: Number of dimensions that `Embedder`, sentence-transformers and exported graphs keep of every
-            embedding; by default all. The model itself computes all of them.
+            embedding; by default all.
     """
 
     matryoshka_dims: list[int] | tuple[int, ...] = ()
@@ -94,11 +91,11 @@ class TwoTowerConfig(DualEncoderConfig):
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`.
         head_bias: Whether the linear layers of the heads have a bias.
-        text_hidden_size: Width of a hidden layer between the text features and the shared space; none by default, as
-            in the papers. With a frozen text tower, a hidden layer brings languages closer.
-        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the text head (a layer
-            normalization without weights). Heads on frozen text towers with small features, such as E5's, then learn
-            more from translations. With captions in only one language, the other languages get worse.
+        text_hidden_size: Width of a hidden layer between the text features and the shared space, if any. With a frozen
+            text tower, a hidden layer brings languages closer.
+        text_layer_norm: Whether to normalize the text features to mean 0 and variance 1 before the text head. Heads on
+            frozen text towers with small features, such as E5's, then learn more from translations; with captions in
+            only one language, the other languages get worse.
         text_dropout, image_dropout: Dropout probability of the pooled features of a text or an image, before its head;
             a hidden layer of the text head applies it again.
         freeze: Towers, from `["image", "text"]`, that are not trained and stay in evaluation mode. `["image"]` locks
@@ -148,8 +145,7 @@ class TwoTowerConfig(DualEncoderConfig):
 
 
 def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
-    """Returns a copy of a tower's configuration without the keys about its folder: a model built from the
-    configuration of a quantized tower is not itself quantized. For a local folder, only its name is kept."""
+    """Returns a copy of a tower's configuration without the keys about its folder, such as its quantization."""
     tower = copy.deepcopy(tower)
     if tower.name_or_path and os.path.exists(tower.name_or_path):
         tower.name_or_path = os.path.basename(os.path.realpath(tower.name_or_path))
@@ -160,8 +156,8 @@ def _without_folder(tower: PreTrainedConfig) -> PreTrainedConfig:
 
 def check_text_head(config: Any) -> None:
     """Checks a configuration's `text_hidden_size` and `text_dropout`."""
-    if config.text_hidden_size is not None and config.text_hidden_size < 1:
-        raise ValueError(f"text_hidden_size={config.text_hidden_size} must be at least 1")
+    if config.text_hidden_size is not None:
+        check_positive(config, "text_hidden_size")
     _check_dropout(text_dropout=config.text_dropout)
 
 
@@ -171,12 +167,16 @@ def _check_dropout(**values: float) -> None:
             raise ValueError(f"{name}={value} must be a probability below 1")
 
 
+def check_positive(config: Any, *names: str) -> None:
+    """Checks that some numbers in a configuration are positive."""
+    for name in names:
+        if getattr(config, name) <= 0:
+            raise ValueError(f"{name}={getattr(config, name)} must be positive")
+
+
 def check_temperatures(config: Any, *names: str) -> None:
     """Checks a configuration's temperatures and label smoothing."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value <= 0:
-            raise ValueError(f"{name}={value} must be positive: it divides the cosines")
+    check_positive(config, *(name for name in names if getattr(config, name) is not None))
     _check_dropout(label_smoothing=config.label_smoothing)
 
 
@@ -202,7 +202,7 @@ def text_width(config: PreTrainedConfig, pooling: str = "cls") -> int:
 def image_width(config: PreTrainedConfig) -> int:
     """Returns the width of a vision backbone's pooled features."""
     if config.model_type == "align_vision_model":
-        # The width of the last stage, a multiple of `depth_divisor`: there is no head convolution.
+        # The width of the last stage, a multiple of `depth_divisor`, without a head convolution.
         scaled, divisor = config.out_channels[-1] * config.width_coefficient, config.depth_divisor
         rounded = max(divisor, int(scaled + divisor / 2) // divisor * divisor)
         return int(rounded + divisor if rounded < 0.9 * scaled else rounded)

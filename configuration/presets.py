@@ -1,5 +1,4 @@
-"""Presets: published and tiny model sizes, as JSON files in `presets/`. Methods in other packages add their own
-folders.
+"""Presets: published and tiny model sizes, as JSON files in `presets/`; other packages add their own folders.
 
 A preset file holds `method`, `config` (keyword arguments of the configuration), `paper` (parameter counts in
 millions, as printed) and `source` (where they are printed).
@@ -42,13 +41,10 @@ def preset_facts(name: str) -> dict[str, Any]:
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
-    """Returns the configuration of a preset.
+    """Returns the configuration of one of `list_presets()`.
 
-    Args:
-        name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's. Towers are merged key by key, so
-            `text_config={"vocab_size": 8000}` keeps the other settings of the text tower, unless it names another
-            `model_type`.
+    `overrides` replace the preset's keys. Towers are merged key by key, so `text_config={"vocab_size": 8000}` keeps
+    the other settings of the text tower, unless it names another `model_type`.
 
     Examples:
         >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
@@ -72,10 +68,8 @@ def _check_keys(config: PreTrainedConfig, changes: Mapping[str, Any], where: str
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges nested changes into nested settings.
-
-    Mappings are merged key by key, unless the change names another `model_type`: one kind of model cannot use the
-    settings of another, so the change replaces them as a whole. Lists are also replaced as a whole.
+    """Merges nested changes into nested settings: mappings are merged key by key, unless the change names another
+    `model_type`; lists are replaced as a whole.
 
         >>> merged({"text_config": {"hidden_size": 64, "num_hidden_layers": 2}}, {"text_config": {"hidden_size": 32}})
         {'text_config': {'hidden_size': 32, 'num_hidden_layers': 2}}

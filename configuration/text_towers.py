@@ -15,14 +15,11 @@ TowerPooling = Literal["end", "first", "last", "mean"]
 
 @dataclass(frozen=True)
 class TextTower:
-    """The text tower of a dual encoder.
+    """The text tower of a dual encoder: its path in the model, and the paths of its embedding and its list of blocks
+    in the tower.
 
-    Attributes:
-        path: name of the tower in the model.
-        embeddings, blocks: names within the tower; `blocks` is a list of modules.
-        pooling: which state the tower pools: `end`, at the end-of-text token (CLIP); `first`, at [CLS] (BERT);
-            `last`, at the last position of a text that is padded to the full length (SigLIP); `mean`, the mean over
-            the tokens.
+    It pools the state at the end-of-text token (`end`, CLIP), at [CLS] (`first`, BERT) or at the last position of a
+    text that is padded to the full length (`last`, SigLIP), or the mean over the tokens.
     """
 
     path: str
@@ -70,11 +67,7 @@ _STATE_POOLED: dict[str, TowerPooling] = {"cls": "first", "mean": "mean", "eos":
 
 
 def text_tower(config: PreTrainedConfig | None) -> TextTower:
-    """Returns the text tower of a dual encoder with this configuration.
-
-    Raises:
-        ModelKindError: if the kind of dual encoder is not in `TEXT_TOWERS`.
-    """
+    """Returns the text tower of a dual encoder with this configuration."""
     kind = getattr(config, "model_type", None)
     if config is None or kind not in TEXT_TOWERS:
         raise ModelKindError(f"MLA does not support {kind!r} models; it supports {', '.join(TEXT_TOWERS)}")
@@ -83,10 +76,7 @@ def text_tower(config: PreTrainedConfig | None) -> TextTower:
     encoder = config.text_config.model_type
     if kind == "vision-text-dual-encoder":
         if encoder not in _ENCODERS:
-            raise ModelKindError(
-                f"MLA does not support {kind!r} models with a {encoder!r} text encoder; it supports "
-                f"{', '.join(_ENCODERS)}"
-            )
+            raise ModelKindError(f"MLA does not support a {encoder!r} encoder; it supports {', '.join(_ENCODERS)}")
         return _ENCODERS[encoder]
     found = _ENCODERS.get(encoder, TEXT_TOWERS[kind])
     pooling = _STATE_POOLED.get(getattr(config, "text_pooling", "cls"), found.pooling)

@@ -34,7 +34,7 @@ from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language
 from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
 from ..utils.files import atomic_file
-from ..utils.identity import index_identity, is_same_model, model_identity
+from ..utils.identity import index_identity, model_identity
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import MAX_THREADS, Embedder, prefetch
@@ -399,7 +399,7 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
         write_info(folder, info)
         return
     stored = read_info(folder)
-    if not is_same_model(stored.fingerprint, info.fingerprint, str(folder)):
+    if stored.fingerprint != info.fingerprint:
         raise InputError(f"{folder} holds embeddings of another model, {stored.model}: choose another folder")
     there, here = ({"dtype": each.dtype} | redact(each.settings) for each in (stored, info))
     if changed := [name for name in {**there, **here} if there.get(name) != here.get(name)]:

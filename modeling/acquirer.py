@@ -31,11 +31,7 @@ from .modeling_common import initialized_by_itself, is_exporting
 
 
 class RowsByLanguage:
-    """The language of each row in a batch; `None` means the native language.
-
-    Args:
-        languages: the language of each row.
-    """
+    """The language of each row in a batch; `None` means the native language."""
 
     def __init__(self, languages: Sequence[str | None]) -> None:
         self.count = len(languages)
@@ -69,7 +65,6 @@ class RowsByLanguage:
         return torch.cat(parts)[order]
 
     def by_vocabulary(self) -> "RowsByLanguage":
-        """Returns an assignment with one language for each vocabulary."""
         return self
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
@@ -98,6 +93,7 @@ class MasksByLanguage:
         return found
 
     def by_vocabulary(self) -> "MasksByLanguage":
+        """Returns masks with one language for each vocabulary."""
         return MasksByLanguage(self.languages[:2], self.ids.clamp(max=1))
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
@@ -147,15 +143,7 @@ def initialize_linears(module: nn.Module) -> None:
 
 class Acquirer(nn.Module):
     """A language's layer after a block: y = x + W2 ReLU(W1 x + b1) + b2, or y = x + W x + b (equation 3, table 1).
-
-    Args:
-        width: d, the width of the states.
-        size: width of the hidden layer of `mlp`; the paper's is 256.
-        structure: `mlp` or `linear`.
-
-    Shape:
-        [N, T, d] -> [N, T, d].
-    """
+    [N, T, width] -> [N, T, width]"""
 
     def __init__(self, width: int, size: int, structure: Literal["mlp", "linear"] = "mlp") -> None:
         super().__init__()
@@ -177,15 +165,8 @@ class Acquirer(nn.Module):
 
 
 class NonNativeEmbedding(nn.Module):
-    """Embedding of the vocabulary shared by all acquired languages: a table, projected to the width of the tower.
-
-    Args:
-        vocab_size, embedding_size: size of the table (M-BERT's is 119 547 x 768).
-        width: width of the text tower's embedding.
-
-    Shape:
-        ids [N, T] -> [N, T, width].
-    """
+    """Embedding of the vocabulary shared by all acquired languages: a table (M-BERT's is 119 547 x 768), projected to
+    the width of the tower. [N, T] -> [N, T, width]"""
 
     def __init__(self, vocab_size: int, embedding_size: int, width: int) -> None:
         super().__init__()
@@ -225,11 +206,7 @@ class WrappedLayer(nn.Module):
 
 
 class AcquiredBlock(WrappedLayer):
-    """A frozen block, followed by the acquirer of each row's language.
-
-    Args:
-        base_layer: the block, which returns states or a tuple that begins with them.
-    """
+    """A frozen block, which returns states or a tuple that begins with them, and the acquirers of the languages."""
 
     def __init__(self, base_layer: nn.Module) -> None:
         super().__init__()
@@ -374,23 +351,14 @@ def eval_frozen(module: nn.Module, training: bool) -> None:
 
 @dataclass(frozen=True)
 class TowerParts:
-    """The text tower of a dual encoder, and the parts of it that MLA wraps.
-
-    Attributes:
-        tower: the module that takes the token ids.
-        embeddings: its embedding.
-        blocks: its blocks, a list.
-        embedding_width: width of the rows of its table.
-        width: width of its states.
-        end_token_id: the end-of-text token at which it pools; `None` if it pools elsewhere.
-    """
+    """The text tower of a dual encoder, and the parts of it that MLA wraps."""
 
     tower: nn.Module
     embeddings: nn.Module
     blocks: Any
-    embedding_width: int
-    width: int
-    end_token_id: int | None
+    embedding_width: int  # of the rows of its table
+    width: int  # of its states
+    end_token_id: int | None  # the end-of-text token at which it pools; None if it pools elsewhere
 
 
 def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) -> TowerParts:

@@ -1,8 +1,5 @@
 """Converts checkpoints of OpenAI's CLIP and of the MLA authors' code, which use the same names.
 
-model = mla_from_openai(torch.load("mla.pt", weights_only=True))
-model.save_pretrained("mla-converted")
-
 The image tower is a vision transformer or a ResNet (RN50, RN101, RN50x4, RN50x16, RN50x64). transformers' `CLIPModel`
 has no ResNet, so a CLIP with a ResNet becomes a `VisionTextDualEncoderModel` of a `ClipResNetModel` and a
 `CLIPTextModel`. Its image projection is the identity, because the attention that pools the images already projects.
@@ -60,7 +57,7 @@ _VISION = {
     "visual.proj": "visual_projection.weight",
 }
 _RESBLOCK = re.compile(
-    r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)\.(?P<kind>weight|bias)"
+    r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)(?:\.|(?<=in_proj)_)(?P<kind>weight|bias)"
 )
 _ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
 _OF_RESNETS = "visual.attnpool.c_proj.weight"
@@ -68,62 +65,46 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # numbers s
 _UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that is never called
 
 
-def mla_from_openai(
-    weights: dict[str, Tensor],
-    *,
-    text_heads: int | None = None,
-    vision_heads: int | None = None,
-    sep_token_id: int = 102,
-    end_token_id: int | None = None,
-) -> MlaModel:
+def mla_from_openai(weights: dict[str, Tensor], *, sep_token_id: int = 102, **sizes: int | None) -> MlaModel:
     """Converts a checkpoint of MLA with the names of OpenAI's CLIP to an `MlaModel`.
 
     Args:
         weights: the state dict, which determines the sizes and the languages.
-        text_heads, vision_heads: numbers of attention heads; by default one for every 64 of the width, as in CLIP. In
-            a ResNet, the attention that pools its last stage has these heads.
         sep_token_id: id of [SEP] in the multilingual vocabulary.
-        end_token_id: id of the end-of-text token in the native vocabulary; by default the last one, as in CLIP.
-
-    Raises:
-        ValueError: if a name is unknown or missing.
+        sizes: as in `clip_from_openai`.
 
     Examples:
         >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
         >>> model.save_pretrained("mla-converted")
     """
     named = _all_renamed(weights)
-    model = MlaModel(_config(weights, _native_config(weights, text_heads, vision_heads, end_token_id), sep_token_id))
-    _load(model.native_model, named, "an MLA checkpoint")
-    return model.eval()
+    model = MlaModel(_config(weights, _native_config(weights, **sizes), sep_token_id))
+    return _loaded(model, model.native_model, named)
 
 
-def clip_from_openai(
-    weights: dict[str, Tensor],
-    *,
-    text_heads: int | None = None,
-    vision_heads: int | None = None,
-    end_token_id: int | None = None,
-) -> PreTrainedModel:
-    """Converts a checkpoint of OpenAI's CLIP to a dual encoder of transformers, on which MLA is trained.
+def clip_from_openai(weights: dict[str, Tensor], **sizes: int | None) -> PreTrainedModel:
+    """Converts a checkpoint of OpenAI's CLIP to a `CLIPModel`, or to a `VisionTextDualEncoderModel` if the image tower
+    is a ResNet.
 
-    Arguments and errors are as in `mla_from_openai`. The result is a `CLIPModel`, or a `VisionTextDualEncoderModel` if
-    the image tower is a ResNet.
+    Args:
+        weights: the state dict.
+        sizes: `text_heads` and `vision_heads`, by default one for every 64 of the width, as in CLIP (in a ResNet, of
+            the attention that pools its last stage); `end_token_id` in the native vocabulary, by default the last one.
 
     Examples:
         >>> clip = clip_from_openai(torch.jit.load("RN50.pt", map_location="cpu").state_dict())
         >>> model = MlaModel.from_native(clip, languages=["de", "fr"])
     """
     named = {plain_name(name): value for name, value in _all_renamed(weights).items()}
-    model = AutoModel.from_config(_native_config(weights, text_heads, vision_heads, end_token_id))
-    _load(model, named, "a checkpoint")
-    return model.eval()
+    model = AutoModel.from_config(_native_config(weights, **sizes))
+    return _loaded(model, model, named)
 
 
-def _load(model: PreTrainedModel, named: dict[str, Tensor], what: str) -> None:
-    missing, unexpected = model.load_state_dict(named, strict=False)
+def _loaded(model: Any, native: PreTrainedModel, named: dict[str, Tensor]) -> Any:
+    missing, unexpected = native.load_state_dict(named, strict=False)
     if missing or unexpected:
-        raise ValueError(f"not {what} under CLIP's names: missing {missing[:5]}, unknown {unexpected[:5]}")
+        raise ValueError(f"not a checkpoint under CLIP's names: missing {missing[:5]}, unknown {unexpected[:5]}")
+    return model.eval()
 
 
 def _all_renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -143,10 +124,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
     if name in _TEXT or name in _VISION:
         is_projection = name in ("text_projection", "visual.proj")  # applied as x @ W
         return {(_TEXT | _VISION)[name]: value.T if is_projection else value}
-    match = _RESBLOCK.fullmatch(name) or re.fullmatch(
-        r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>attn\.in_proj)_(?P<kind>weight|bias)",
-        name,
-    )
+    match = _RESBLOCK.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
     part, kind = match["part"], match["kind"]
@@ -167,9 +145,11 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
 
 
 def _native_config(
-    weights: dict[str, Tensor], text_heads: int | None, vision_heads: int | None, end_token_id: int | None
+    weights: dict[str, Tensor],
+    text_heads: int | None = None,
+    vision_heads: int | None = None,
+    end_token_id: int | None = None,
 ) -> PreTrainedConfig:
-    """The configuration of the native model."""
     vocab_size, text_width = weights["token_embedding.weight"].shape
     projection_dim = weights["text_projection"].shape[1]
     text = {
@@ -234,15 +214,9 @@ def _layer_count(weights: dict[str, Tensor], pattern: str) -> int:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Returns the state dict of a checkpoint, in float32.
-
-    Args:
-        file: a safetensors file; a file written by `torch.save`, read with weights-only unpickling, also with the
-            state dict one level down (`state_dict`); or one of OpenAI's TorchScript archives, which contain code.
-
-    Raises:
-        ModelFolderError: if the file has no weights.
-    """
+    """Returns the state dict of a checkpoint, in float32: of a safetensors file; of a file written by `torch.save`,
+    read with weights-only unpickling, also one level down (`state_dict`); or of one of OpenAI's TorchScript archives,
+    which contain code."""
     try:
         if file.suffix == ".safetensors":
             held: Any = load_file(file)
@@ -253,7 +227,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         else:
             held = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling other bytes can raise anything
-        raise ModelFolderError(f"{file} is no checkpoint of weights alone: {first_line(error)}") from error
+        raise ModelFolderError(f"{file} is not a checkpoint of weights: {first_line(error)}") from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, dict) and isinstance(held.get(key), dict):
             held = held[key]

@@ -1,11 +1,9 @@
 """Trims the vocabulary of a model: rows of embeddings and heads, and the token ids in its settings.
 
-To find the tensors that depend on the vocabulary, it builds the model's class for the smaller vocabulary, without
-allocating memory: they are the tensors whose shape changes. These are input embeddings, tied and untied heads, their
-biases, and `final_logits_bias`. For kept tokens, the trimmed model computes exactly the same as before; its logits are
-the old ones at the kept ids.
-
-`processing.vocabulary_trimming` trims the tokenizer and selects the tokens to keep.
+The tensors that depend on the vocabulary are those whose shape changes when the model's class is built for the smaller
+vocabulary, without allocating memory: input embeddings, tied and untied heads, their biases. For kept tokens, the
+trimmed model computes exactly the same as before. `processing.vocabulary_trimming` trims the tokenizer and selects the
+tokens to keep.
 """
 
 import re
@@ -32,12 +30,7 @@ def vocabulary_size(config: PreTrainedConfig) -> int:
 
 
 def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfig | None = None) -> set[int]:
-    """Returns the token ids in a model's settings, such as [BOS], [PAD], a forced language or suppressed tokens.
-
-    Args:
-        config: configuration of the model.
-        generation_config: its generation settings.
-    """
+    """Returns the token ids in a model's settings, such as [BOS], [PAD], a forced language or suppressed tokens."""
     key, _ = _owner(config)
     settings = [_own(config), generation_config.to_dict() if generation_config else {}]
     if key:
@@ -46,12 +39,8 @@ def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfi
 
 
 def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
-    """Returns a new model in which token i is token `kept[i]` of the old model, which does not change.
-
-    Args:
-        model: a model of transformers or babelens with a vocabulary.
-        kept: ascending ids, which include all those that `named_token_ids` returns.
-    """
+    """Returns a new model in which token i is token `kept[i]` of the old model, which does not change; `kept` ascends
+    and includes all ids that `named_token_ids` returns."""
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
         raise InputError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
@@ -115,9 +104,7 @@ def _check_head(model: PreTrainedModel, size: int) -> None:
 
 def _ids_in(settings: Settings) -> Iterator[int]:
     for name, value in settings.items():
-        if name == "sequence_bias":
-            yield from _numbers([ids for ids, _ in _bias_pairs(value)])
-        elif _HOLDS_IDS.fullmatch(str(name)):
+        if _HOLDS_IDS.fullmatch(str(name)):
             yield from _numbers(value)
         elif isinstance(value, dict):  # `task_specific_params`
             yield from _ids_in(value)
@@ -134,11 +121,9 @@ def _numbers(value: Any) -> Iterator[int]:
 def _renumbered(settings: Settings, new_ids: Mapping[int, int]) -> Settings:
     changed: Settings = {}
     for name, value in settings.items():
-        if name == "sequence_bias" and value is not None:
-            changed[name] = [[_renumber(ids, new_ids), bias] for ids, bias in _bias_pairs(value)]
-        elif _HOLDS_IDS.fullmatch(str(name)):
+        if _HOLDS_IDS.fullmatch(str(name)):
             changed[name] = _renumber(value, new_ids)
-        else:
+        elif name != "sequence_bias":  # its ids are of the old vocabulary
             changed[name] = _renumbered(value, new_ids) if isinstance(value, dict) else value
     return changed
 
@@ -151,8 +136,3 @@ def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
     if isinstance(value, dict):
         return {name: _renumber(member, new_ids) for name, member in value.items()}
     return [_renumber(member, new_ids) for member in value] if isinstance(value, list | tuple) else value
-
-
-def _bias_pairs(biases: Any) -> list[Any]:
-    """Returns `sequence_bias` as pairs of ids and biases, its form in files; in memory it may be a dict."""
-    return list(biases.items()) if isinstance(biases, dict) else list(biases or ())

@@ -1,18 +1,11 @@
-"""Shared by several methods, in addition to `modeling_dual_encoder`: modules that initialize themselves, exported
-graphs, and the number of the training step."""
+"""Shared by several methods: modules that initialize themselves, exported graphs, and the number of the training
+step."""
 
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-
-from .modeling_dual_encoder import (
-    Call as Call,
-    WeightsAsMade as WeightsAsMade,
-    asks_for_states as asks_for_states,
-    tower_keywords as tower_keywords,
-)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -23,14 +16,9 @@ def initialized_by_itself(module: ModuleT) -> ModuleT:
     Its weights have just been initialized, or it is on the `meta` device because a model is being loaded.
     """
     module.awaits_weights = next(module.parameters()).is_meta
-    if not module.awaits_weights:
-        _leave_as_it_is(module)
-    return module
-
-
-def _leave_as_it_is(module: nn.Module) -> None:
-    for part in module.modules():
+    for part in () if module.awaits_weights else module.modules():
         part._is_hf_initialized = True  # otherwise the model around it would initialize it again
+    return module
 
 
 def text_ends(attention_mask: Tensor) -> Tensor:
@@ -41,11 +29,11 @@ def text_ends(attention_mask: Tensor) -> Tensor:
 
 
 def is_exporting() -> bool:
-    """Returns whether a graph is being made that must not depend on tensor values: by `torch.export`, by
-    `torch.jit.trace`, or by `torch.compile` without gradients (`fullgraph=True`).
+    """Returns whether a graph is being made that must not depend on tensor values: by `torch.export`,
+    `torch.jit.trace`, or `torch.compile` without gradients (`fullgraph=True`).
 
-    In such a graph, rows of several kinds all go through the layers of every kind, with the same results. Compiled
-    training still separates rows by kind, which needs several graphs and costs less.
+    In such a graph, all rows go through the layers of every kind, with the same results. Compiled training still
+    separates rows by kind, which costs less.
     """
     compiler = torch.compiler
     if compiler.is_exporting() or torch.jit.is_tracing():
@@ -56,7 +44,7 @@ def is_exporting() -> bool:
 @dataclass(frozen=True)
 class TrainingStep:
     """The progress of training, for losses that change with it: the number of previous optimizer steps, and the number
-    in the whole run. The defaults mean the first step of a run."""
+    in the whole run."""
 
     index: int = 0
     total: int = 0

@@ -26,7 +26,7 @@ from ..configuration.configuration_consistency import CrossLingualConsistencyCon
 from ..utils.errors import InputError
 from ..utils.hub_code import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
-from .modeling_common import WeightsAsMade
+from .modeling_dual_encoder import WeightsAsMade
 
 # Maximum number of pairs of queries and candidates whose hidden units training keeps in memory.
 _PAIRS_AT_ONCE = 2**18
@@ -34,9 +34,6 @@ _PAIRS_AT_ONCE = 2**18
 
 class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Computes one score for each candidate from its scores with a query and its translations.
-
-    Args:
-        config: the languages, and how to combine their scores.
 
     Examples:
         >>> consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"]))
@@ -90,26 +87,21 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         iterations: int = 30,
         learning_rate: float = 1e-2,
     ) -> list[float]:
-        """Trains CLC-C on the scores of a validation set, starting from its current weights; each iteration uses all
-        scores.
+        """Trains CLC-C on the scores of a validation set, from its current weights; each iteration uses all scores.
 
-        The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images.
-
-        In every evaluation of the loss, and in the final weights, the joint scores are multiplied by the factor that
-        gives them the standard deviation of CLC-A's scores. The paper has no such factor. Without one, smaller weights
-        would reduce the loss without changing any ranking, because its margin is a constant; with it, the margin means
-        the same as in the training of the dual encoder.
+        The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images. The joint
+        scores are always multiplied by the factor that gives them the standard deviation of CLC-A's, which is not in
+        the paper: otherwise, smaller weights would reduce the loss without changing any ranking, because its margin is
+        a constant.
 
         Args:
+            scores ([L, n_queries, n_candidates]): the scores in each language.
             query_to_candidates: the indices of each query's correct candidates, at least one.
             iterations: number of iterations; the default is the paper's.
             learning_rate: learning rate of Adam; the paper states neither the rate nor the optimizer.
 
         Returns:
             The loss before each iteration and after the last one, `iterations + 1` values; the first is CLC-A's loss.
-
-        Shape:
-            scores: [L, n_queries, n_candidates].
         """
         if self.config.aggregation == "mean":
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
@@ -138,8 +130,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @property
     def importances(self) -> dict[str, float]:
-        """The weight of each language in the joint score, if the ReLU cuts off no hidden unit: the product of both
-        layers' weights, as fractions of their sum."""
+        """The weight of each language in the joint score, if the ReLU cuts off no hidden unit."""
         is_mean = self.config.aggregation == "mean"
         weights = self.language_weights if is_mean else (self.output.weight @ self.hidden.weight)[0]
         return dict(zip(self.config.languages, (weights / weights.sum()).tolist(), strict=True))
@@ -159,12 +150,11 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     def _check(self, scores: Tensor) -> None:
         languages = self.config.languages
-        if scores.dim() != 3 or 0 in scores.shape:
+        if scores.dim() != 3 or 0 in scores.shape or len(scores) != len(languages):
             raise InputError(
-                f"scores must be [L, n_queries, n_candidates] and not empty, but are {list(scores.shape)}"
+                f"scores are {list(scores.shape)}, but must be [L, n_queries, n_candidates], not empty, and in "
+                f"{len(languages)} languages: {', '.join(languages)}"
             )
-        if len(scores) != len(languages):
-            raise InputError(f"scores are those of {len(scores)} languages; this CLC joins {', '.join(languages)}")
         if len(broken := (~scores.isfinite()).nonzero()):
             language, query, candidate = broken[0].tolist()
             raise InputError(f"scores[{language}, {query}, {candidate}] in {languages[language]} is not finite")

@@ -7,7 +7,7 @@ from them. Trainers call the same function on embeddings gathered from many chun
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar
@@ -39,9 +39,6 @@ class DualEncoderOutput(ModelOutput):
         paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
         temperature ([]): the learned temperature, at least 0.01, as a part of the graph.
         logit_bias ([]): the bias added to the logits, if the image-text loss uses one (`sigmoid_loss`).
-
-    The towers' outputs contain the states at all positions. With `return_logits=False`, which saves memory when
-    training on large batches, they contain them only if hidden states or attentions are requested.
     """
 
     loss: Tensor | None = None
@@ -128,16 +125,11 @@ class WeightsAsMade(PreTrainedModel):
 _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
 
 
-def tower_keywords(
-    model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
-) -> tuple[dict[str, Any], ...]:
-    """Divides the extra keyword arguments of a call between the towers: each gets transformers' keywords, such as
-    `output_hidden_states`, and those that one of its functions (`towers`) has as a parameter."""
-    chosen = []
-    for calls in towers:
-        names = {*_SHARED, *own, *(name for call in calls for name in signature(call).parameters)}
-        chosen.append({name: value for name, value in given.items() if name in names - {"inputs_embeds"}})
-    return tuple(chosen)
+def tower_keywords(given: dict[str, Any], *calls: Call) -> dict[str, Any]:
+    """Returns the extra keyword arguments of a call that concern a tower: transformers' own, such as
+    `output_hidden_states`, and the parameters of the functions that run the tower."""
+    accepted = _SHARED.union(*(signature(call).parameters for call in calls)) - {"inputs_embeds"}
+    return {name: value for name, value in given.items() if name in accepted}
 
 
 def asks_for_states(given: dict[str, Any]) -> bool:
@@ -148,7 +140,7 @@ def asks_for_states(given: dict[str, Any]) -> bool:
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of the dual encoders.
 
-    Subclasses define `get_text_features`, `get_image_features`, `contrastive_objective` and `temperature`.
+    Subclasses define `get_text_features`, `get_image_features` and `contrastive_objective`.
     """
 
     base_model_prefix = "dual_encoder"
@@ -169,9 +161,8 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         self.text_model.set_input_embeddings(value)
 
     def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
-        """Computes the training loss [] from the embeddings of a batch, or those gathered from several chunks or
-        processes. A method adds the optional keywords `tile_size` (as in `contrastive_loss`) and `step` (a
-        `TrainingStep`) if its loss uses them; its trainer's `objective_options` provides them."""
+        """Computes the training loss [] from the embeddings of a batch, or of several chunks or processes. Methods add
+        the keywords `tile_size` (as in `contrastive_loss`) and `step` (a `TrainingStep`) if their loss uses them."""
         raise NotImplementedError
 
     def mean_over_widths(self, loss: Callable[[OutputT], Tensor], output: OutputT) -> Tensor:
@@ -187,21 +178,17 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def bound_temperature(self) -> None:
         """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
 
-    def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Divides extra keyword arguments of a call between the text tower and the image tower."""
-        return tower_keywords(self, given, self.text_calls(), self.image_calls())
-
     def text_calls(self) -> list[Call]:
-        """Returns the functions through which keyword arguments reach the text tower."""
+        """Returns the functions that run the text tower."""
         return [self.text_model.forward]
 
     def image_calls(self) -> list[Call]:
-        """Returns the functions through which keyword arguments reach the image tower."""
+        """Returns the functions that run the image tower."""
         return [self.vision_model.forward]
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """The bias added to the logits: 0, except in SigLIP and models trained with its loss."""
+        """The bias added to the logits, which SigLIP and models trained with its loss have."""
         return 0.0
 
     def with_logits_and_loss(
@@ -245,11 +232,6 @@ def as_output(features: BaseModelOutputWithPooling | Tensor) -> BaseModelOutputW
     return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, Tensor) else features
 
 
-def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
-    """Returns only the pooled features, to release the states at all positions."""
-    return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
-
-
 def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooling:
     """Returns a tower's output with embeddings [N, d] instead of its pooled features."""
     states, attentions = output.get("hidden_states"), output.get("attentions")
@@ -280,8 +262,8 @@ MIN_TEMPERATURE = 0.01
 
 
 class _AtLeast(torch.autograd.Function):
-    """Computes the maximum of a value and its bound. Below the bound, it passes a gradient that would raise the value;
-    with `clamp`, a value below the bound would never change again."""
+    """Clamps a value from below, but keeps the gradient that would raise it; with `clamp`, a value below the bound
+    would never change again."""
 
     @staticmethod
     def forward(value: Tensor, bound: float) -> Tensor:
@@ -289,13 +271,11 @@ class _AtLeast(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        value, bound = inputs
-        ctx.save_for_backward(value < bound)
+        ctx.save_for_backward(inputs[0] < inputs[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (is_below,) = ctx.saved_tensors
-        return gradient.masked_fill(is_below & (gradient > 0), 0), None
+        return gradient.masked_fill(ctx.saved_tensors[0] & (gradient > 0), 0), None
 
 
 def at_least(value: Tensor, bound: float) -> Tensor:
@@ -312,10 +292,9 @@ class LearnedTemperature(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))
 
     def forward(self) -> Tensor:
-        """Returns the bounded temperature [], which divides the cosines, as a new tensor in the graph."""
+        """Returns the bounded temperature [], which divides the cosines."""
         return at_least(self.temperature, MIN_TEMPERATURE)
 
     @torch.no_grad()
     def bound(self) -> None:
-        """Raises the parameter to the bound; call it after each step of the optimizer."""
         self.temperature.clamp_(min=MIN_TEMPERATURE)

@@ -1,15 +1,12 @@
 """LIWE: language-invariant word embeddings (Wehrmann et al. 2019, "Language-Agnostic Visual-Semantic Embeddings").
 
-The embedding of a word is computed from its characters, with the same weights in every language: no language has its
-own parameters. As in the authors' code, the character embeddings of a word are concatenated and go through
-convolutions of width one over the words of a text; a bidirectional GRU reads the words.
+The embedding of a word is computed from its characters, with the same weights in every language. As in the authors'
+code, the character embeddings of a word are concatenated and go through convolutions of width one over the words of a
+text; a bidirectional GRU reads the words.
 
-Two parts of the paper are left out. The weight normalization of the convolutions has no effect, because the batch
-normalization after them removes the scale. The attention over the regions of an image is not needed, because an image
-has one feature vector; a single linear layer projects it.
-
-The code leaves two details open. Here, the batch normalization ignores padded words, and the embedding of a text is
-the mean of the last states of both directions, each of which has read the whole text.
+Two parts of the paper are left out: the weight normalization of the convolutions, whose scale the batch normalization
+removes, and the attention over the regions of an image, because an image has one feature vector here. The batch
+normalization ignores padded words, and a text is the mean of the last states of both directions.
 """
 
 from functools import partial
@@ -23,7 +20,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .losses.triplet import annealed_hinge_loss, hinge_hardness, pairwise_distances, same_label
-from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting, tower_keywords
+from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel, gru_states
 
@@ -110,14 +107,12 @@ class LiweModel(WordDualEncoderModel):
         Args:
             input_ids ([N, W, C]): character ids of the words of the texts; 0 pads each word.
             attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
-            output_hidden_states: whether to return word embeddings and states too.
             language_ids: ignored, because no language has its own parameters.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
             normalized.
         """
-        tower_keywords(self, kwargs, self.text_calls())
         mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
@@ -147,11 +142,8 @@ class LiweModel(WordDualEncoderModel):
         """Computes the hinge losses of the batch: between images and the texts of each language, averaged over the
         languages, and between texts in two languages, averaged over the pairs.
 
-        Args:
-            output: embeddings of texts and images with their labels.
-            positives: not used, because the labels in `output` name all positive pairs.
-            step: the training step. The loss gradually turns from all negatives to the hardest ones, at one rate for
-                images and texts and another for texts in two languages.
+        The loss gradually turns from all negatives to the hardest ones, at one rate for images and texts and another
+        for texts in two languages. `positives` are not used, because the labels in `output` name all positive pairs.
         """
         return self.mean_over_widths(partial(self._objective, step=step), output)
 
@@ -167,17 +159,11 @@ class LiweModel(WordDualEncoderModel):
         return loss + self.config.translation_weight * torch.stack(pairs).mean() if pairs else loss
 
     def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], hardness: float) -> Tensor:
-        """Computes the hinge loss between two sets of embeddings with their labels."""
-        return annealed_hinge_loss(
-            pairwise_distances(one[0], other[0]),
-            same_label(one[1], other[1]),
-            hardness=hardness,
-            margin=self.config.margin,
-        )
+        distances, positives = pairwise_distances(one[0], other[0]), same_label(one[1], other[1])
+        return annealed_hinge_loss(distances, positives, hardness=hardness, margin=self.config.margin)
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total. A backbone's parameters count as
-        `backbone`."""
+        """Returns the number of parameters of each part; they add up to the total."""
         parts = {
             "image": count_parameters(self.image_projection),
             "embeddings": count_parameters(self.text_model.words),

@@ -67,7 +67,6 @@ from .modeling_dual_encoder import (
     normalize,
     tower_keywords,
     with_states,
-    without_states,
 )
 
 logger = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ class MlaOutput(DualEncoderOutput):
 
 
 def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """Builds an untrained dual encoder of transformers or babelens, with or without this package installed."""
+    """Builds an untrained dual encoder of transformers or babelens, also in a saved folder."""
     if config.model_type in OWN_NATIVES:
         module = import_module(f".modeling_{config.model_type}", __package__)
         models = (each for each in vars(module).values() if hasattr(each, "config_class"))
@@ -97,7 +96,7 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
         return own._from_config(config)
     image = getattr(config, "vision_config", None)
     if getattr(image, "model_type", None) == ClipResNetConfig.model_type:
-        # Without this package, the class of `image` is a second copy, which `AutoModel` does not know.
+        # In a saved folder, the class of `image` is a copy, which `AutoModel` does not know.
         return VisionTextDualEncoderModel(config, vision_model=ClipResNetModel._from_config(image))
     return AutoModel.from_config(config)
 
@@ -148,11 +147,10 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         super().save_pretrained(save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Exports the code, including that of a native model that transformers does not have."""
         from ..utils.hub_code import add_code
 
         super().export_code(folder)
-        if self.config.base_config.model_type in OWN_NATIVES:
+        if self.config.base_config.model_type in OWN_NATIVES:  # transformers does not have its code
             self.config.export_code(folder)
             add_code(type(self.native_model), folder, "modeling_mla")
 
@@ -170,7 +168,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return text
 
     def _settle_precision(self) -> None:
-        """Converts new parts to the precision in the configuration."""
         if self.config.learned_dtype is not None:
             for part in self.learned_parts():
                 part.to(getattr(torch, self.config.learned_dtype))
@@ -214,11 +211,11 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Embeds images [N, 3, H, W] with the native model; `pooler_output` [N, d] is not normalized."""
-        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         native = self.native_model
         tower = getattr(native, "vision_model", native)
         pixel_values = in_dtype_of(tower if isinstance(tower, PreTrainedModel) else native, pixel_values)
-        return native.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
+        kwargs = tower_keywords(kwargs, *self.image_calls()) | {"return_dict": True}
+        return native.get_image_features(pixel_values=pixel_values, **kwargs)
 
     @torch.no_grad()
     def embed_native_texts(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -268,7 +265,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
-        text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
         """Embeds the given inputs, and compares texts with images, or with their native translations.
@@ -284,32 +280,26 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
             positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
-            text_features ([N, W]): precomputed pooled features of a student's text encoder (`tower_features`), instead
-                of texts.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
         """
-        text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         keeps_states = return_logits or asks_for_states(kwargs)
-        texts = images = None
-        if text_features is not None:
-            text_kwargs = text_kwargs | {"text_features": text_features}
-        if input_ids is not None or text_features is not None:
-            texts = self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **text_kwargs)
-            texts = texts if keeps_states else without_states(texts)
+        kwargs |= {"return_dict": True}
+        texts = images = text_features = None
+        if input_ids is not None:
+            texts = self.get_text_features(input_ids, attention_mask, language_ids, **kwargs)
+            text_features = texts.pooler_output
         if pixel_values is not None:
             with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
-                images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
-            images = images if keeps_states else without_states(images)
+                images = self.get_image_features(pixel_values, **kwargs)
             image_features = images.pooler_output
         if paired_input_ids is not None:
             paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
-        text_features = None if texts is None else texts.pooler_output
         bias = self.logit_bias if self.config.image_text_objective == "sigmoid" else None
         output = MlaOutput(
             text_embeds=None if text_features is None else normalize(text_features),
             image_embeds=None if image_features is None else normalize(image_features),
-            text_model_output=with_states(texts),
-            vision_model_output=with_states(images),
+            text_model_output=with_states(texts) if keeps_states else None,
+            vision_model_output=with_states(images) if keeps_states else None,
             paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
             temperature=self._temperature(),
             logit_bias=bias.clone().reshape(()) if isinstance(bias, Tensor) else None,
@@ -336,28 +326,21 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     def _temperature(self) -> Tensor:
         """Returns the native model's divisor of cosines."""
         native = self.native_model
-        if hasattr(native, "logit_scale"):
-            temperature = (-native.logit_scale).exp()
-            # A frozen temperature is not bounded: SigLIP's is lower.
-            return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
-        return at_least(native.temperature, MIN_TEMPERATURE)
+        if not hasattr(native, "logit_scale"):
+            return at_least(native.temperature, MIN_TEMPERATURE)
+        temperature = (-native.logit_scale).exp()
+        # A frozen temperature is not bounded: SigLIP's is lower.
+        return at_least(temperature, MIN_TEMPERATURE) if self.trains_temperature else temperature
 
     @torch.no_grad()
     def bound_temperature(self) -> None:
-        native = self.native_model
-        if not self.trains_temperature:
-            return
-        if hasattr(native, "logit_scale"):
-            native.logit_scale.clamp_(max=-math.log(MIN_TEMPERATURE))
-        else:
-            native.temperature.clamp_(min=MIN_TEMPERATURE)
+        if self.trains_temperature and hasattr(self.native_model, "logit_scale"):
+            self.native_model.logit_scale.clamp_(max=-math.log(MIN_TEMPERATURE))
+        elif self.trains_temperature:
+            self.native_model.temperature.clamp_(min=MIN_TEMPERATURE)
 
     def check_objectives(self) -> None:
-        """Checks that the native model supports the objectives in the configuration.
-
-        Raises:
-            ModelKindError: if the image-text objective is `sigmoid` and the native model's logits have no bias.
-        """
+        """Checks that the native model supports the objectives in the configuration."""
         if self.config.image_text_objective == "sigmoid" and not isinstance(self.logit_bias, Tensor):
             raise ModelKindError(
                 "image_text_objective='sigmoid' needs a native model whose logits have a bias, such as SigLIP; those "
@@ -368,7 +351,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
         """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
-        their sum on texts with both. Arguments are as in `DualEncoderPreTrainedModel`."""
+        their sum on texts with both."""
         self.check_objectives()
         return self.mean_over_widths(partial(self._objective, positives=positives, tile_size=tile_size), output)
 
@@ -426,19 +409,14 @@ class MlaModel(MlaPreTrainedModel):
 
     @classmethod
     def from_native(cls, native_model: PreTrainedModel, *, table: Tensor | None = None, **options: Any) -> Self:
-        """Makes a model that is ready to acquire languages.
-
-        The acquirers, and the projection of the shared embedding, always start with random weights.
+        """Makes a model that is ready to acquire languages; acquirers and the projection of the shared embedding start
+        with random weights.
 
         Args:
-            native_model: a dual encoder.
+            native_model: a dual encoder of a kind in `TEXT_TOWERS`.
             table ([vocabulary, size]): initial word pieces of the embedding, from the model whose tokenizer reads the
-                languages; the authors start with M-BERT's. Without it, the embedding is random too, and training takes
-                many more steps: after a few, retrieval is still at chance.
+                languages; the authors start with M-BERT's. Without it, training takes many more steps.
             options: keys of `MlaConfig`, such as `languages`.
-
-        Raises:
-            ModelKindError: if the native model's kind is not in `TEXT_TOWERS`.
         """
         text_tower(getattr(native_model, "config", None))
         if table is not None:
@@ -490,22 +468,14 @@ class MlaModel(MlaPreTrainedModel):
             block.mla_acquirers[language] = acquirer.to(device, self.embedding.non_native.table.weight.dtype)
 
     def add_language(self, language: str) -> None:
-        """Adds another language, with newly initialized acquirers.
-
-        Raises:
-            ValueError: if the model already has the language, or if it is the native language.
-        """
+        """Adds another language, with newly initialized acquirers."""
         languages = [*self.config.languages, language]
         checked = MlaConfig(native_language=self.config.native_language, languages=languages).languages
         self._grow(checked[-1])
         self.config.languages = checked
 
     def reconfigured(self, **options: Any) -> Self:
-        """Returns a model with changed keys of `MlaConfig`, such as more languages, and with this model's weights.
-
-        Raises:
-            ValueError: if the changed model lacks a weight that this one has.
-        """
+        """Returns a model with changed keys of `MlaConfig`, such as more languages, and with this model's weights."""
         inherited = {field.name for field in fields(PreTrainedConfig)}
         settings = {f.name: getattr(self.config, f.name) for f in fields(MlaConfig) if f.name not in inherited}
         model = type(self)(MlaConfig(**settings | options))
@@ -530,15 +500,13 @@ class MlaModel(MlaPreTrainedModel):
         """Selects the parts to train; everything else is frozen, including batch-norm statistics.
 
         The selection is not saved: a loaded model trains the `acquirers` of all its languages, as a new one does.
-        While the temperature of the native model is trained, it is at least 0.01, as in CLIP's own training.
 
         Args:
             part: `acquirers`, for those of `languages` and, unless the configuration freezes it, the non-native
                 embedding; `native`, for only the native model; or `all`.
             languages: languages whose acquirers are trained, by default all.
-            temperature: whether to train the native model's temperature with it. Otherwise the temperature is fixed,
-                and a loss multiplies the cosines by the configuration's `logit_scale`, as in language exposure: the
-                authors fine-tune with a fixed 100.
+            temperature: whether to train the native model's temperature with it, down to 0.01. Otherwise, a loss
+                multiplies the cosines by the configuration's `logit_scale`: the authors fine-tune with a fixed 100.
         """
         self.requires_grad_(False)
         self.trains_native = part != "acquirers"
@@ -596,12 +564,11 @@ class MlaModel(MlaPreTrainedModel):
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
                 texts are native. `MlaProcessor` makes them.
-            kwargs: keyword arguments of the native model's text tower.
 
         Returns:
             The output of the native model's `get_text_features`; `pooler_output` [N, d] is not normalized.
         """
-        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        kwargs = tower_keywords(kwargs, *self.text_calls())
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
         with languages_of_rows(self.native_model, self._rows(language_ids)):
             return self.native_model.get_text_features(**kwargs)

@@ -8,7 +8,7 @@ the student learns to reproduce. There are three strategies:
     distillation   MKD: trains the encoder and the projection (Reimers and Gurevych 2020)
     acquisition    CMA: freezes the encoder, and trains the projection and cross-modal acquirers after its blocks,
                    which all languages share
-    projection     freezes the encoder, and trains only the projection, on features that are computed once
+    projection     freezes the encoder, and trains only the projection
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaStudentConfig
 from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
-from ..utils.errors import InputError, ModelKindError
+from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
@@ -36,7 +36,6 @@ from .acquirer import (
 from .modeling_common import initialized_by_itself, is_exporting
 from .modeling_dual_encoder import count_parameters, tower_keywords, with_embeddings
 from .modeling_mla import MlaPreTrainedModel, Trainable, new_native_model
-from .modeling_two_tower import TowerFeatures
 from .towers import (
     build_tower,
     check_pooling,
@@ -110,11 +109,9 @@ class MlaStudentModel(MlaPreTrainedModel):
         trust_remote_code: bool = False,
         **options: Any,
     ) -> Self:
-        """Makes an untrained student from a dual encoder and a text encoder.
+        """Makes an untrained student from a dual encoder and a text encoder, each a folder, a Hub id or a model.
 
         Args:
-            native: the dual encoder whose features the student learns: a folder, a Hub id or a model.
-            text: the student's text encoder, such as M-BERT: a folder, a Hub id or a model.
             text_pooling: how to pool its texts; by default as its folder states (`1_Pooling/config.json`, which
                 sentence-transformers writes), else `cls`.
             trust_remote_code: whether to run code that comes with the models.
@@ -146,11 +143,8 @@ class MlaStudentModel(MlaPreTrainedModel):
     def set_trainable(
         self, part: Trainable, languages: Sequence[str] | None = None, *, temperature: bool = False
     ) -> None:
-        """Selects the parts that the strategy trains, for all languages; `languages` and `temperature` have no effect.
-
-        Raises:
-            ValueError: if `part` is not `acquirers`: the native model provides the targets.
-        """
+        """Selects the parts that the strategy trains, for all languages; `languages` and `temperature` have no effect,
+        and `part` must be `acquirers`: the native model provides the targets."""
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
         self.requires_grad_(False)
@@ -162,7 +156,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
-        is_partly_trained = self.config.strategy != "acquisition" and not self.frozen_towers
+        is_trained = any(weight.requires_grad for weight in self.text_model.parameters())
+        is_partly_trained = self.config.strategy != "acquisition" and is_trained
         return [self.native_model, *([] if is_partly_trained else [self.text_model])]
 
     def learned_parts(self) -> list[nn.Module]:
@@ -177,28 +172,13 @@ class MlaStudentModel(MlaPreTrainedModel):
 
     @property
     def towers(self) -> dict[str, nn.Module]:
-        """The text encoder, named `text`; there is no trainable image tower."""
+        """The text encoder, named `text`; the image tower is never trained."""
         return {"text": self.text_model}
-
-    @property
-    def frozen_towers(self) -> tuple[str, ...]:
-        """`("text",)` if no weight of the text encoder is trained, so its features can be computed once."""
-        return () if any(weight.requires_grad for weight in self.text_model.parameters()) else ("text",)
-
-    @property
-    def tower_features(self) -> "StudentFeatures":
-        """The text encoder as a dual encoder whose text embeddings are the features before the projection."""
-        return StudentFeatures(self)
 
     @property
     def pooled_width(self) -> int:
         """Width of the text encoder's pooled features."""
         return text_width(self.config.text_config, self.config.text_pooling)
-
-    def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Returns the features [N, W] of texts from the text encoder's output."""
-        end_id = self.config.text_config.eos_token_id
-        return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
 
     def acquirers(self) -> list[Acquirer]:
         """Returns the acquirers, which only the strategy `acquisition` has."""
@@ -214,10 +194,9 @@ class MlaStudentModel(MlaPreTrainedModel):
     @can_return_tuple
     def get_text_features(
         self,
-        input_ids: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         language_ids: Tensor | None = None,
-        text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts in any language.
@@ -228,32 +207,20 @@ class MlaStudentModel(MlaPreTrainedModel):
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): with `native_texts="native"`, 0 in rows that the native model reads. The student itself
                 does not distinguish languages.
-            text_features ([N, W]): precomputed pooled features of the text encoder (`tower_features`), instead of
-                texts.
-            kwargs: keyword arguments of the text encoder.
 
         Returns:
             The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. For a
             batch with rows that the native model reads, it has nothing else.
         """
-        if text_features is not None:
-            if text_features.shape[-1] != self.pooled_width:
-                given, own = text_features.shape[-1], self.pooled_width
-                raise InputError(f"text_features have the width {given}; this model's text encoder gives {own}")
-            return BaseModelOutputWithPooling(pooler_output=self._projected(text_features.to(self.learned_dtype)))
-        if input_ids is None:
-            raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         reads_natively = self.config.native_texts == "native"
         if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
-        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        kwargs = tower_keywords(kwargs, *self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        return with_embeddings(output, self._projected(self.pooled_texts(output, input_ids, attention_mask)))
-
-    def _projected(self, features: Tensor) -> Tensor:
-        """Maps pooled features [N, W] to embeddings [N, d], in the native model's precision."""
+        end_id = self.config.text_config.eos_token_id
+        features = pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
         found = self.projection(self.text_head_input(features))
-        return found if self.learned_dtype == self.dtype else found.to(self.dtype)
+        return with_embeddings(output, found if self.learned_dtype == self.dtype else found.to(self.dtype))
 
     def _features_by_reader(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
@@ -268,32 +235,15 @@ class MlaStudentModel(MlaPreTrainedModel):
             mask = None if attention_mask is None else attention_mask[rows]
             if language is None:
                 return self.embed_native_texts(ids, mask)
-            return self.get_text_features(ids, mask, return_dict=True, **kwargs).pooler_output
+            return self.get_text_features(ids, mask, **kwargs | {"return_dict": True}).pooler_output
 
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
         return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
 
 
-class StudentFeatures(TowerFeatures):
-    """A student's text encoder as a dual encoder: its text embeddings, in any language, are the pooled features before
-    the projection."""
-
-    def get_text_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, language_ids: Tensor | None = None
-    ) -> BaseModelOutputWithPooling:
-        return super().get_text_features(input_ids, attention_mask)
-
-    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        return self.model.get_image_features(pixel_values, return_dict=True, **kwargs)
-
-
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
     """Returns the list of a text encoder's blocks: the only list with as many modules as its configuration states, not
-    counting lists inside such lists.
-
-    Raises:
-        ModelKindError: if there is no such list, or more than one.
-    """
+    counting lists inside such lists."""
     count, found = text_model.config.num_hidden_layers, []
     waiting: list[nn.Module] = [text_model]
     for module in waiting:  # the loop appends to it

@@ -52,11 +52,8 @@ class MuralModel(TwoTowerModel):
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts [N, T] with a mask [N, T], or precomputed features [N, W] of the text tower, with the head of a
-        task; `"text_text"` gives the space in which translations are compared.
-
-        Returns:
-            The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
-        """
+        task; `"text_text"` gives the space in which translations are compared. `pooler_output` [N, d] is not
+        normalized."""
         return self.embed_text(input_ids, attention_mask, self._head(task), text_features, **kwargs)
 
     def _head(self, task: str) -> nn.Module:

@@ -18,7 +18,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.hub_code import HubCodeMixin
-from .modeling_common import WeightsAsMade, tower_keywords
+from .modeling_dual_encoder import WeightsAsMade, tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput, visual_inputs
 
 # The installed transformers' name for the decoder's keys and values: 5.24 renamed them.
@@ -75,7 +75,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return model.train(source.training)
 
     def _adopt(self, source: PreTrainedModel) -> None:
-        """Copies the parts of mBART that are outside its base model."""
+        """Copies the parts of mBART outside its base model."""
 
     def parameter_parts(self) -> dict[str, int]:
         """Returns the number of parameters of each part; they add up to the total."""
@@ -93,9 +93,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
 def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
     if not mbart.tie_word_embeddings:
-        raise ValueError(
-            "an mBART whose output layer is not its embedding (tie_word_embeddings=False) cannot be taken"
-        )
+        raise ValueError("RC3 needs an mBART whose output layer is its embedding (tie_word_embeddings=True)")
     shared = {field.name for field in dataclasses.fields(Rc3Config)} & set(type(mbart).__annotations__)
     added = {"cls_token_id": mbart.vocab_size, "image_separator_token_id": mbart.vocab_size + 1}
     settings = {name: getattr(mbart, name) for name in shared} | added | overrides
@@ -168,8 +166,8 @@ class Rc3Model(Rc3PreTrainedModel):
         """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
 
         Args:
-            input_ids, attention_mask: as in `Rc3Encoder.forward`.
-            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
+            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
+                `Rc3Encoder.forward`.
             decoder_input_ids ([N, U]): `[LANG] words`.
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: result of `encode`, instead of the inputs.
@@ -185,7 +183,7 @@ class Rc3Model(Rc3PreTrainedModel):
             encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **visual, **kwargs)
         if decoder_input_ids is None:
             return encoded
-        (kwargs,) = tower_keywords(self, kwargs, ())
+        kwargs = tower_keywords(kwargs)
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -208,9 +206,7 @@ class Rc3Model(Rc3PreTrainedModel):
         )
 
 
-# Modules in every folder of an RC3 model: they allow loading a pre-trained model for a task without this package, and
-# provide the pipelines of the tasks. The lines of this string tell the exporter of `hub_code` and transformers which
-# files belong together, and never run.
+# In every folder of an RC3 model: the models and pipelines of the tasks. These lines never run (`hub_code`).
 SHIPS_WITH = """
 from ..inference.rc3_pipelines import ImageTextRetrievalPipeline
 from .modeling_rc3_pretraining import Rc3ForPreTraining

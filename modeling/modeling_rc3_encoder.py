@@ -9,7 +9,7 @@ Every row of a batch is packed to the left, so its positions count from 0 and do
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,8 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..utils.errors import InputError
-from .modeling_common import is_exporting, tower_keywords
+from .modeling_common import is_exporting
+from .modeling_dual_encoder import tower_keywords
 
 # ---- Running probability ----
 # p_avg in RC3's interpolated contrastive losses: the model's performance in the last steps (Zhou et al. 2023, section
@@ -50,7 +51,6 @@ class RunningProbability(nn.Module):
         self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
 
     def reset(self) -> None:
-        """Restores the initial state."""
         for buffer in (self.probabilities, self.steps, self.pending):
             init.zeros_(buffer)
 
@@ -75,45 +75,14 @@ class RunningProbability(nn.Module):
         self.pending.zero_()
 
 
-# ---- The visual inputs of RC3's models, passed from a forward to the encoder as one dictionary ----
+# ---- Inputs and outputs ----
+
+VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 
 
-class VisualInputs(TypedDict, total=False):
-    """A model's visual inputs, named like the keyword arguments of its forward.
-
-    A model that reads two images with each text takes [N, 2, …] instead of [N, …].
-
-    Attributes:
-        region_features ([N, R, F]): features of regions, from an object detector.
-        region_mask ([N, R]): which regions exist; a row without an image has none. Default: all.
-        pixel_values ([N, 3, H, W]): images.
-        pixel_mask ([N]): which rows have an image. Default: all.
-    """
-
-    region_features: Tensor | None
-    region_mask: Tensor | None
-    pixel_values: Tensor | None
-    pixel_mask: Tensor | None
-
-
-def visual_inputs(
-    region_features: Tensor | None = None,
-    region_mask: Tensor | None = None,
-    pixel_values: Tensor | None = None,
-    pixel_mask: Tensor | None = None,
-) -> VisualInputs:
-    """Returns the visual arguments of a forward as one dictionary."""
-    return {
-        "region_features": region_features,
-        "region_mask": region_mask,
-        "pixel_values": pixel_values,
-        "pixel_mask": pixel_mask,
-    }
-
-
-def visual_inputs_in(batch: Mapping[str, Any]) -> VisualInputs:
-    """Returns the visual inputs among the entries of a batch."""
-    return visual_inputs(**{name: batch[name] for name in VisualInputs.__annotations__ if name in batch})
+def visual_inputs(*values: Tensor | None) -> dict[str, Tensor | None]:
+    """Returns the visual arguments of a forward, in the order of `VISUAL_INPUTS`, as one dictionary."""
+    return dict(zip(VISUAL_INPUTS, values, strict=True))
 
 
 @dataclass
@@ -160,23 +129,14 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
 
 
 def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments without those of a decoder.
-
-    transformers' tools pass these to every encoder-decoder; models that read only the encoder's output do not use
-    them.
-    """
+    """Returns keyword arguments except a decoder's, which transformers' tools pass to every encoder-decoder."""
     of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
     return {name: value for name, value in given.items() if name not in of_decoder}
 
 
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves the positions that the mask keeps to the left, in order, and drops the empty columns.
-
-    In an exported graph, no column is dropped, because sizes must not depend on the inputs.
-
-    Shape:
-        [N, S, d], [N, S] -> [N, longest, d], [N, longest].
-    """
+    """Moves the positions that the mask keeps to the left, in order, and drops the empty columns, except in an
+    exported graph, whose sizes must not depend on the inputs. [N, S, d], [N, S] -> [N, longest, d], [N, longest]"""
     order = mask.int().argsort(dim=1, descending=True, stable=True)
     if not is_exporting():
         order = order[:, : int(mask.sum(1).max())]
@@ -184,11 +144,7 @@ def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Rc3Encoder(MBartEncoder):
-    """mBART's encoder, with layers that project regions and patches to its width.
-
-    Args:
-        config: the model's configuration.
-    """
+    """mBART's encoder, with layers that project regions and patches to its width."""
 
     config_class = Rc3Config
 
@@ -220,13 +176,12 @@ class Rc3Encoder(MBartEncoder):
         Args:
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
-            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
+            region_features ([N, R, F]), region_mask ([N, R]): features of detected regions, and which exist, by
+                default all; a row without an image has none.
+            pixel_values ([N, 3, H, W]), pixel_mask ([N]): images, and which rows have one, by default all.
             image_embeds: the result of `embed_images`, instead of visual inputs.
-
-        Returns:
-            The states of the packed inputs.
         """
-        (kwargs,) = tower_keywords(self, kwargs, ())
+        kwargs = tower_keywords(kwargs)
         if input_ids is None:
             raise InputError("RC3 reads images only together with a text: give input_ids, at least `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
@@ -252,10 +207,8 @@ class Rc3Encoder(MBartEncoder):
         )
 
     def _embed_tokens(self, input_ids: Tensor) -> tuple[dict[int, Tensor], Tensor]:
-        """Embeds the tokens before a text, [N, 1, d] each, and the text itself, [N, T, d].
-
-        One lookup serves all of them, because the gradient of each lookup is as large as the vocabulary.
-        """
+        """Embeds the tokens before a text, [N, 1, d] each, and the text itself, [N, T, d], in one lookup: the gradient
+        of each lookup is as large as the vocabulary."""
         config = self.config
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
         before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
@@ -263,11 +216,8 @@ class Rc3Encoder(MBartEncoder):
         count = len(special)
         return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
-    def embed_images(self, visual: VisualInputs) -> ImageEmbeds | None:
-        """Projects visual inputs to the encoder's width, to encode them with several texts; `None` if there are none.
-
-        Errors are those of `forward`.
-        """
+    def embed_images(self, visual: Mapping[str, Any]) -> ImageEmbeds | None:
+        """Projects visual inputs to the encoder's width, for use with several texts; `None` if there are none."""
         region_features, pixel_values = visual.get("region_features"), visual.get("pixel_values")
         given = pixel_values if region_features is None else region_features
         if given is None:
@@ -304,14 +254,11 @@ class Rc3Encoder(MBartEncoder):
             raise InputError("region_features: the model has no layer for regions (visual='patches')")
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
-        if not count:
+        if not 0 < count <= self.config.max_regions or size != self.config.region_size:
             raise InputError(
-                f"region_features {list(features.shape)}: leave region_features out if there are no regions"
+                f"region_features of {count} regions with the width {size}; the model takes 1 to "
+                f"{self.config.max_regions} regions with the width {self.config.region_size}"
             )
-        if count > self.config.max_regions:
-            raise InputError(f"{count} regions of an image; the model takes {self.config.max_regions}")
-        if size != self.config.region_size:
-            raise InputError(f"regions have the width {size}; the model takes {self.config.region_size}")
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
     def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -3,17 +3,16 @@
     MCLM     strict         predicts masked words of x_i with the encoder, and x_j with the decoder (equations 1, 2)
     ITM      strict         does the text belong to the image? (equation 3)
     XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
-    R-XVtCL  strict, weak   the same for texts beside an image (equation 9). Where the two texts do not translate each
-                            other, their distance follows that of the texts alone (equations 10 to 13)
+    R-XVtCL  strict, weak   the same for texts with an image (equation 9). Where the two texts do not translate each
+                        other, their distance follows the distance of the texts alone (equations 10 to 13)
 
-**Cost of a step.** A row is a text beside an image, or a text alone. For an image v with the texts x_i and x_j, and
-for its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j).
-The two further rows that R-XVtCL needs, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM uses the
-first four. MCLM adds a row with the masked text, whose states the decoder reads. The regularization reads the two
-texts of a weakly aligned image alone, without gradient; XTCL reads the two of a pair of translations. For B examples
-of each data set these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in five calls of the encoder, and B rows in one
-call of the decoder. If each loss encoded its own inputs, there would be 27 B. `count_passes` returns what a
-configuration needs; an objective without weight costs nothing.
+**Cost of a step.** A row is a text with an image, or a text alone. For an image v with the texts x_i and x_j, and its
+partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j); R-XVtCL
+also uses the first two rows of the partner, and ITM the first four. MCLM adds a row with the masked text, whose states
+the decoder reads. The regularization reads the two texts of a weakly aligned image alone, without gradient; XTCL reads
+the two texts of a pair of translations. For B examples of each data set, these are 17 B rows (7 strict, 6 + 2 weak, 2
+parallel) in five calls of the encoder, and B rows of the decoder; if each loss encoded its own inputs, there would be
+27 B. `count_passes` returns the rows of a configuration; an objective without weight costs nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +33,13 @@ from .losses.interpolated import (
     row_distances,
     share_nothing,
 )
-from .modeling_common import tower_keywords
+from .modeling_dual_encoder import tower_keywords
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import (
+    VISUAL_INPUTS,
     ImageEmbeds,
     RunningProbability,
     text_states,
-    visual_inputs_in,
     without_decoder_inputs,
 )
 
@@ -61,13 +60,7 @@ _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 
 
 class Passes(NamedTuple):
-    """Numbers of rows that a step encodes and decodes.
-
-    Attributes:
-        visio_textual: rows of the encoder with a text beside an image.
-        textual: rows of the encoder with a text alone.
-        decoder: rows of the decoder.
-    """
+    """Numbers of rows that a step encodes, of texts with an image and of texts alone, and decodes."""
 
     visio_textual: int
     textual: int
@@ -76,21 +69,18 @@ class Passes(NamedTuple):
 
 @dataclass
 class Rc3ForPreTrainingOutput(ModelOutput):
-    """Output of `Rc3ForPreTraining`.
+    """Output of `Rc3ForPreTraining`; losses are means over words, pairs or images.
 
     Args:
         loss ([]): the weighted sum of the four objectives.
-        mclm_loss ([]): the sum of `mlm_loss` and `decoder_loss`.
-        mlm_loss ([]): cross-entropy of the masked words, the mean over their pieces.
-        decoder_loss ([]): cross-entropy of the other text, the mean over its pieces.
-        itm_loss ([]): the mean over matching and non-matching pairs.
-        itm_accuracy ([]): share of these pairs that is classified correctly.
-        xtcl_loss ([]): the mean over the pairs of translations.
+        mclm_loss ([]): the sum of `mlm_loss`, on the masked words, and `decoder_loss`, on the other text.
+        itm_loss, itm_accuracy ([]): over matching and non-matching pairs.
+        xtcl_loss ([]): over the pairs of translations.
         rxvtcl_loss ([]): the sum of the next two, and of `relevance_loss` times `relevance_weight`.
-        strict_contrast_loss, weak_contrast_loss ([]): the mean over the images of each data set.
-        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the images.
-        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: those
-            of the rows with masked text (MCLM), if asked for.
+        strict_contrast_loss, weak_contrast_loss ([]): over the images of each data set.
+        relevance_loss ([]): KL(P_vtr || P_tr).
+        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: states
+            of the rows with masked text (MCLM), on request.
     """
 
     loss: Tensor | None = None
@@ -178,19 +168,15 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 inputs; `partner`, the index of another image in the batch [B]; `masked`, `first` with some of its
                 words masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
                 (`decoder_input_ids`, `decoder_attention_mask`, `labels`).
-            weak: images with two texts that need not translate each other; as `strict`, without `masked` and
-                `decoder`.
+            weak: the same for two texts that need not translate each other, without `masked` and `decoder`.
             parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
                 the `identities` [K, B], such as an equal text or image, are not each other's negatives.
-            ends_step: in training, whether the optimizer takes a step after this batch: false for all batches but the
-                last, if gradients are accumulated. The running probabilities count the batches of a step once.
+            ends_step: in training, whether the optimizer takes a step after this batch. The running probabilities
+                count the batches of a step once.
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
                 contrasts the parallel texts of all processes; by default those of this one.
-
-        Returns:
-            The losses.
         """
-        (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
+        kwargs = tower_keywords(without_decoder_inputs(kwargs))
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         if strict is not None and (self._strict_pairs or self.config.mclm_weight):
@@ -256,7 +242,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 first, second = self._encode_texts(batch)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
-            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts beside the same image
+            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts with the same image
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
@@ -325,7 +311,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
 
     def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
-        """Computes ITM on representations [P, B, d], of which some pairs match."""
+        """Computes ITM on representations [P, B, d], some of whose pairs match."""
         logits = self.matching_head(pairs).squeeze(-1).float()  # [P, B]
         target = torch.tensor(matches, device=logits.device)[:, None].expand_as(logits)
         return {
@@ -344,8 +330,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     # ---- Encoding ----
 
     def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
-        """Embeds the images of a data set once, for all texts beside which they are read."""
-        return self.model.encoder.embed_images(visual_inputs_in(batch))
+        """Embeds the images of a data set once, for all their texts."""
+        return self.model.encoder.embed_images({name: batch[name] for name in VISUAL_INPUTS if name in batch})
 
     def _encode_pairs(
         self,
@@ -368,12 +354,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _encode(
         self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
-        """Returns the representations of all texts, [N, d]: VtR beside the images at `indices` [N], or TR without
+        """Returns the representations of all texts, [N, d]: VtR with the images at `indices` [N], or TR without
         images."""
-        texts = self._joined(parts)
-
-        beside = None if images is None or indices is None else images.at(indices)
-        return self.model.encode(**texts, image_embeds=beside).last_hidden_state[:, 0]
+        own = None if images is None or indices is None else images.at(indices)
+        return self.model.encode(**self._joined(parts), image_embeds=own).last_hidden_state[:, 0]
 
     def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Pads texts of several lengths to one batch."""

@@ -2,7 +2,7 @@
 
 The decoder generates translations; the other heads read the first state of the encoder, VtR. The heads are those of
 IGLUE (Bugliarello et al. 2022), whose data and protocol the paper follows. Every model holds `self.model = Rc3Model`,
-so that weights of the pre-training load by name and only the head is new.
+so weights of the pre-training load by name and only the head is new.
 """
 
 import copy
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel, initialization as init
-from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
@@ -107,16 +106,10 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         cache: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Computes the logits of the next token at every position of the target.
+        """Computes the logits of the next token at every position of the target, [N, U, vocabulary].
 
-        Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask, decoder_input_ids,
-                decoder_attention_mask, encoder_outputs, past_key_values, use_cache, cache, kwargs: as in
-                `Rc3Model.forward`.
-            labels ([N, U]): `words </s>`, -100 at padding; the loss is the mean cross-entropy over the tokens.
-
-        Returns:
-            Logits [N, U, vocabulary] and loss.
+        Inputs are as in `Rc3Model.forward`; `labels` [N, U] are `words </s>`, -100 at padding, and the loss is the
+        mean cross-entropy over the tokens.
         """
         if decoder_input_ids is None:
             raise InputError("decoder_input_ids are needed: they start with the target language's token")
@@ -150,12 +143,8 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     def generate(
         self, inputs: Tensor | None = None, *args: Any, language: str | Sequence[str] | None = None, **kwargs: Any
     ) -> Any:
-        """Generates texts in a language, as transformers' `generate` does.
-
-        Args:
-            language: BCP-47 tag for all rows, or one for each row. Instead, `decoder_start_token_id`, which a
-                generation configuration may hold too, or `decoder_input_ids` can be given.
-        """
+        """Generates texts as transformers' `generate` does, in the language of one tag for all rows, or of a tag for
+        each row; `decoder_start_token_id` or `decoder_input_ids` can be given instead."""
         if language is not None:
             tags = [language] if isinstance(language, str) else language
             tokens = [self.config.language_token_id(tag) for tag in tags]
@@ -181,17 +170,15 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
-    """Base class of the tasks that read the encoder's output alone.
-
-    The decoder is kept, so that the weights are those of the pre-training, but it receives no gradient.
-    """
+    """Base class of the tasks that read only the encoder's output. The decoder is kept, so the weights are those of
+    the pre-training, but it receives no gradient."""
 
     model: Rc3Model
 
     def post_init(self) -> None:
         super().post_init()
-        # Otherwise, processes that train together would wait for its gradients, because DDP's search for unused
-        # parameters is not possible with gradient checkpointing. The encoder does use the embedding that they share.
+        # Otherwise, processes that train together would wait for its gradients: DDP cannot search for unused
+        # parameters with gradient checkpointing. The encoder does use the embedding that they share.
         unused = [f"model.decoder.{name}" for name, _ in self.model.decoder.named_parameters()]
         self._ddp_params_and_buffers_to_ignore = [name for name in unused if not name.endswith("embed_tokens.weight")]
 
@@ -257,23 +244,17 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     ) -> Rc3RetrievalOutput:
         """Scores N texts with their images; inputs are those of `Rc3Encoder.forward`.
 
-        Like transformers' models for multiple choice, it also takes questions with their candidates: `input_ids` [N,
-        C, T], and [N, C, …] for all other inputs.
-
         Args:
             labels ([N / candidates]): index of the right candidate of each question; the loss is the cross-entropy.
-            candidates: number of consecutive rows that answer one question. The default is C for questions, else 4
-                with labels, as in IGLUE (the right pair, another caption, another image, a hard caption), else 1.
-            kwargs: arguments of transformers; inputs of a decoder have no effect.
-
-        Returns:
-            Scores, logits and loss.
+            candidates: number of consecutive rows that answer one question; by default 4 with labels, as in IGLUE (the
+                right pair, another caption, another image, a hard caption), else 1.
         """
-        visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
-        inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, **visual}
-        if input_ids is not None and input_ids.dim() == 3:
-            inputs, candidates = _rows_of_questions(inputs, candidates)
-        encoded = self.model.encode(**inputs, **without_decoder_inputs(kwargs))
+        encoded = self.model.encode(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
+            **without_decoder_inputs(kwargs),
+        )
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
@@ -288,28 +269,10 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         )
 
 
-def _rows_of_questions(
-    inputs: dict[str, Tensor | None], candidates: int | None
-) -> tuple[dict[str, Tensor | None], int]:
-    """Turns inputs of questions with candidates into rows, [N, C, …] -> [N C, …]; also returns C."""
-    assert inputs["input_ids"] is not None
-    questions, size = inputs["input_ids"].shape[:2]
-    if candidates not in (None, size):
-        raise InputError(f"input_ids [{questions}, {size}, …] are questions of {size}, not {candidates} candidates")
-    for name, value in inputs.items():
-        if value is not None and value.shape[:2] != (questions, size):
-            raise InputError(
-                f"{name} {list(value.shape)} does not fit input_ids [{questions}, {size}, …]: every candidate of a "
-                "question needs its own"
-            )
-    return {name: None if value is None else value.flatten(0, 1) for name, value in inputs.items()}, size
-
-
 class Rc3ForClassification(Rc3EncoderTaskModel):
-    """Base class of the tasks with labels. Subclasses define their labels, and may define a head and a loss of
-    their own."""
+    """Base class of the tasks with labels; subclasses may define another head and loss."""
 
-    # Labels that apply if the configuration has none, and further settings of the configuration that the task needs.
+    # Labels that apply if the configuration has none, and other settings of the configuration that the task needs.
     default_labels: ClassVar[tuple[str, ...]]
     settings: ClassVar[dict[str, Any]] = {}
 
@@ -334,20 +297,6 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         """Returns the mean cross-entropy of labels [N]."""
         return checked_cross_entropy(logits, labels)
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Computes `objective` or, if the configuration has a `problem_type`, the loss of transformers' classifiers.
-
-        The latter is the mean squared error for `regression`, the cross-entropy for `single_label_classification`, and
-        the mean binary cross-entropy for `multi_label_classification`.
-        """
-        if self.config.problem_type is None:
-            return self.objective(logits, labels)
-        if self.config.problem_type == "single_label_classification":
-            return checked_cross_entropy(logits, labels)
-        if labels.shape != logits.shape and (logits.shape[1] > 1 or labels.shape != logits.shape[:1]):
-            raise InputError(f"labels {list(labels.shape)}: {self.config.problem_type} needs {list(logits.shape)}")
-        return ForSequenceClassificationLoss(labels.reshape(logits.shape).float(), logits.float(), self.config)
-
     @can_return_tuple
     def forward(
         self,
@@ -360,16 +309,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Computes logits [N, labels].
-
-        Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
-                `Rc3Encoder.forward`.
-            kwargs: arguments of transformers; inputs of a decoder have no effect.
-
-        Returns:
-            Logits and loss.
-        """
+        """Computes logits [N, labels]; inputs are those of `Rc3Encoder.forward`."""
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -378,7 +318,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
-            loss=None if labels is None else self.loss(logits, labels),
+            loss=None if labels is None else self.objective(logits, labels),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,

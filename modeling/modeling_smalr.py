@@ -1,9 +1,8 @@
 """SMALR: scalable multilingual aligned language representation (Burns et al. 2020), built on MULE (Kim et al. 2020).
 
-Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Images
-are given as features of a backbone and go through two layers. Training aligns the languages by masked cross-language
-modelling, an adversarial language classifier and neighborhood constraints (section 3); a trained model needs none of
-these.
+Words of all languages get universal embeddings (`modeling_smalr_latent`), which one recurrent encoder reads. Features
+of images go through two layers. Training aligns the languages by masked cross-language modeling, an adversarial
+language classifier and neighborhood constraints (section 3), which a trained model does not need.
 """
 
 from dataclasses import dataclass
@@ -24,10 +23,9 @@ from .losses.smalr import (
     neighborhood_loss,
     reversal_schedule,
     sentence_grid,
-    smalr_loss,
 )
 from .losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
-from .modeling_common import FIRST_STEP, TrainingStep, is_exporting, tower_keywords
+from .modeling_common import FIRST_STEP, TrainingStep, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import (
     HybridWordEmbedding,
@@ -109,12 +107,7 @@ class SmalrModel(WordDualEncoderModel):
     @classmethod
     def from_latent(cls, latent: SmalrLatentModel, **options: Any) -> Self:
         """Makes a model whose words are assigned as in the first stage; tokens that no word uses are dropped (section
-        3.1).
-
-        Args:
-            latent: the trained model of the first stage.
-            options: keys of `SmalrConfig` that replace those of its configuration.
-        """
+        3.1). `options` replace keys of its configuration."""
         config = type(latent.config).from_dict(latent.config.to_dict() | options)
         is_shared = torch.cat(
             [
@@ -134,11 +127,8 @@ class SmalrModel(WordDualEncoderModel):
 
     @torch.no_grad()
     def load_word_vectors(self, vectors: Tensor) -> None:
-        """Initializes the specific words with word vectors.
-
-        Args:
-            vectors ([words of all languages, word size]): of each language in turn, by falling frequency of the words.
-        """
+        """Initializes the specific words with word vectors [words of all languages, word size], in descending order of
+        frequency for each language in turn."""
         parts = vectors.split(self.config.vocabulary_sizes)
         own = [part[:count] for part, count in zip(parts, self.config.specific_sizes, strict=True)]
         self.word_embedding.specific.copy_(torch.cat(own))
@@ -165,13 +155,11 @@ class SmalrModel(WordDualEncoderModel):
         raise NotImplementedError("every language has a vocabulary of its own: see `words` and `word_embedding`")
 
     def _distinct_words(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns universal embeddings [n, width], and the index of each word's embedding among them, [N, T] -> [N,
-        T]."""
+        """Returns universal embeddings [n, width] and the index of each word's embedding among them, [N, T]."""
         return (self.word_table.weight, rows) if self.config.compressed else self.word_embedding.distinct(rows)
 
     def _encode(self, table: Tensor, indices: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the texts [N, width] and the states at their words, [N, T, width]; padding has no effect on
-        either."""
+        """Returns the texts [N, width] and the states at their words [N, T, width]; padding has no effect."""
         if not self.config.language_branches:
             return self._encode_by(0, table, indices, lengths)
         pooled = table.new_zeros(indices.shape[0], table.shape[1])
@@ -214,13 +202,11 @@ class SmalrModel(WordDualEncoderModel):
             input_ids ([N, T]): word ids in the vocabulary of each text's language.
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): index of each text's language; by default, the first language.
-            output_hidden_states: whether to return universal embeddings and states too.
 
         Returns:
             `last_hidden_state` [N, T, width], the states of the sentence encoder; `pooler_output` [N, width], not
             normalized.
         """
-        tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         table, indices = self._distinct_words(self.words(input_ids, languages))
@@ -265,13 +251,10 @@ class SmalrModel(WordDualEncoderModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes L_SMALR (equation 4), and of sentences without images the loss of the warm-up (`_word_alignment`).
+        """Computes L_SMALR (equation 4), and on sentences without images the loss of the warm-up.
 
-        Args:
-            output: embeddings of texts and images with their labels.
-            positives: labels of the images that sentences without images describe, [N] or [1, N]; not used with
-                images, because the labels in `output` name all positive pairs.
-            step: the training step, on which the weight of the adversarial loss depends.
+        `positives` are the labels [N] or [1, N] of the images that sentences without images describe; with images, the
+        labels in `output` name all positive pairs. The weight of the adversarial loss depends on the step.
         """
         if self.config.compressed:
             raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
@@ -305,15 +288,9 @@ class SmalrModel(WordDualEncoderModel):
                 languages,
                 reversal=reversal_schedule(step.progress),
             )
-        loss = smalr_loss(
-            multimodal,
-            mask,
-            adversarial,
-            neighborhood,
-            mask_weight=self.config.mask_weight,
-            adversarial_weight=self.config.adversarial_weight,
-            neighborhood_weight=self.config.neighborhood_weight,
-        )
+        config = self.config
+        weighted = config.mask_weight * mask + config.adversarial_weight * adversarial
+        loss = multimodal + (weighted + config.neighborhood_weight * neighborhood)  # equation 4
         if output.alignment is not None:
             loss = loss + output.alignment
         if self.config.vector_weight:
@@ -335,7 +312,7 @@ class SmalrModel(WordDualEncoderModel):
 
     def _word_alignment(self, output: Any, labels: Tensor) -> Tensor:
         """Computes the loss of MULE's warm-up, as in its authors' code: the neighborhood constraints between every
-        two languages, on the mean universal embeddings of the sentences alone."""
+        two languages, on the mean universal embeddings of the sentences."""
         if len(labels) != len(output.text_embeds):
             raise ValueError(f"{len(output.text_embeds)} texts came with {len(labels)} labels")
         return neighborhood_loss(
@@ -376,8 +353,7 @@ class SmalrModel(WordDualEncoderModel):
         return total
 
     def parameter_parts(self) -> dict[str, int]:
-        """Returns the number of parameters of each part; they add up to the total. Those of a backbone count as
-        `backbone`."""
+        """Returns the number of parameters of each part; they add up to the total."""
         parts = {"image": count_parameters(self.image_branch), "transformer": count_parameters(self.text_model)}
         if self.vision_model is not None:
             parts["backbone"] = count_parameters(self.vision_model)

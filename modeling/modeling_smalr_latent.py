@@ -12,25 +12,22 @@ from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID, SmalrConfig
 from .losses.triplet import pairwise_distances, same_label, top_violation_triplet_loss
-from .modeling_common import FIRST_STEP, TrainingStep, WeightsAsMade, initialized_by_itself, is_exporting
-from .modeling_dual_encoder import DualEncoderOutput, normalize
+from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting
+from .modeling_dual_encoder import DualEncoderOutput, WeightsAsMade, normalize
 
 # ---- Words ----
-# SMALR's hybrid word embedding: words of many languages in one space, few of them with parameters of their own
-# (Burns et al. 2020, section 3.1).
-#
-# A word id of a language is mapped to a *row*. The rows are, in this order:
+# SMALR's hybrid word embedding: words of many languages in one space, few of them with their own parameters (Burns et
+# al. 2020, section 3.1). A word id of a language is mapped to a *row*. The rows are, in this order:
 #
 #     padding, [MASK], [UNK]                          embeddings
 #     the specific words of the first language, ...   word vectors, projected by the layer of their language
 #     the latent tokens                               embeddings that words of all languages share
 #
-# The row of every word is stored in one table of integers, which is fixed once the latent tokens are assigned. A word
-# that a dictionary maps to another has the row of that word (section 4).
+# One table of integers stores the row of every word; it is fixed once the latent tokens are assigned. A word that a
+# dictionary maps to another has the row of that word (section 4).
 
 
 def row_count(config: SmalrConfig) -> int:
-    """Returns the number of rows."""
     return SPECIAL_IDS + sum(config.specific_sizes) + config.latent_tokens
 
 
@@ -48,11 +45,8 @@ class WordRows(nn.Module):
         self.register_buffer("offsets", offsets, persistent=False)
 
     def _initial(self) -> tuple[Tensor, Tensor]:
-        """Returns the initial rows and the offsets of the languages.
-
-        Specific words have rows of their own. All other words have the row of the first latent token until they are
-        assigned, or that of [UNK] if there are no latent tokens.
-        """
+        """Returns the initial rows, and the offsets of the languages. Until they are assigned, words without their own
+        row have the row of the first latent token, or of [UNK] if there are no latent tokens."""
         parts = [torch.arange(SPECIAL_IDS)]
         shared = SPECIAL_IDS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN_ID
         start = SPECIAL_IDS
@@ -64,17 +58,11 @@ class WordRows(nn.Module):
         return torch.cat(parts), sizes.cumsum(0)[:-1]
 
     def reset(self) -> None:
-        """Restores the initial rows."""
-        rows, offsets = self._initial()
-        init.copy_(self.rows, rows)
-        init.copy_(self.offsets, offsets)
+        for own, initial in zip((self.rows, self.offsets), self._initial(), strict=True):
+            init.copy_(own, initial)
 
     def share(self, words: Tensor, others: Tensor) -> None:
-        """Gives each of some words the row of another.
-
-        Args:
-            words ([n]), others ([n]): indices among the words of all languages, as `words` computes them.
-        """
+        """Gives each of some words [n] the row of another [n]; both are indices among the words of all languages."""
         self.rows[words] = self.rows[others]
 
     def words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
@@ -82,15 +70,11 @@ class WordRows(nn.Module):
         return torch.where(input_ids < SPECIAL_IDS, input_ids, input_ids + self.offsets[language_ids, None])
 
     def forward(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
-        """Returns the rows of word ids [N, T] in the languages [N], [N, T]."""
         return self.rows[self.words(input_ids, language_ids)]
 
 
 class HybridWordEmbedding(nn.Module):
-    """Maps rows to universal word embeddings.
-
-    With `vector_weight`, it keeps the vectors with which training began, `initial_specific`.
-    """
+    """Maps rows to universal word embeddings. With `vector_weight`, it keeps the initial vectors."""
 
     initial_specific: Tensor
 
@@ -112,8 +96,8 @@ class HybridWordEmbedding(nn.Module):
         return nn.functional.embedding(indices, table)
 
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the embeddings of the rows that occur, each computed once, [n, width], and the index of each
-        row's embedding among them, [...]. In an exported graph, it returns those of all rows."""
+        """Returns the embeddings [n, width] of the rows that occur, each computed once, and the index of each row's
+        embedding among them; in an exported graph, the embeddings of all rows."""
         if is_exporting():
             return self.table(), rows
         distinct, indices = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are contiguous
@@ -128,7 +112,7 @@ class HybridWordEmbedding(nn.Module):
         return torch.cat(table), indices
 
     def drift(self) -> Tensor:
-        """Returns half the squared distance of the specific words' vectors from the initial ones, the mean over the
+        """Returns half the squared distance of the specific words' vectors from the initial ones, averaged over the
         languages, []."""
         return (self.specific - self.initial_specific).square().sum() / (2 * len(self.projections))
 
@@ -140,9 +124,7 @@ class HybridWordEmbedding(nn.Module):
         return torch.cat([self.special * is_token[:, None], *own, self.latent])
 
 
-# ---- Smalr layers ----
-# Layers of SMALR: the sentence encoder, the image branch, and what aligns the languages in training (Burns et al.
-# 2020, section 3).
+# ---- Layers ----
 
 
 class SentenceEncoder(nn.Module):
@@ -176,11 +158,8 @@ class ImageBranch(nn.Module):
 
 
 class LanguageAlignment(nn.Module):
-    """Parameters that align the languages in training (sections 3.2 and 3.3).
-
-    Two layers reconstruct masked words, one for each of the two representations; all pairs of languages share them. A
-    linear layer classifies languages.
-    """
+    """Parameters that align the languages in training (sections 3.2 and 3.3): a layer for each of the two
+    representations that reconstructs masked words, for all pairs of languages, and a classifier of languages."""
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__()
@@ -196,8 +175,8 @@ class LanguageAlignment(nn.Module):
 class HardAttention(nn.Module):
     """Chooses one latent token for each word vector.
 
-    The gradient reaches the scores by a straight-through estimator: the token is multiplied by its probability,
-    whose value is replaced by 1. The paper does not specify the estimator.
+    The gradient reaches the scores by a straight-through estimator, which the paper does not specify: the token is
+    multiplied by its probability, whose value is replaced by 1.
     """
 
     def __init__(self, config: SmalrConfig) -> None:
@@ -260,12 +239,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
 
     @torch.no_grad()
     def load_word_vectors(self, vectors: Tensor, components: Tensor) -> None:
-        """Sets the vectors of words.
-
-        Args:
-            vectors ([words, vector size]): of each language in turn, by falling frequency of the words.
-            components ([words, word size]): their principal components.
-        """
+        """Sets the vectors of words [words, vector size], in descending order of frequency for each language in turn,
+        and their principal components [words, word size]."""
         self.vectors[SPECIAL_IDS:] = vectors
         if self.config.vector_size:
             self.components[SPECIAL_IDS:] = components
@@ -289,13 +264,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes the triplet loss of sentences about one image, in any languages (equation 1).
-
-        Args:
-            output: embeddings of the sentences.
-            positives: labels of the images that the sentences describe, [N] or [1, N].
-            step: not used, as this loss is the same throughout training.
-        """
+        """Computes the triplet loss of sentences about one image, in any languages (equation 1). `positives` are the
+        labels [N] or [1, N] of the images that the sentences describe."""
         if positives is None:
             raise ValueError("a loss needs positives, the labels of the images")
         embeds, labels = output.text_embeds, positives.reshape(-1)
@@ -311,11 +281,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
 
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:
-        """Returns the index of the latent token of every word of all languages, without the special tokens, [words].
-
-        Args:
-            chunk_size: number of words that are scored at a time.
-        """
+        """Returns the index of the latent token of every word of all languages, without the special tokens, [words];
+        `chunk_size` words are scored at a time."""
         vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])
 

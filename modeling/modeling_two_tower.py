@@ -1,11 +1,11 @@
-"""What MURAL and ETCL share: a text encoder f, a vision backbone g, and linear layers into one space.
+"""The base of MURAL and ETCL: a text encoder f, a vision backbone g, and linear layers into one space.
 
     text    h(pool(f(tokens)))      pooled at [CLS] in the papers
     image   pool(g(pixels))         the pooled width of the backbone is the width of the shared space
 
 (Jain et al. 2021, section 3.1; Lee et al. 2022, section 3.3.) Pretrained towers may be pooled otherwise, and images
-projected too (`from_towers`). What comes out of a tower, before the linear layer, is called a feature here: a frozen
-tower's features can be computed once and be given instead of images and texts.
+projected too (`from_towers`). The features of a frozen tower, before the linear layer, can be computed once and given
+instead of images and texts.
 """
 
 from typing import Any, ClassVar, Self
@@ -16,12 +16,7 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_two_tower import (
-    POOLER,
-    TOWERS,
-    image_width,
-    text_width,
-)
+from ..configuration.configuration_two_tower import POOLER, TOWERS, image_width, text_width
 from ..utils.errors import InputError
 from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_dual_encoder import (
@@ -74,9 +69,10 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
 
     @property
     def frozen_towers(self) -> tuple[str, ...]:
-        """The names of the towers without a weight that is trained at present: of `image` and `text`."""
-        trained = {name: any(each.requires_grad for each in tower.parameters()) for name, tower in self.towers.items()}
-        return tuple(name for name in trained if not trained[name])
+        """The names of the towers without a trained weight, of `image` and `text`."""
+        return tuple(
+            name for name, tower in self.towers.items() if not any(each.requires_grad for each in tower.parameters())
+        )
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, except in the frozen parts of the towers: see `keep_frozen_parts_still`."""
@@ -98,8 +94,8 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
         return 0.0 if self.similarity.bias is None else self.similarity.bias
 
     def image_text_loss(self, output: Any, texts: Tensor, *, label_smoothing: float = 0.0, **options: Any) -> Tensor:
-        """Computes the loss of the images in `output` with their texts [N, d] that the configuration names: the
-        softmax in both directions, added up, or SigLIP's sigmoid, which has no label smoothing."""
+        """Computes the loss of the images in `output` with their texts [N, d]: the softmax in both directions, added
+        up, or SigLIP's sigmoid, which has no label smoothing."""
         images, temperature = output.image_embeds, output.temperature
         if output.logit_bias is not None:
             return sigmoid_loss(images, texts, temperature, output.logit_bias, **options)
@@ -133,18 +129,18 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Runs the text tower, or takes its features [N, W]; `pooler_output` [N, d] is their projection by `head`."""
-        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         if text_features is not None:
             features = in_dtype_of(self, text_features)
             return BaseModelOutputWithPooling(pooler_output=head(self.text_head_input(features)))
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
+        kwargs = tower_keywords(kwargs, *self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = head(self.text_head_input(self.pooled_texts(output, input_ids, attention_mask)))
         return with_embeddings(output, pooled)
 
     def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Returns the features [N, W] of texts, read from the output of the text tower."""
+        """Returns the features [N, W] of texts from the text tower's output."""
         end_id = getattr(self.config.text_config, "eos_token_id", None)
         return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
 
@@ -152,17 +148,14 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
     def get_image_features(
         self, pixel_values: Tensor | None = None, image_features: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """Embeds images [N, 3, H, W], or pooled features [N, F] of the image tower that were computed before.
-
-        Returns:
-            The image tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
-        """
-        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        """Embeds images [N, 3, H, W], or precomputed features [N, F] of the image tower; `pooler_output` [N, d] is not
+        normalized."""
         if image_features is not None:
             features = in_dtype_of(self, image_features)
             return BaseModelOutputWithPooling(pooler_output=self.image_projection(self.image_dropout(features)))
         if pixel_values is None:
             raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
+        kwargs = tower_keywords(kwargs, *self.image_calls())
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
         pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))
@@ -195,25 +188,22 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
             input_ids ([N, T]), attention_mask ([N, T]): texts.
             pixel_values ([M, 3, H, W]): images; a loss needs M = N.
             paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
-            image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): pooled features of the
-                towers that were computed before (`tower_features`), instead.
+            image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): precomputed features of the
+                towers (`tower_features`), instead.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
-            return_logits: whether to compute the similarities of all images with all texts, for which large training
-                batches have no memory.
-            positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
-            kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
-                has.
+            return_logits: whether to compare all images with all texts, for which large batches have no memory.
+            positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
+            kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
         """
-        text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         has_images = pixel_values is not None or image_features is not None
         has_translations = paired_input_ids is not None or paired_text_features is not None
         head = self.training_head(has_images, has_translations)
         keeps_states = return_logits or asks_for_states(kwargs)
         images = texts = translations = None
         if has_images:
-            images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
+            images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
         if text_features is not None or input_ids is not None:
-            texts = self.embed_text(input_ids, attention_mask, head, text_features, **text_kwargs)
+            texts = self.embed_text(input_ids, attention_mask, head, text_features, **kwargs)
         if has_translations:
             translations = self.embed_text(paired_input_ids, paired_attention_mask, head, paired_text_features)
         output = DualEncoderOutput(

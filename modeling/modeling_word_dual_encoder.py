@@ -1,6 +1,5 @@
-"""What SMALR and LIWE share: images are given as features of a backbone, and a batch has several texts, in several
-languages, about each of its images.
-"""
+"""The base of SMALR and LIWE: images are features of a backbone, and a batch has several texts, in several languages,
+about each of its images."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -15,8 +14,16 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_two_tower import image_width
 from ..utils.errors import InputError
-from .modeling_common import Call, asks_for_states, is_exporting, tower_keywords
-from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, in_dtype_of, normalize
+from .modeling_common import is_exporting
+from .modeling_dual_encoder import (
+    Call,
+    DualEncoderOutput,
+    DualEncoderPreTrainedModel,
+    asks_for_states,
+    in_dtype_of,
+    normalize,
+    tower_keywords,
+)
 from .towers import build_tower, pool_image, vision_tower
 
 
@@ -37,9 +44,6 @@ class WordDualEncoderOutput(DualEncoderOutput):
 class WordDualEncoderModel(DualEncoderPreTrainedModel):
     """Base class of SMALR and LIWE.
 
-    A training batch holds texts of several languages about the same images; `image_labels` and `text_labels` tell
-    which belong together.
-
     Subclasses call `add_backbone`, and define `get_text_features`, `_embed_texts`, `_embed_image_features` and
     `contrastive_objective`. Their configuration has `vision_config`, `image_feature_size` and `temperature`.
     """
@@ -48,8 +52,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
     supports_gradient_checkpointing = False  # the models have few layers
 
     def add_backbone(self) -> int:
-        """Builds `vision_model`, which is `None` if images are given as features; returns the width of the
-        features."""
+        """Builds `vision_model`, which is `None` without a `vision_config`; returns the width of its features."""
         vision = self.config.vision_config
         self.vision_model: Any = build_tower(vision) if vision else None
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
@@ -59,11 +62,9 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
     def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
         """Makes a model that sees images by a pretrained vision backbone, whose weights it copies.
 
-        The trainers freeze the backbone, and compute its features once (`cache_frozen_features`). Images have to be
-        prepared by the backbone's own image processor, which a new processor takes in the place of its first argument.
-
         Args:
-            backbone: any vision model that `AutoModel` loads, or a dual encoder, whose vision tower is taken.
+            backbone: any vision model that `AutoModel` loads, or a dual encoder, whose vision tower is taken. A new
+                processor takes its image processor as the first argument.
             options: keys of the configuration.
 
         Examples:
@@ -77,13 +78,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
     def take_backbone(self, backbone: PreTrainedModel) -> None:
         """Copies the weights of a vision backbone of this model's `vision_config`."""
-        try:
-            self.vision_model.load_state_dict(backbone.state_dict())
-        except RuntimeError as error:
-            raise InputError(
-                f"the weights of the {type(backbone).__name__} are not those of its configuration, from which the "
-                f"backbone is made when the model is loaded again: {error}"
-            ) from error
+        self.vision_model.load_state_dict(backbone.state_dict())
 
     def text_calls(self) -> list[Call]:
         return []  # recurrent layers have no keyword arguments of transformers
@@ -98,13 +93,11 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         language_ids: Tensor | None,
         output_hidden_states: bool,
     ) -> dict[str, Any]:
-        """Returns the fields of the output that concern texts: `text_embeds`, `text_model_output`, `language_ids`
-        and others."""
+        """Returns the fields of the output that concern texts, such as `text_embeds`."""
         raise NotImplementedError
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects features of a backbone, [N, F], to embeddings [N, width], and returns the last hidden state as
-        well."""
+        """Projects features of a backbone [N, F] to embeddings [N, width]; also returns the last hidden state."""
         raise NotImplementedError
 
     @can_return_tuple
@@ -115,24 +108,15 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds images.
-
-        Args:
-            pixel_values ([N, 3, H, W]): images, for a model with a backbone.
-            image_features ([N, F]): features of a backbone, instead.
-            output_hidden_states: whether to return the features and the last hidden state too.
-            kwargs: keyword arguments of the backbone.
-
-        Returns:
-            An output whose `pooler_output` [N, width] holds the embeddings, which are not normalized.
-        """
-        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        """Embeds images [N, 3, H, W], for a model with a backbone, or features [N, F] of a backbone; `pooler_output`
+        [N, width] is not normalized."""
         attentions = None
         if image_features is None:
             if pixel_values is None:
                 raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
             if self.vision_model is None:
                 raise InputError("this model has no backbone (vision_config): give image_features")
+            kwargs = tower_keywords(kwargs, *self.image_calls())
             pixel_values = in_dtype_of(self.vision_model, pixel_values)
             output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
             image_features, attentions = pool_image(output), output.get("attentions")
@@ -166,9 +150,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
                 the n-th image belongs to the n-th text.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
-            positives: what a collator marks; the labels contain the same information and more.
+            positives: pairs that collators mark; the labels contain the same information and more.
         """
-        _, image_kwargs = self.keywords_of_towers(kwargs)
         wants_states = bool(kwargs.get("output_hidden_states"))
         keeps_states = return_logits or asks_for_states(kwargs)
         output = self.output_class(
@@ -180,7 +163,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             found = self._embed_texts(input_ids, attention_mask, language_ids, wants_states)
             output = replace(output, **found if keeps_states else found | {"text_model_output": None})
         if pixel_values is not None or image_features is not None:
-            images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
+            images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
             embeds = normalize(images.pooler_output)
             output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
             if self.training and input_ids is not None:
@@ -190,11 +173,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         )
 
     def _weights_of_objective(self) -> dict[str, Tensor]:
-        """Returns scalars of the output that depend on the weights which `contrastive_objective` reads itself.
-
-        DistributedDataParallel waits for the gradients of the weights that the output of `forward` depends on, and
-        takes the others to be unused.
-        """
+        """Returns scalars that depend on the weights which only `contrastive_objective` reads: DistributedDataParallel
+        expects gradients of the weights that the output of `forward` depends on."""
         return {}
 
     @staticmethod
@@ -214,22 +194,20 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         )
 
 
-# ---- Runs recurrent layers over texts of different lengths ----
+# ---- Recurrent layers over texts of different lengths ----
 
 
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the states at all words and the last state of each direction; padding has no effect on them.
+    """Returns the states at all words [N, T, directions * width], zeros at padding, and the last state of each
+    direction [directions, N, width].
 
-    A text without words is read as if it had one, so that it has states as well. An exported graph is limited to the
-    length of the texts that it was made with, because torch.export unrolls a GRU.
+    A text without words is read as if it had one. An exported graph is limited to the length of the texts that it was
+    made with, because torch.export unrolls a GRU.
 
     Args:
         gru: a GRU with one layer and `batch_first`.
         words ([N, T, d]): texts, padded on the right.
         lengths ([N]): number of words of each text.
-
-    Returns:
-        States [N, T, directions * width], zeros at padding, and last states [directions, N, width].
     """
     if is_exporting():
         return _gru_states_by_mask(gru, words, lengths.clamp(min=1))
@@ -238,7 +216,6 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
 
 
 def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes the same for lengths of at least 1, without packing."""
     positions = torch.arange(words.shape[1], device=words.device)  # [T]
     is_word = (positions < lengths[:, None])[..., None]  # [N, T, 1]
     states, last = _run_direction(gru, "", words, lengths)
@@ -252,8 +229,7 @@ def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Te
 
 
 def _run_direction(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Runs one direction of a GRU from left to right: returns its states [N, T, width], and the state at the last
-    word of each text [N, width]."""
+    """Runs one direction of a GRU from left to right; returns all states [N, T, width] and the last [N, width]."""
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = [getattr(gru, f"{name}_l0{direction}") for name in names]
     start = words.new_zeros(1, words.shape[0], gru.hidden_size)

@@ -1,17 +1,14 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from transformers import (
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, POOLER, DualEncoderConfig, TextPooling, TwoTowerConfig
 from ..utils.errors import ModelFolderError, ModelKindError
@@ -21,12 +18,7 @@ from .towers import build_tower, check_pooling, check_text_encoder, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
 
-# What a dual encoder calls its towers, and their configurations.
-_TEXT, _TEXT_CONFIG = "text_model", "text_config"
-_IMAGE, _IMAGE_CONFIG = "vision_model", "vision_config"
-_PIXELS = "pixel_values"
-
-
+_TEXT, _IMAGE = "text", "vision"  # begin a dual encoder's names for its towers and their configurations
 _ALIGN_LABEL_SMOOTHING = 0.1  # of Jia et al. 2021, section 5, and a constant in transformers' AlignModel
 # Keys that one kind of model takes over from another.
 _SHARED_KEYS = {*TwoTowerConfig.__annotations__, *DualEncoderConfig.__annotations__} - {"sub_configs_defaults"}
@@ -37,10 +29,12 @@ _NAMES = (
     ("text_projection", f"text_heads.{IMAGE_TEXT}"),
     ("temperature", "similarity.temperature"),
 )
+_POOLING_FILE = "1_Pooling/config.json"
+_POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}  # sentence-transformers' names
 
 
 class MadeOfTowers:
-    """How models of two towers are made of trained models; a saved folder holds none of this."""
+    """Builds models of two towers from trained models; saved folders hold none of this."""
 
     @classmethod
     def from_towers(
@@ -57,10 +51,10 @@ class MadeOfTowers:
         Args:
             image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
             text: the same of a text encoder.
-            fresh: the towers ("image", "text") of which only the sizes are kept, and the weights are drawn anew.
+            fresh: the towers ("image", "text") whose weights are drawn anew.
             loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
-            options: further keys of the configuration. `projection_dim` adds a projection of images; `text_pooling`
-                is by default what the folder of the text encoder states, else `cls`.
+            options: other keys of the configuration. `projection_dim` adds a projection of images; `text_pooling` is
+                by default what the folder of the text encoder states, else `cls`.
 
         Examples:
             >>> model = MuralModel.from_towers(
@@ -73,13 +67,13 @@ class MadeOfTowers:
         """
         where = loading or {}
         pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
-        vision_model = image_tower_of(image, **where)
-        text_model = text_tower_of(text, pooling, **where)
-        config = config_of_towers(cls.config_class, vision_model, text_model, text_pooling=pooling, **options)
-        model = cls(config).to(text_model.dtype)
-        for name, pretrained in (("text", text_model), ("image", vision_model)):
-            if name not in fresh:
-                load_tower(model.towers[name], pretrained)
+        towers = {"text": _text_tower(text, pooling, **where), "image": _image_tower(image, **where)}
+        config = config_of_towers(cls.config_class, towers["image"], towers["text"], text_pooling=pooling, **options)
+        model = cls(config).to(towers["text"].dtype)
+        for name in towers.keys() - set(fresh):
+            own = model.towers[name].state_dict()  # without unused parts, such as a pooling layer
+            weights = {key: value for key, value in towers[name].state_dict().items() if key in own}
+            model.towers[name].load_state_dict(weights)
         return model
 
     @classmethod
@@ -117,49 +111,8 @@ class MadeOfTowers:
         kept = (self.similarity, *self.towers.values())
         for module in (part for child in self.children() if child not in kept for part in child.modules()):
             for part in (module, *module.parameters(recurse=False)):
-                part._is_hf_initialized = False  # transformers leaves alone what was loaded
+                part._is_hf_initialized = False  # transformers does not initialize loaded weights again
             self._init_weights(module)
-
-
-def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTrainedModel:
-    """Returns a pretrained text encoder.
-
-    Args:
-        source: a folder or a Hub id, or a model: a text encoder, or a dual encoder that has one.
-        pooling: how its texts will be pooled.
-        loading: arguments of `from_pretrained`, such as `revision`.
-    """
-    if isinstance(source, PreTrainedModel):
-        tower = _inside(source, _TEXT) if _is_dual_encoder(source.config) else source
-    elif _is_dual_encoder(load_config(source, **loading)):
-        tower = _loaded_from_dual_encoder(source, _TEXT, **loading)
-    else:
-        return load_text_encoder(source, pooling=pooling, **loading)
-    check_text_encoder(tower.config)
-    check_pooling(tower, pooling)
-    return tower
-
-
-def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
-    """Returns a pretrained vision backbone.
-
-    Args:
-        source: a folder or a Hub id, or a model: a vision backbone, or a dual encoder that has one.
-        loading: arguments of `from_pretrained`, such as `revision`.
-    """
-    if isinstance(source, PreTrainedModel):
-        tower = _inside(source, _IMAGE) if _is_dual_encoder(source.config) else source
-    else:
-        config = load_config(source, **loading)
-        if _is_dual_encoder(config):
-            tower = _loaded_from_dual_encoder(source, _IMAGE, **loading)
-        else:
-            untrained: set[str] = set()
-            tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
-            if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
-                tower.pooler = None
-    _check_reads_images(tower, tower.config.model_type)
-    return tower
 
 
 def config_of_towers(
@@ -178,20 +131,23 @@ def config_of_towers(
 
     Only weights show whether a ViT has a trained pooling layer; without one, `from_towers` sets `image_pooling` to
     `cls`.
-
-    Args:
-        config_class: `MuralConfig` or `EtclConfig`.
-        image, text: the towers; these and all other arguments and errors are those of `TwoTowerModel.from_towers`.
     """
     where = loading or {}
     pooling = chosen_pooling(text, text_pooling, **where)
     if projection_dim is not None:
         options = {"projection_dim": projection_dim, "image_head": True} | options
-    if isinstance(image, PreTrainedModel) and not has_own_pooling(image):
+    if isinstance(image, PreTrainedModel) and getattr(_image_tower(image), "pooler", True) is None:
         options = {"image_pooling": "cls"} | options
+    text_config, vision_config = _tower_config(text, _TEXT, **where), _tower_config(image, _IMAGE, **where)
+    check_text_encoder(text_config)
+    if pooling == POOLER and not isinstance(text, PreTrainedModel):
+        with torch.device("meta"):
+            check_pooling(build_tower(text_config, pooler=True), pooling)
+    if (chosen := tower_class(vision_config)) is not AutoModel:
+        _check_reads_images(chosen, vision_config.model_type)
     return config_class(
-        text_config=text_tower_config(text, pooling, **where),
-        vision_config=image_tower_config(image, **where),
+        text_config=text_config,
+        vision_config=vision_config,
         text_pooling=pooling,
         text_prompt=text_prompt or "",
         freeze=freeze if isinstance(freeze, str) else list(freeze),  # the configuration refuses a text
@@ -199,105 +155,66 @@ def config_of_towers(
     )
 
 
-def text_tower_config(source: Source, pooling: str = "cls", **loading: Any) -> PreTrainedConfig:
-    """Returns the configuration of a pretrained text encoder, of which no weights are loaded.
-
-    Arguments and errors are those of `text_tower_of`, but for weights.
-    """
-    if isinstance(source, PreTrainedModel):
-        return text_tower_of(source, pooling).config
-    config = _tower_config(load_config(source, **loading), _TEXT_CONFIG)
-    check_text_encoder(config)
-    if pooling == POOLER:
-        with torch.device("meta"):
-            check_pooling(build_tower(config, pooler=True), pooling)
-    return config
+# ---- One tower ----
 
 
-def image_tower_config(source: Source, **loading: Any) -> PreTrainedConfig:
-    """Returns the configuration of a pretrained vision backbone, of which no weights are loaded.
-
-    Arguments and errors are those of `image_tower_of`, but for weights.
-    """
-    if isinstance(source, PreTrainedModel):
-        return image_tower_of(source).config
-    config = _tower_config(load_config(source, **loading), _IMAGE_CONFIG)
-    if (chosen := tower_class(config)) is not AutoModel:
-        _check_reads_images(chosen, config.model_type)
-    return config
+def _tower_config(source: Source, kind: str, **loading: Any) -> PreTrainedConfig:
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    return getattr(_native(config), f"{kind}_config") if _is_dual_encoder(config) else config
 
 
-def has_own_pooling(tower: PreTrainedModel) -> bool:
-    """Returns whether a vision backbone can pool an image itself: a ViT, whose pooling layer is optional, may not."""
-    return getattr(tower, "pooler", True) is not None
-
-
-def load_tower(tower: PreTrainedModel, source: PreTrainedModel) -> None:
-    """Copies the weights of a pretrained tower into one that was built without those that are not used, such as a
-    pooling layer."""
-    own = tower.state_dict()
-    tower.load_state_dict({name: value for name, value in source.state_dict().items() if name in own})
-
-
-def _check_reads_images(tower: Any, kind: str) -> None:
-    if getattr(tower, "main_input_name", "") != _PIXELS:
-        raise ModelKindError(
-            f"a {kind!r} model reads no images: image= needs a vision backbone, such as a ViT, a DINOv2 or the image "
-            "tower of a CLIP"
-        )
-
-
-def _tower_config(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
-    return getattr(getattr(config, "base_config", config), name) if _is_dual_encoder(config) else config
+def _native(config: PreTrainedConfig) -> PreTrainedConfig:
+    return getattr(config, "base_config", config)  # that of an MLA model has a dual encoder's inside
 
 
 def _is_dual_encoder(config: PreTrainedConfig) -> bool:
-    # That of an MLA model has another one inside.
-    return hasattr(getattr(config, "base_config", config), _TEXT_CONFIG) and hasattr(
-        getattr(config, "base_config", config), _IMAGE_CONFIG
-    )
+    return all(hasattr(_native(config), f"{kind}_config") for kind in (_TEXT, _IMAGE))
 
 
-def _inside(model: PreTrainedModel, tower: str) -> PreTrainedModel:
-    return getattr(getattr(model, "native_model", model), tower)
+def _from_dual_encoder(source: Source, kind: str, **loading: Any) -> PreTrainedModel | None:
+    """Returns a tower of a dual encoder; `None` if the source is another model."""
+
+    def tower_in(model: Any) -> Any:
+        return getattr(getattr(model, "native_model", model), f"{kind}_model")
+
+    if isinstance(source, PreTrainedModel):
+        return tower_in(source) if _is_dual_encoder(source.config) else None
+    if not _is_dual_encoder(load_config(source, **loading)):
+        return None
+    return tower_in(load_model(AutoModel, source, part=lambda model: without_pooler(tower_in(model)), **loading))
 
 
-def _loaded_from_dual_encoder(source: str | Path, tower: str, **loading: Any) -> PreTrainedModel:
-    model = load_model(AutoModel, source, part=lambda whole: without_pooler(_inside(whole, tower)), **loading)
-    return _inside(model, tower)
+def _text_tower(source: Source, pooling: str, **loading: Any) -> PreTrainedModel:
+    tower = _from_dual_encoder(source, _TEXT, **loading)
+    return load_text_encoder(source if tower is None else tower, pooling=pooling, **loading)
 
 
-# ---- Text encoders ----
-# Text encoders of any kind: which models are one, which pooling they have, and how they are loaded from what
-# others have published, a folder, a repository of the Hub, or a model.
+def _image_tower(source: Source, **loading: Any) -> PreTrainedModel:
+    tower = _from_dual_encoder(source, _IMAGE, **loading)
+    if tower is None and isinstance(source, PreTrainedModel):
+        tower = source
+    elif tower is None:
+        config, untrained = load_config(source, **loading), set[str]()
+        tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
+        if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
+            tower.pooler = None
+    _check_reads_images(tower, tower.config.model_type)
+    return tower
 
 
-def chosen_pooling(
-    source: str | Path | PreTrainedModel, given: TextPooling | None = None, **loading: Any
-) -> TextPooling:
-    """Returns how the texts of an encoder are pooled: as was asked for, else as its folder states, else at the first
-    token.
-
-    Args:
-        source: a folder, a repository of the Hub, or a model.
-        given: the pooling that was asked for.
-        loading: arguments of `from_pretrained`.
-    """
-    if given is not None or isinstance(source, PreTrainedModel):
-        return given or "cls"
-    source, loading = str(source), located(source, **loading)
-    with explained(source, loading):
-        return declared_pooling(source, **loading) or "cls"
+def _check_reads_images(tower: Any, kind: str) -> None:
+    if getattr(tower, "main_input_name", "") != "pixel_values":
+        raise ModelKindError(
+            f"a {kind!r} model does not read images: image= needs a vision backbone, such as a ViT, a DINOv2 or the "
+            "image tower of a CLIP"
+        )
 
 
-def load_text_encoder(source: str | Path | PreTrainedModel, *, pooling: str, **loading: Any) -> PreTrainedModel:
-    """Loads a text encoder of transformers.
+def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTrainedModel:
+    """Returns a text encoder of transformers from a folder, a repository of the Hub, or a model.
 
-    Args:
-        source: a folder, a repository of the Hub, or a model that is loaded already.
-        pooling: how its texts will be pooled. Weights of its pooling layer may be missing unless this is `pooler`:
-            checkpoints of masked language modeling have none.
-        loading: arguments of `from_pretrained`.
+    Weights of its pooling layer may be missing unless its texts are pooled by `pooler`: checkpoints of masked language
+    modeling have none.
     """
     if isinstance(source, PreTrainedModel):
         check_text_encoder(source.config)
@@ -311,55 +228,44 @@ def load_text_encoder(source: str | Path | PreTrainedModel, *, pooling: str, **l
 
 
 def without_pooler(model: PreTrainedModel) -> nn.Module:
-    """Returns the parts of an encoder but its pooling layer, whose weights checkpoints may lack."""
+    """Returns the parts of an encoder except its pooling layer, whose weights checkpoints may lack."""
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
 
 
-# ---- How a text encoder wants its texts to be pooled, as the files of sentence-transformers state it ----
-
-_FILE = "1_Pooling/config.json"
-# The names of sentence-transformers: `{"pooling_mode": "mean"}` in newer files, `{"pooling_mode_mean_tokens": true}`
-# in older ones.
-_POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}
-_OLD_NAMES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_lasttoken": "lasttoken",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-}
+# ---- How texts are pooled ----
 
 
-def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> TextPooling | None:
-    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, as those of
-    sentence-transformers do (E5, LaBSE, MiniLM).
+def chosen_pooling(source: Source, given: TextPooling | None = None, **loading: Any) -> TextPooling:
+    """Returns the given pooling, else the one that the folder of a text encoder states, else `cls`."""
+    if given is not None or isinstance(source, PreTrainedModel):
+        return given or "cls"
+    source, loading = str(source), located(source, **loading)
+    with explained(source, loading):
+        return declared_pooling(source, **loading) or "cls"
 
-    Args:
-        source: a folder, a repository of the Hub, or a model, which states none.
-        loading: arguments of `from_pretrained`, such as `revision`.
 
-    Returns:
-        `None` if there is no such file.
+def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
+    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, which
+    sentence-transformers writes (E5, LaBSE, MiniLM); `None` without that file.
 
     Examples:
         >>> declared_pooling("intfloat/multilingual-e5-small")
         'mean'
     """
-    if isinstance(source, PreTrainedModel):
-        return None
-    file = optional_file(source, _FILE, loading)
+    file = None if isinstance(source, PreTrainedModel) else optional_file(source, _POOLING_FILE, loading)
     if file is None:
         return None
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
-        modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
+        # Newer files have {"pooling_mode": "mean"}, older ones {"pooling_mode_mean_tokens": true}.
+        old = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
+        modes = settings.get("pooling_mode") or [re.sub("^pooling_mode_|_tokens?$", "", key) for key in old]
         stated = [modes] if isinstance(modes, str) else list(modes)
     except (ValueError, AttributeError, TypeError) as error:
-        raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
+        raise ModelFolderError(f"{source}: {_POOLING_FILE} is damaged: {error}") from error
     if len(stated) != 1 or stated[0] not in _POOLINGS:
         raise ModelKindError(
-            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
-            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_POOLING_FILE}), which babelens "
+            f"does not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
         )
     return _POOLINGS[stated[0]]

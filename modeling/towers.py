@@ -49,8 +49,8 @@ def tower_class(config: PreTrainedConfig) -> Any:
 def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
     """Builds an untrained text encoder or vision backbone.
 
-    `pooler` says whether it has the pooling layer that some classes can do without. By default, a vision backbone is
-    what its class is by default, and a text encoder is without: next-sentence prediction trained that layer.
+    `pooler` says whether it has the optional pooling layer of some classes. By default, a vision backbone is as its
+    class is, and a text encoder has none: next-sentence prediction trained that layer.
     """
     chosen = tower_class(config)
     if pooler is None and hasattr(config, "vocab_size"):
@@ -70,8 +70,8 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
 
 
 def text_head(width: int, out_width: int, *, hidden_size: int | None, dropout: float, bias: bool = True) -> nn.Module:
-    """Returns new layers from the width of pooled texts to that of a shared space: one linear layer, or two with a
-    hidden layer of `hidden_size` between them, to which dropout is applied."""
+    """Returns new layers from the width of pooled texts to the width of a shared space: one linear layer, or two with
+    a hidden layer of `hidden_size` between them, to which dropout is applied."""
     if hidden_size is None:
         return nn.Linear(width, out_width, bias)
     layers = nn.Linear(width, hidden_size, bias), nn.GELU(), nn.Dropout(dropout)
@@ -79,8 +79,7 @@ def text_head(width: int, out_width: int, *, hidden_size: int | None, dropout: f
 
 
 def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Module:
-    """Returns what comes between pooled texts and their head: a layer normalization without weights, if it is wanted,
-    and dropout."""
+    """Returns the modules between pooled texts and their head: an optional layer normalization, and dropout."""
     normalization = [nn.LayerNorm(width, elementwise_affine=False)] if layer_norm else []
     return nn.Sequential(*normalization, nn.Dropout(dropout))
 
@@ -118,7 +117,7 @@ def pool_text(
     """Returns one vector for each text, [N, width].
 
     `cls` takes the state of the first token, `mean` the mean over the tokens of the text, `eos` the state of its last
-    token (the first `end_id` in `input_ids` if there is no mask), `pooler` the encoder's own pooling.
+    token (the first `end_id` in `input_ids` without a mask), `pooler` the encoder's own pooling.
     """
     if pooling == POOLER:
         return output.pooler_output
@@ -154,7 +153,7 @@ def keep_frozen_parts_still(module: nn.Module) -> None:
 
 
 def check_text_encoder(config: PreTrainedConfig) -> None:
-    """Checks that a configuration is that of a text encoder, in which every token sees the whole text."""
+    """Checks that a configuration is for a text encoder, in which every token sees the whole text."""
     kind = config.model_type
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
     is_causal = is_causal and not getattr(config, "use_bidirectional_attention", None)

@@ -32,7 +32,7 @@ from ..inference.similarity import best_first, first_dimensions
 from ..processing.images import readable_formats
 from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
 from ..utils.files import errors_naming
-from ..utils.identity import index_identity, is_same_model
+from ..utils.identity import index_identity
 from ..utils.redaction import redact
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def search_index(
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # other models have no joint space for texts and images
     fingerprint, stored = index_identity(embedder.model, embedder.processor), index.info
-    if not is_same_model(stored.fingerprint, fingerprint, f"the index of {stored.model}"):
+    if stored.fingerprint != fingerprint:
         raise InputError(
             f"the index has embeddings of {stored.model}, but {type(embedder.model).__name__} "
             f"{getattr(embedder.model, 'name_or_path', '')} is another model or version: they are not comparable"

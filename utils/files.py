@@ -49,8 +49,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `folder` if the block ends without an error. If another
-    process has created `folder` in the meantime, that folder is kept."""
+    """Yields an empty folder to write to, which becomes `folder` if the block ends without an error, unless another
+    process has created it in the meantime."""
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,8 +68,7 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `path` if the block ends without an error. No other process
-    creates a folder with that name in the meantime."""
+    """Yields an empty folder to write to, which becomes `path` if the block ends without an error; locks the name."""
     check_new(path)
     with locked_path(path):
         check_new(path)  # again: another process may have created it and released the lock
@@ -104,8 +103,7 @@ def ensure_parents(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
-    """Removes the unfinished files and folders that killed processes left in a folder, or only those for `name`. No
-    other process may be writing there (`locked`)."""
+    """Removes the unfinished files and folders that killed processes left in a locked folder, or those for `name`."""
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
         if name is None or (scratch / name).exists():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -165,35 +163,31 @@ def locked(folder: str | Path) -> Iterator[None]:
     all."""
     from accelerate.utils.environment import get_int_from_env  # commands answer --help without it
 
+    folder = Path(folder).resolve()
     if get_int_from_env(_RANKS, 0) != 0:
         yield
         return
-    folder = Path(folder).resolve()
     with ensure_parents(folder), _held(folder / LOCK, folder, waits=False):
         yield
 
 
 @contextmanager
 def locked_path(path: str | Path) -> Iterator[None]:
-    """Locks a file or folder that does not exist yet during the block, with a hidden file next to it, or raises a
+    """Locks a file or folder that does not exist yet during the block, by a hidden file next to it, or raises a
     SaveError."""
     path = Path(path).resolve()
     with ExitStack() as stack:
         with errors_naming(path):
             stack.enter_context(ensure_parents(path.parent))
-            stack.enter_context(_held(_lock_of(path), path, waits=False))
+            stack.enter_context(_held(path.with_name(f".{path.name}{LOCK}"), path, waits=False))
         yield
 
 
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
     """Locks a cache file during the block, and waits while another process holds the lock."""
-    with _held(_lock_of(path), path, waits=True):
+    with _held(path.with_name(f".{path.name}{LOCK}"), path, waits=True):
         yield
-
-
-def _lock_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}{LOCK}")
 
 
 @contextmanager
@@ -216,6 +210,3 @@ def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
         # Deleted before the release, so no other process locks a file that is about to be deleted.
         file.unlink(missing_ok=True)
         lock.release()
-
-
-made = ensure_parents  # the old name

@@ -4,12 +4,9 @@ With `trust_remote_code=True`, transformers loads such a folder where this packa
 again. Where the package is installed, its classes are used, and no flag is needed.
 
 A folder contains copies of the modules that a class needs, with relative imports rewritten to name the files next to
-them. The code that all methods share is in one file: `FILES` lists the modules that a file combines. Nothing from
-`utils` is exported: `dual_encoder.py` begins with a replacement (`in_folders`).
-
-Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a module can name modules that it
-cannot import itself because they import it: pipelines, and models for tasks. transformers also finds these lines when
-it collects a repository's files.
+them; `FILES` lists the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a
+replacement (`in_folders`). Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a
+module can name modules that import it: pipelines, and models for tasks.
 """
 
 import importlib
@@ -34,12 +31,12 @@ FILES = {
         "configuration.configuration_two_tower",
         "modeling.modeling_dual_encoder",
         "modeling.towers",
+        "modeling.losses.contrastive",
         "modeling.modeling_two_tower",
         "processing.text_inputs",
         "processing.images",
         "processing.image_processing_mural",
         "processing.processing_text_image",
-        "processing.processing_per_language",
         "processing.processing_dual_encoder",
     ),
     "configuration_mla": ("configuration.configuration_mla", "configuration.configuration_ridge"),
@@ -58,7 +55,7 @@ FILES = {
         "processing.processing_mla_student",
         "processing.processing_ridge",
     ),
-    "losses": ("modeling.losses.contrastive",),
+    "common": ("modeling.modeling_common", "processing.processing_per_language"),  # of all others but MURAL and ETCL
     "words": (  # of SMALR and LIWE
         "modeling.losses.triplet",
         "modeling.modeling_word_dual_encoder",
@@ -102,23 +99,16 @@ card_writers: list[Callable[..., str | None]] = []
 
 
 class HubCodeMixin(PushToHubMixin):
-    """Makes `save_pretrained` export the code of the class; `auto_classes` names the Auto classes that load it.
+    """Makes `save_pretrained` export the code of the class; put it first in the list of bases.
 
-    Put it before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor in the list of bases. A
-    class that does not define `auto_classes` is saved, and loaded again, as its nearest base class that does.
-
-    Examples:
-        >>> class ToyModel(HubCodeMixin, PreTrainedModel):
-        ...     config_class = ToyConfig
-        ...     auto_classes = ("AutoModel",)
+    `auto_classes` names the Auto classes that load the class. A class without them is saved as its nearest base class
+    that has some.
     """
 
     auto_classes: ClassVar[tuple[str, ...]]
 
     def __post_init__(self, **kwargs: object) -> None:
-        """For a configuration, drops the pipelines listed in its folder: the package has registered its own, and
-        transformers would ask for `trust_remote_code`."""
-        kwargs.pop("custom_pipelines", None)
+        kwargs.pop("custom_pipelines", None)  # the package has registered its own
         super().__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
@@ -136,11 +126,9 @@ class HubCodeMixin(PushToHubMixin):
                 vars(self).pop("auto_map", None)
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Writes the code of this object and of its parts, such as a processor's image processor, into `folder`.
-
-        It sets `auto_map`, and `custom_pipelines` if there are any, on the object whose JSON file holds them: for a
-        model, its configuration. It also writes the files with which sentence-transformers loads a model.
-        """
+        """Writes the code of this object and of its parts, such as a processor's image processor, and the files with
+        which sentence-transformers loads a model; sets `auto_map` and `custom_pipelines` on the object (for a model,
+        its configuration) whose JSON file holds them."""
         for part in list(vars(self).values()):
             if hasattr(part, "auto_classes"):
                 part.export_code(folder)
@@ -173,13 +161,9 @@ class HubCodeMixin(PushToHubMixin):
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Writes the module of `cls`, and the modules from its package that it needs, into `folder`.
-
-    Returns:
-        The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`, for `cls` and for the models with
-        the same configuration in the modules that it needs. Empty, after a warning, for a class that is defined in
-        `__main__`.
-    """
+    """Writes the module of `cls`, and the modules from its package that it needs, into `folder`; returns the
+    `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`, of `cls` and of the models with its
+    configuration."""
     if cls.__module__ == "__main__":
         logger.warning("%s is defined in __main__: move it into a module to save its code with it", cls.__name__)
         return {}
@@ -196,8 +180,8 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
 
 
 def add_code(cls: type, folder: str | os.PathLike, file: str) -> None:
-    """Writes the code of another class into `folder`, such as that of a native model, and imports it at the end of a
-    file there, because transformers loads only imported files."""
+    """Writes the code of another class, such as a native model, into `folder`, and imports it at the end of a file
+    there, because transformers loads only imported files."""
     export_code(cls, folder)
     path = Path(folder, f"{file}.py")
     line = f"\nfrom .{_file_of(cls.__module__)} import {cls.__name__}\n"
@@ -221,8 +205,7 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _rewritten(name: str, file: str, needed: list[str]) -> str:
-    """Returns the source of a module, with relative imports that name files of a folder, and adds the modules that it
-    imports to `needed`."""
+    """Returns the source of a module, with imports from the files of a folder, and adds what it needs to `needed`."""
     source = Path(importlib.import_module(name).__file__ or "").read_text(encoding="utf-8")
     package = name.partition(".")[0]
     if found := re.search(rf"^ *(from|import) {package}\b", source, re.MULTILINE):
@@ -247,7 +230,6 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
 
 
 def _file_of(module: str) -> str:
-    """Returns the name, without its extension, of the file that a module is saved in."""
     package, _, own = module.partition(".")
     return _FILE_OF.get(own, own.rpartition(".")[2]) if package == _PACKAGE else module.rpartition(".")[2]
 
@@ -267,8 +249,8 @@ def _same_configuration(other: type, cls: type) -> bool:
 
 
 def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
-    """Returns the `custom_pipelines` entry for a model: the pipelines that its modules ship with, limited to those for
-    an Auto class that loads it. A pipeline names both in `hub_task`."""
+    """Returns the `custom_pipelines` entry for a model: the pipelines among its modules for an Auto class that loads
+    it. A pipeline names its task and Auto class in `hub_task`."""
     if cls.__module__ == "__main__" or not hasattr(cls, "config_class"):
         return {}
     offered: dict[str, dict[str, Any]] = {}
@@ -283,15 +265,10 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
     return offered
 
 
-# Loader arguments that say where the files of a repository are.
-_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
-
-
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
-    """Returns the path of a file in a folder or a repository, or `None` if it has none. `loading` may contain other
-    arguments of `from_pretrained` too; `raising` contains arguments of `cached_file`.
-    """
-    where = {key: value for key, value in loading.items() if key in _OF_FILES}
+    """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
+    arguments of `from_pretrained`, and `raising` those of `cached_file`."""
+    where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
     found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
     return None if found is None else Path(found)
 

@@ -1,9 +1,8 @@
 """Digests that identify models and files in caches, indexes and embeddings.
 
 A model is identified by its weights, configuration and processor, in memory (`model_identity`) or in a folder
-(`folder_identity`); a local file by its size and modification time (`file_states`); a remote file by its store's
-metadata (`remote_state`); and inputs that are read anyway by their content (`contents_digest`). torch is imported only
-for weights.
+(`folder_identity`); a local file by its size and modification time; a remote file by its store's metadata. torch is
+imported only for weights.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _PIECE = 1 << 20  # bytes read at a time
-# Keys of configurations, processors and tokenizers that do not affect the computation of a model: where it came from,
-# what loads it, which loss trained it, and how many dimensions of its embeddings are kept, which each user of the
-# digest records separately. The type of the weights is recorded with the weights.
+# Keys of configurations, processors and tokenizers that do not affect what a model computes; the type of the weights
+# is recorded with the weights, and the number of kept dimensions by each user of the digest.
 _WITHOUT_INFLUENCE = frozenset(
     """
     _attn_implementation_internal _commit_hash _experts_implementation_internal _name_or_path architectures auto_map
@@ -47,16 +45,9 @@ _PROCESSOR = (
 _NO_PARTS = ("checkpoint*", "evaluation", "examples", "model", "onnx", "seed-*", ".*")
 
 
-class Digest(Protocol):
-    """A `hashlib` digest, such as `hashlib.sha256()`."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-
 def model_identity(model: "nn.Module", processor: Any = None, *settings: str) -> str:
     """Returns a digest of everything that determines the outputs of a model in memory, as 32 hexadecimal digits: its
-    weights, configuration, adapters and processor, and other `settings`. A model with weights in separate files lists
-    them in `weight_files`; anything else that affects its outputs goes in `identity_settings`."""
+    weights (also those in `weight_files`), configuration, adapters, processor, `identity_settings` and `settings`."""
     config, adapters = getattr(model, "config", None), getattr(model, "peft_config", None) or {}
     described = {
         "config": "" if config is None else settings_of(config),
@@ -73,8 +64,7 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
 
 def image_identity(model: "nn.Module", processor: Any) -> str:
     """Returns a digest of everything that determines the embeddings of images: the weights and configuration of the
-    image tower, and the image processor. Adding a language does not change it. If the image tower of a model is
-    unknown, this is the identity of the whole model."""
+    image tower, and the image processor, which languages do not change; else `model_identity`."""
     native: Any = getattr(model, "native_model", model)
     weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
     kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
@@ -88,11 +78,6 @@ def image_identity(model: "nn.Module", processor: Any) -> str:
 
 # The identity that an image index records.
 index_identity = image_identity
-
-
-def is_same_model(stored: str, found: str, called: str) -> bool:
-    """Returns whether a stored identity, recorded as `called`, matches a model's."""
-    return stored == found
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:
@@ -116,10 +101,8 @@ def check_free(output: str | Path) -> None:
 
 
 def settings_of(config: Any) -> str:
-    """Returns a transformers or PEFT configuration as JSON, without the keys that do not affect what a model
-    computes."""
-    content = json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict()
-    return _canonical(content)
+    """Returns a transformers or PEFT configuration as JSON, without keys that do not affect what a model computes."""
+    return _canonical(json.loads(config.to_json_string()) if hasattr(config, "to_json_string") else config.to_dict())
 
 
 def code_of(*parts: Any) -> str:
@@ -179,10 +162,8 @@ def _short(text: str, size: int = 8) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
-def add_weights(
-    digest: Digest, weights: "Mapping[str, Tensor]", describe: "Callable[[str, Tensor], str] | None" = None
-) -> None:
-    """Updates a digest with the bytes of weights in the order of the mapping, each preceded by the text that
+def add_weights(digest: Any, weights: "Mapping[str, Tensor]", describe: "Callable[..., str] | None" = None) -> None:
+    """Updates a `hashlib` digest with the bytes of weights in the order of the mapping, each preceded by the text that
     `describe` makes from its name and value. Adapters store such a digest of their embedding."""
     import torch
 
@@ -213,19 +194,17 @@ def file_digest(file: str | Path) -> str:
 
 
 def state_of(facts: os.stat_result) -> tuple[int, int]:
-    """Returns what identifies a file without reading it: its size in bytes, and its modification time in
-    nanoseconds."""
+    """Returns what identifies a file without reading it: its size in bytes, and its modification time in ns."""
     return facts.st_size, facts.st_mtime_ns
 
 
 def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Returns the path of each file with its state (`state_of`)."""
     return [(str(file.absolute()), *state_of(file.stat())) for file in files]
 
 
 def remote_state(address: str) -> str:
     """Returns what identifies a file at an fsspec address: its size, and its ETag, checksum or modification time, as
-    far as the store provides them; empty if it provides none, for example if there is no such file."""
+    far as the store provides them; empty if it provides none."""
     from fsspec.core import url_to_fs
 
     try:

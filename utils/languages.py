@@ -48,33 +48,12 @@ def _normalized(tag: str) -> str:
     if not langcodes.tag_is_valid(spelled):
         raise LanguageTagError(
             f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
-            f"{_spoken_in(spelled)}"
         )
     return langcodes.standardize_tag(spelled)
 
 
 def _malformed(tag: object) -> LanguageTagError:
-    named = _code_of_name(tag) if isinstance(tag, str) else ""
-    hint = suggestion(named) if named else "; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'"
-    return LanguageTagError(f"{tag!r} is not a language tag{hint}")
-
-
-def _code_of_name(name: str) -> str:
-    """Returns the tag of a language from its English name, such as `pl` for `Polish`, or ""."""
-    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
-
-    code = TO_LANGUAGE_CODE.get(name.strip().lower(), "")
-    return {"jw": "jv"}.get(code, code)  # Whisper's code for Javanese
-
-
-def _spoken_in(code: str) -> str:
-    """Returns a hint for a tag that is a country code: the language of most people there."""
-    import langcodes
-
-    country = f"und-{code.upper()}"
-    if not langcodes.tag_is_valid(country):
-        return ""
-    return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
+    return LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
 
 
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:

@@ -1,8 +1,8 @@
 """Loads models, processors and configurations that others have saved, from a folder or from the Hub.
 
 This is transformers' `from_pretrained` with more guarantees: weights are safetensors, complete and finite; code that
-comes with a model runs only if the caller allowed it, without a prompt on the terminal; and every problem is one
-`ModelFolderError`, which names the source and the damaged file, if there is one.
+comes with a model runs only if the caller allowed it; and every problem is one error that names the source and the
+damaged file, if there is one.
 """
 
 import json
@@ -74,10 +74,10 @@ def load_model(
         auto_class: `AutoModel`, another Auto class, or a model class.
         source: a folder, or a repository on the Hub.
         part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
-            missing weights are initialized, such as those of a head before fine-tuning.
+            missing weights are initialized.
         untrained: receives the names of the weights outside of `part` that are not in the files.
-        as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`; a
-            model with this attribute saves them unchanged.
+        as_stored: keeps the weights whose precision in the files differs from the model's as its `stored_weights`,
+            which it saves unchanged.
         loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
@@ -103,18 +103,15 @@ def load_model(
 
 
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
-    """Loads a processor, tokenizer or image processor, whichever the Auto class loads. A tokenizer must have a
-    vocabulary, and reads texts as its files state (`as_stated`)."""
+    """Loads a processor, tokenizer or image processor. A tokenizer must have a vocabulary, and reads texts as its
+    files state (`as_stated`)."""
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         loaded = auto_class.from_pretrained(source, **_where(loading))
         tokenizer = getattr(loaded, "tokenizer", loaded)
-        if (
-            isinstance(tokenizer, PreTrainedTokenizerBase)
-            and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1
-        ):
-            # From a folder without tokenizer files, transformers builds a tokenizer that has only special tokens, and
-            # for some kinds the symbol for a space.
+        is_tokenizer = isinstance(tokenizer, PreTrainedTokenizerBase)
+        if is_tokenizer and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
+            # Without tokenizer files, transformers builds a tokenizer of special tokens, and maybe a space.
             raise ModelFolderError(f"{source} has no vocabulary: the files of its tokenizer are missing")
         stated = as_stated(tokenizer, source, {k: v for k, v in _where(loading).items() if k != "backend"})
     if tokenizer is loaded:
@@ -160,8 +157,8 @@ def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None
 
 @contextmanager
 def explained(source: str, loading: Mapping[str, Any], **_: Any) -> Iterator[None]:
-    """Converts any error while reading a source to one `ModelFolderError` that names the damaged file, if there is
-    one. A damaged file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers."""
+    """Converts any error while reading a source to one error that names the damaged file, if there is one. A damaged
+    file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers."""
     try:
         yield
     except (BabelensError, MemoryError, torch.OutOfMemoryError):
@@ -243,9 +240,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 def damaged_files(folder: Path) -> list[str]:
     """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file."""
-    inner = [
-        path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"
-    ]  # which has results
+    inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # has results
     files = sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")])
     problems = [f"{path} {problem}" for path in files if (problem := _damage(path))]
     return problems + misplaced_shards(folder)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, normalizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Siglip2Tokenizer
 from transformers.utils import CONFIG_NAME
 
@@ -29,12 +29,7 @@ def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
     It fixes unambiguous cases. SigLIP 2 was trained on lower case, even if its tokenizer is loaded as Gemma's. If a
     BERT's tokenizer.json keeps case or accents and tokenizer_config.json does not mention them, tokenizer.json wins.
     And a sentence-transformers embedder may state that its texts are lower-cased. For any other difference, a warning
-    names the texts and the setting that resolves it.
-
-    Args:
-        tokenizer: the tokenizer that transformers loaded.
-        source: the folder or repository.
-        loading: the arguments with which it was loaded.
+    names a text.
     """
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or loading.get("subfolder"):
         return tokenizer
@@ -51,8 +46,6 @@ def as_stated(tokenizer: Any, source: str, loading: Mapping[str, Any]) -> Any:
         return _lower_cased(tokenizer)
     if stated is not None:
         _compare(tokenizer, stated, settings, source)
-    elif isinstance(tokenizer.backend_tokenizer.model, models.WordPiece) and "do_lower_case" not in settings:
-        _check_vocabulary(tokenizer, source)
     return tokenizer
 
 
@@ -93,42 +86,22 @@ def _lower_cased(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerBase:
 
 
 def _compare(tokenizer: PreTrainedTokenizerFast, stated: Tokenizer, settings: Mapping[str, Any], source: str) -> None:
-    own = tokenizer.backend_tokenizer
-    kind = type(tokenizer).__name__
     for text in _PROBES:
-        read, meant = (_tokens(each, text, add_special_tokens=False) for each in (own, stated))
+        backends = (tokenizer.backend_tokenizer, stated)
+        read, meant = (_tokens(each, text, add_special_tokens=not _ENDS & settings.keys()) for each in backends)
         if read != meant:
-            differ = _read_form(own, text) != _read_form(stated, text)
-            fix = "do_lower_case and strip_accents" if differ else "tokenizer_class"
             _warn(
-                f"{source}: {kind} reads {text!r} as {read}, tokenizer.json as {meant}; "
-                f"set {fix} in tokenizer_config.json to what the model was trained with"
+                f"{source}: {type(tokenizer).__name__} reads {text!r} as {read}, tokenizer.json as {meant}; set "
+                "tokenizer_class, do_lower_case and strip_accents, or add_bos_token and add_eos_token in "
+                "tokenizer_config.json to what the model was trained with"
             )
             return
-    read, meant = (_tokens(each, _PROBES[0]) for each in (own, stated))
-    if read != meant and not _ENDS & settings.keys():
-        _warn(
-            f"{source}: {kind} reads {_PROBES[0]!r} as {read}, tokenizer.json as {meant}; "
-            "set add_bos_token and add_eos_token in tokenizer_config.json to what the model was trained with"
-        )
 
 
-def _tokens(backend: Tokenizer, text: str, add_special_tokens: bool = True) -> list[str]:
+def _tokens(backend: Tokenizer, text: str, add_special_tokens: bool) -> list[str]:
     """Returns the tokens of a text, without the padding that tokenizer.json may set, such as all-MiniLM's to 128."""
     read = backend.encode(text, add_special_tokens=add_special_tokens)
     return [token for token, is_real in zip(read.tokens, read.attention_mask, strict=True) if is_real]
-
-
-def _check_vocabulary(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
-    """Warns about a vocabulary with capital letters in a tokenizer that lower-cases texts, which never uses them."""
-    special = set(tokenizer.all_special_tokens)
-    pieces = [piece for piece in tokenizer.get_vocab() if piece not in special and not piece.startswith("[unused")]
-    unread = [piece for piece in pieces if _read_form(tokenizer.backend_tokenizer, piece) != piece]
-    if 20 * len(unread) > len(pieces):
-        _warn(
-            f"{source}: texts are read in lower case, but pieces of the vocabulary have capitals or accents, such as "
-            f"{min(unread)!r}; set do_lower_case in tokenizer_config.json to what the model was trained with"
-        )
 
 
 @cache

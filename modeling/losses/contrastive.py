@@ -80,11 +80,7 @@ def triple_contrastive_loss(
     **options: Any,
 ) -> Tensor:
     """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of the pair losses
-    image-A, A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B.
-
-    Examples:
-        >>> loss = triple_contrastive_loss(image_embeds, english, german, temperature=0.07, label_smoothing=0.1)
-    """
+    image-A, A-B and B-image. The margin, and `text_text_temperature` if given, apply to A-B."""
     if text_text_temperature is None:
         text_text_temperature = temperature
     image_a = symmetric_contrastive_loss(image, text_a, temperature, **options)

@@ -8,11 +8,9 @@ distance is lambda d-, so no new representation has to be computed.
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
 
-Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify.
-
-p_avg averages exp(-L) over steps, and the paper defines L for one anchor. Here, each step contributes the mean of
-exp(-L) over its anchors, the average probability that the paper describes. Exp of minus the mean L is smaller: 0.585
-instead of 0.589 on four pairs of sentences in the tests, 0.116 instead of 0.133 on sixteen random pairs.
+Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify. p_avg
+averages exp(-L) over steps, and the paper defines L for one anchor. Here, each step contributes the mean of exp(-L)
+over its anchors, the average probability that the paper describes; exp of minus the mean L would be smaller.
 """
 
 from typing import NamedTuple
@@ -22,13 +20,9 @@ from torch import Tensor
 
 
 class InterpolatedContrast(NamedTuple):
-    """Result of `interpolated_contrastive_loss`.
-
-    Attributes:
-        loss: the mean over the anchors, a scalar with a gradient.
-        probability: the mean probability of the positives among the unmoved negatives (exp of minus equation 4), a
-            scalar without a gradient. Its average over the last steps is p_avg of the next.
-    """
+    """The mean loss over the anchors, a scalar with a gradient, and the mean probability of the positives among the
+    unmoved negatives (exp of minus equation 4), without a gradient. Its average over the last steps is the next
+    p_avg."""
 
     loss: Tensor
     probability: Tensor
@@ -46,17 +40,11 @@ def interpolated_contrastive_loss(
     4-9).
 
     Args:
-        positive: the distance of each anchor to its positive, d+ (`row_distances`).
-        negatives: the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
-        average_probability: p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation) to 1.
+        positive ([N]): the distance of each anchor to its positive, d+ (`row_distances`).
+        negatives ([N, K]): the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
+        average_probability ([]): p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation).
         slack: zeta.
-        valid: mask of the negatives that count; by default all. Without any, the loss of an anchor is 0.
-
-    Returns:
-        Loss and probability, in float32 at least.
-
-    Shape:
-        positive: [N]; negatives, valid: [N, K]; average_probability: [].
+        valid ([N, K] bool): the negatives that count; by default all. Without any, the loss of an anchor is 0.
 
     Examples:
         >>> to_second = distance_matrix(first, second)  # translations, [N, d] each
@@ -83,32 +71,20 @@ def interpolated_contrastive_loss(
 def interpolation_weights(
     positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
 ) -> Tensor:
-    """Computes lambda in equation 6, the factor of each negative's distance to its anchor, without a gradient.
-
-    Shape:
-        positive: [N]; negatives, result: [N, K]; average_probability: [].
-    """
+    """Computes lambda in equation 6 [N, K], the factor of each negative's distance to its anchor, without a
+    gradient."""
     positive = positive[:, None]
     weights = (positive / negatives) ** (slack * average_probability)
     return torch.where(negatives > positive, weights, 1)
 
 
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
-    """Computes KL(P_vtr || P_tr), the mean over the anchors (equations 10 to 12).
+    """Computes KL(P_vtr || P_tr), the mean over the anchors, [] (equations 10 to 12).
 
     It makes the distances between texts with an image follow the distances between the texts without it. Both
-    distributions are the softmax of negated distances to x_i: for a caption x_j of the same image, and for two
-    captions of another image. Only the visio-textual distances receive a gradient, which the paper does not specify.
-
-    Args:
-        visio_textual: distances of (v, x_j), (v, x^_i) and (v, x^_j) to (v, x_i).
-        textual: distances of x_j, x^_i and x^_j to x_i, the target.
-
-    Returns:
-        A scalar, in float32 at least.
-
-    Shape:
-        visio_textual, textual: [N, K], with K = 3 in the paper; result: [].
+    distributions are the softmax of negated distances [N, K] to x_i: for a caption x_j of the same image, and for two
+    captions x^_i and x^_j of another image. Only the visio-textual distances receive a gradient, which the paper does
+    not specify.
     """
     if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
         raise ValueError(
@@ -121,21 +97,15 @@ def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
 
 
 def row_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the Euclidean distance of each row of `x` to the same row of `y`. For equal rows, the gradient is 0.
-
-    Shape:
-        x, y: [..., d]; result: [...].
-    """
+    """Computes the Euclidean distance of each row of `x` to the same row of `y`, [..., d] -> [...]. For equal rows,
+    the gradient is 0."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     return torch.linalg.vector_norm(x.to(dtype) - y.to(dtype), dim=-1)
 
 
 def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the Euclidean distance of every row of `x` to every row of `y`. For equal rows, the gradient is 0.
-
-    Shape:
-        x: [A, d]; y: [B, d]; result: [A, B].
-    """
+    """Computes the Euclidean distance of every row of `x` [A, d] to every row of `y` [B, d], [A, B]. For equal rows,
+    the gradient is 0."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     # A matrix product would lose small distances in the rounding errors of large squares.
     with torch.autocast(x.device.type, enabled=False):
@@ -143,12 +113,8 @@ def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
 
 
 def share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
-    """Computes which rows are negatives of each other: those without an equal label.
-
-    Shape:
-        identities: integer [K, N], K labels of each row; by default each row matches only itself.
-        result: boolean [N, N], N = `count`.
-    """
+    """Computes which rows are negatives of each other, [N, N] bool: those without an equal label in `identities` [K,
+    N]; by default, each row matches only itself."""
     if identities is None:
         return ~torch.eye(count, dtype=torch.bool, device=device)
     return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)

@@ -2,9 +2,9 @@
 
     L = L_mm + 1e-4 L_mask + 1e-6 L_adv + 5e-2 L_nc                                                     (equation 4)
 
-L_mm is `multimodal_triplet_loss` in the module `triplet`. The sentences are arranged in a grid with one row for each
-language and with sentences about one image in each column (`sentence_grid`), so constraints on every language, or
-every pair of languages, take few operations.
+L_mm is `multimodal_triplet_loss` in the module `triplet`. Sentences are arranged in a grid with one row for each
+language and with sentences about one image in each column, so constraints on every pair of languages take few
+operations.
 """
 
 import math
@@ -20,16 +20,12 @@ class SentenceGrid(NamedTuple):
     """Indices of sentences, arranged by language and image.
 
     All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
-    another share a column. If the corpus has translations in the same order in both, these are translations of each
-    other (`SentenceCollator` samples them together).
+    another share a column, so translations in the same order do (`SentenceCollator` samples them together).
 
     Args:
-        indices: index of the sentence in each cell; 0 in empty cells.
-        is_there: which cells hold a sentence.
-        image_ids: the image of each column.
-
-    Shape:
-        indices, is_there: [L, K]; image_ids: [K].
+        indices ([L, K]): index of the sentence in each cell; 0 in empty cells.
+        is_there ([L, K]): which cells hold a sentence.
+        image_ids ([K]): the image of each column.
     """
 
     indices: Tensor
@@ -42,11 +38,7 @@ class SentenceGrid(NamedTuple):
 
 
 def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
-    """Arranges sentences in a grid, by the image and the language of each.
-
-    Shape:
-        image_ids, language_ids: [S] integer.
-    """
+    """Arranges sentences in a grid, by the image [S] and the language [S] of each."""
     _, language = language_ids.unique(return_inverse=True)
     images, image = image_ids.unique(return_inverse=True)
     number = _occurrence(language * len(images) + image)
@@ -76,25 +68,17 @@ def neighborhood_loss(
     top_n: int = 10,
     only_across: bool = False,
 ) -> Tensor:
-    """Computes L_nc, which makes sentences about one image neighbors, within a language and across languages (section
-    3.3).
+    """Computes L_nc [], which makes sentences about one image neighbors, within a language and across languages
+    (section 3.3).
 
-    The loss is the mean over every ordered pair of languages, including each language with itself. Sentences of the
-    first language are anchors; the positive is the farthest sentence about the same image in the second. Pairs of
-    languages without such sentences are left out. Distances are cosine distances, computed from one language to all
-    others at a time.
+    The loss is the mean over every ordered pair of languages, including each language with itself unless
+    `only_across`. Sentences of the first language are anchors; the positive is the farthest sentence about the same
+    image in the second. Pairs of languages without such sentences are left out. Distances are cosine distances,
+    computed from one language to all others at a time.
 
     Args:
-        sentences: mean universal embeddings of sentences, or their final embeddings.
-        image_ids: the image of each sentence.
-        language_ids: the language of each sentence.
-        only_across: whether to leave out the pairs of a language with itself.
-
-    Returns:
-        A scalar.
-
-    Shape:
-        sentences: [S, d]; image_ids, language_ids: [S] integer; result: [].
+        sentences ([S, d]): mean universal embeddings of sentences, or their final embeddings.
+        image_ids, language_ids ([S]): the image and the language of each sentence.
     """
     if not len(sentences) == len(image_ids) == len(language_ids):
         raise ValueError(
@@ -123,22 +107,11 @@ def neighborhood_loss(
 def adversarial_language_loss(
     means: Tensor, weight: Tensor, bias: Tensor, language_ids: Tensor, *, reversal: float
 ) -> Tensor:
-    """Computes L_adv: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
+    """Computes L_adv []: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
 
-    The classifier reads the L2-normalized mean of a sentence's universal embeddings. The gradient is reversed before
-    it reaches the embeddings (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
-
-    Args:
-        means: mean universal embedding of each sentence.
-        weight, bias: parameters of the classifier.
-        language_ids: the language of each sentence.
-        reversal: factor of the reversed gradient, from `reversal_schedule`.
-
-    Returns:
-        A scalar.
-
-    Shape:
-        means: [N, d]; weight: [L, d]; bias: [L]; language_ids: [N] integer; result: [].
+    The classifier, with `weight` [L, d] and `bias` [L], reads the L2-normalized mean [N, d] of a sentence's universal
+    embeddings. The gradient is reversed before it reaches the embeddings (section 3.3, after MULE; Ganin & Lempitsky
+    2015, arXiv 1409.7495), and multiplied by `reversal` (`reversal_schedule`).
     """
     reversed_means = reverse_gradient(nn.functional.normalize(means, dim=-1), reversal)
     return nn.functional.cross_entropy(nn.functional.linear(reversed_means, weight, bias), language_ids)
@@ -168,21 +141,13 @@ def reversal_schedule(progress: float) -> float:
 
 
 def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Tensor) -> Tensor:
-    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (L_mask, equation 2), averaged over the
-    pairs.
-
-    The norms are not squared; l2 normalizes. The mean and the recurrent representations each have a loss.
+    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| [] (L_mask, equation 2), averaged over the
+    pairs. The norms are not squared; l2 normalizes.
 
     Args:
-        masked: representations of the masked sentences, S^m.
-        predicted: the shared layer's predictions, which are added to them, S'.
-        sentences: representations of the unmasked sentences, S.
-
-    Returns:
-        A scalar.
-
-    Shape:
-        masked, predicted, sentences: [2, N, d], the sentences in languages i and j; result: [].
+        masked ([2, N, d]): representations of the masked sentences in languages i and j, S^m.
+        predicted ([2, N, d]): the shared layer's predictions, which are added to them, S'.
+        sentences ([2, N, d]): representations of the unmasked sentences, S.
     """
     shapes = [list(tensor.shape) for tensor in (masked, predicted, sentences)]
     if shapes.count(shapes[0]) < 3 or masked.dim() != 3 or len(masked) != 2:
@@ -192,23 +157,3 @@ def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Ten
     reconstructed = nn.functional.normalize(masked + predicted, dim=-1)
     errors = (reconstructed - nn.functional.normalize(sentences, dim=-1)).norm(dim=-1)  # [2, N, d] -> [2, N]
     return errors.sum(0).mean()
-
-
-def smalr_loss(
-    multimodal: Tensor,
-    mask: Tensor,
-    adversarial: Tensor,
-    neighborhood: Tensor,
-    *,
-    mask_weight: float = 1e-4,
-    adversarial_weight: float = 1e-6,
-    neighborhood_weight: float = 5e-2,
-) -> Tensor:
-    """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4, with the paper's weights by
-    default).
-
-    Shape:
-        multimodal, mask, adversarial, neighborhood, result: [].
-    """
-    weighted = mask_weight * mask + adversarial_weight * adversarial + neighborhood_weight * neighborhood
-    return multimodal + weighted

@@ -28,18 +28,13 @@ def top_violation_triplet_loss(
     fewer negatives; triplets within the margin count as 0. Without triplets, the loss is 0 (equation 1, section 3.1).
 
     Args:
-        distances: distances of the anchors (rows) to the other items (columns); negated scores work too.
-        positives: the pairs that belong together.
-        negatives: the pairs that do not; by default, all other pairs.
+        distances ([A, B]): distances of the anchors to the other items, or negated scores. For G groups [G, A, B], the
+            result is [G].
+        positives, negatives ([A, B] bool): the pairs that belong together, and those that do not; by default, all
+            other pairs.
         margin: m in equation 1.
         top_n: N in section 3.1.
         furthest_positive: use only the farthest positive of each anchor, as neighborhood constraints do.
-
-    Returns:
-        A scalar, or one loss for each of several groups.
-
-    Shape:
-        distances: [A, B]; positives, negatives: [A, B] bool; result: []. For G groups: [G, A, B] and [G].
 
     Examples:
         >>> distances = pairwise_distances(image_embeds, text_embeds)
@@ -89,18 +84,8 @@ def multimodal_triplet_loss(
 ) -> Tensor:
     """Computes L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3).
 
-    Args:
-        distances: distances of images to sentences.
-        positives: which sentences describe which images.
-        negatives: which do not; by default, all others.
-        sentence_weight: lambda_1, the weight of the triplets whose anchor is a sentence.
-
-    Returns:
-        A scalar, or one loss for each of several groups, such as languages.
-
-    Shape:
-        distances: [n_images, n_sentences]; positives, negatives: the same, bool; result: []. For G groups: [G,
-            n_images, n_sentences] and [G].
+    Arguments are as in `top_violation_triplet_loss`, with images as rows and sentences as columns; `sentence_weight`
+    is lambda_1, the weight of the triplets whose anchor is a sentence.
     """
     negatives = ~positives if negatives is None else negatives
     images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)
@@ -111,10 +96,9 @@ def multimodal_triplet_loss(
 
 
 # ---- The hinge loss ----
-# The hinge loss of LIWE (Wehrmann et al. 2019) moves from the sum over all negatives to the hardest one.
-#
-# The sum learns fast at first; the hardest negative (VSE++: Faghri et al. 2018) gives the better result in the end. As
-# in the authors' code, the loss of every anchor a and positive p, in both directions, is
+# LIWE's loss (Wehrmann et al. 2019) moves from the sum over all negatives, which learns fast at first, to the hardest
+# one, which gives the better result (VSE++: Faghri et al. 2018). As in the authors' code, the loss of every anchor a
+# and positive p, in both directions, is
 #
 #     (1 - k) sum_n v(a, p, n) + k max_n v(a, p, n),    v(a, p, n) = max(0, margin + d(a, p) - d(a, n))
 #
@@ -127,16 +111,10 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
     The authors' code sums over the pairs of a batch instead, a factor that does not affect the steps of Adamax.
 
     Args:
-        distances: distances of images to texts, or of texts to texts (`pairwise_distances`).
-        positives: the pairs that belong together; all others are negatives.
+        distances ([A, B]): distances of images to texts, or of texts to texts (`pairwise_distances`).
+        positives ([A, B] bool): the pairs that belong together; all others are negatives.
         hardness: k, from 0 (all negatives) to 1 (only the hardest).
         margin: how much farther away than the positive a negative should be.
-
-    Returns:
-        A scalar.
-
-    Shape:
-        distances: [A, B]; positives: [A, B] bool; result: [].
     """
     if distances.dim() != 2 or positives.shape != distances.shape or positives.dtype != torch.bool:
         raise ValueError(
@@ -163,22 +141,11 @@ def _from_rows(distances: Tensor, positives: Tensor, hardness: float, margin: fl
 
 
 # ---- Distances ----
-# Cosine distances between embeddings, and which pairs belong together (SMALR, LIWE).
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Computes the cosine distance, 1 - cos(x, y), of every row of `x` to every row of `y`.
-
-    Args:
-        x: embeddings; they need not be normalized.
-        y: embeddings of the same width.
-
-    Returns:
-        The distances, in float32 at least.
-
-    Shape:
-        x: [A, d]; y: [B, d]; result: [A, B].
-    """
+    """Computes the cosine distance, 1 - cos(x, y), of every row of `x` [A, d] to every row of `y` [B, d], [A, B], in
+    float32 at least."""
     if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"x and y must be [A, d] and [B, d], but are {list(x.shape)} and {list(y.shape)}")
     return normalized_distances(normalize_wide(x), normalize_wide(y))
@@ -197,12 +164,6 @@ def normalized_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def same_label(rows: Tensor, columns: Tensor) -> Tensor:
-    """Returns the mask of the pairs that belong together: those with an equal label, such as the index of their image.
-
-    Sentences about an image have that image's label:
-    `torch.arange(n_images).repeat_interleave(sentences_per_image)`.
-
-    Shape:
-        rows: [A] integer; columns: [B] integer; result: [A, B] bool.
-    """
+    """Returns the mask [A, B] of the pairs with an equal label, such as the index of their image:
+    `torch.arange(n_images).repeat_interleave(sentences_per_image)` labels sentences."""
     return rows[:, None] == columns[None, :]

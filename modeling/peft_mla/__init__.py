@@ -8,7 +8,7 @@ from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
 from .config import MLA, MlaAdapterConfig
-from .conversion import load_adapter, save_adapter, to_mla_model, to_peft_model
+from .conversion import load_adapter, save_adapter, to_mla_model
 from .embedding import load_embedding, save_embedding
 from .layer import MlaBlock, MlaEmbedding, MlaLayer
 from .model import MlaAdapterModel
@@ -24,7 +24,6 @@ __all__ = [
     "save_adapter",
     "save_embedding",
     "to_mla_model",
-    "to_peft_model",
 ]
 
 

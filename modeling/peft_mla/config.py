@@ -1,7 +1,5 @@
-"""Configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a PEFT method.
-
-The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
-"""
+"""Configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a PEFT method; the
+defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary."""
 
 import re
 from dataclasses import dataclass
@@ -19,10 +17,8 @@ from ...utils.languages import normalize_language
 def peft_type_member(name: str) -> PeftType:
     """Returns the member of `PeftType` with this name, after adding it if it is new.
 
-    PEFT looks its methods up by the members of this enumeration. Python allows no new members of an existing
-    enumeration, and PEFT offers no other way to register a method from outside. This function therefore does what
-    `EnumType` does for each member when it creates the class; `tests/modeling/test_peft_mla.py` fails if a version
-    of Python changes that.
+    PEFT looks its methods up by the members of this enumeration, and offers no other way to register a method from
+    outside. This function does what `EnumType` does for each member when it creates the class.
     """
     if name not in PeftType.__members__:
         member = str.__new__(PeftType, name)
@@ -48,19 +44,12 @@ class MlaAdapterConfig(PeftConfig):
     Args:
         language: BCP-47 tag of the language that the adapter acquires.
         native_language: BCP-47 tag of the language that the base model reads without adapters.
-        acquirer: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
-        acquirer_size: width of the hidden layer of `mlp` acquirers.
-        vocab_size: size of the vocabulary that acquired languages share.
-        embedding_size: width of the table of that vocabulary.
-        sep_token_id: id of the token that ends every text in that vocabulary: BERT's [SEP], XLM-R's </s>. A model that
-            pools at its end-of-text token pools the state of this one.
-        train_embedding: whether the shared embedding is trained together with the acquirers, as in the paper. If it
-            stays frozen, earlier languages are not changed by later ones.
+        acquirer, acquirer_size, vocab_size, embedding_size, sep_token_id, train_embedding: as in `MlaConfig`.
         embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
             with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
         embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
-        normalization: the version of `text_normalization` by which texts of the language are read; 0 for texts as
-            they are.
+        normalization: the version of `text_normalization` by which texts of the language are read; 0 for unchanged
+            texts.
         text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
             model.
 
@@ -100,18 +89,11 @@ class MlaAdapterConfig(PeftConfig):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
     ) -> "MlaAdapterConfig":
-        """Loads a configuration as PEFT does, and checks the weights beside it: PEFT and transformers only warn of
-        those that are missing.
-
-        Raises:
-            InputError: if the adapter is one of another PEFT method.
-            ModelFolderError: if the file of weights is truncated, or its weights do not fit the configuration.
-        """
+        """Loads a configuration as PEFT does, and checks the weights next to it: PEFT and transformers only warn about
+        missing ones."""
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         if config.peft_type != MLA:  # PEFT then returns the configuration of the other method
-            raise InputError(
-                f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
-            )
+            raise InputError(f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}")
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
         if weights.is_file():
             config._check_weights(weights)
@@ -131,13 +113,9 @@ class MlaAdapterConfig(PeftConfig):
             block, is_acquirer, weight = name.removeprefix("base_model.model.").partition(".mla_acquirers.")
             if is_acquirer:
                 blocks.setdefault(block, set()).add(weight)
-        for block, weights in blocks.items():
-            is_block = self.target_modules is None or re.fullmatch(self.target_modules, block)
-            if not is_block or weights != _WEIGHTS_OF_A_BLOCK[self.acquirer]:
-                raise ModelFolderError(
-                    f"{path}: {block} has {sorted(weights)}, which are no {self.acquirer!r} acquirer"
-                )
-        if len(blocks) != (self.text_layers or len(blocks)):
-            raise ModelFolderError(f"{path} has acquirers for {len(blocks)} blocks instead of {self.text_layers}")
+        known = [block for block in blocks if re.fullmatch(self.target_modules or ".*", block)]
+        is_whole = all(weights == _WEIGHTS_OF_A_BLOCK[self.acquirer] for weights in blocks.values())
+        if not is_whole or not len(known) == len(blocks) == (self.text_layers or len(blocks)):
+            raise ModelFolderError(f"{path} lacks {self.acquirer!r} acquirers for {self.text_layers} blocks")
         if self.embedding is None and sum(".shared_embedding." in name for name in names) != 3:
             raise ModelFolderError(f"{path} has no shared embedding, and its configuration does not say where it is")

@@ -1,22 +1,21 @@
-"""Converts PEFT adapters and assembled models into each other: the same weights under two sets of names, without loss.
+"""Converts PEFT adapters and assembled models into each other: the same weights under two sets of names.
 
 save_adapter      one language of an `MlaModel` -> the folder of an adapter
 load_adapter      the folder of an adapter -> one more language of an `MlaModel`
 to_mla_model      a model with PEFT adapters -> an `MlaModel`
-to_peft_model     an `MlaModel` -> a model with PEFT adapters
 """
 
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel, get_peft_model
+from peft import PeftModel
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.text_towers import text_tower
-from ...utils.errors import InputError, ModelFolderError, first_line, named
+from ...utils.errors import InputError, ModelFolderError, first_line
 from ...utils.files import apply_umask
 from ..acquirer import take_precision
 from ..modeling_mla import MlaModel
@@ -29,36 +28,20 @@ _PREFIX = "base_model.model."  # begins the names in an adapter's file
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
 
-def adapter_config(
-    model: MlaModel,
-    language: str,
-    *,
-    embedding: str | None = None,
-    base_model: str | None = None,
-    normalization: int = 0,
-) -> MlaAdapterConfig:
-    """Returns the configuration of the adapter of a language.
-
-    Args:
-        model: a model that has acquired the language.
-        language: the language.
-        embedding: where the shared embedding is stored; by default, it is saved with the adapter.
-        base_model: folder or Hub id of the model that the adapter is for.
-        normalization: how the processor of the model reads texts of the language (`MlaProcessor`).
-    """
+def adapter_config(model: MlaModel, language: str, *, base_model: str | None = None, **more: Any) -> MlaAdapterConfig:
+    """Returns the configuration of the adapter of a language; `more` are other keys of it."""
     base = model.config.base_config
     return MlaAdapterConfig(
         language=language,
-        embedding=embedding,
         embedding_digest=embedding_digest(model.embedding.non_native.state_dict()),
         train_embedding=model.config.train_embedding,
         text_width=model.text_parts.width,
         text_layers=len(model.blocks),
         target_modules=text_tower(base).target_modules,
         base_model_name_or_path=base_model or base.name_or_path or None,
-        normalization=normalization,
         inference_mode=True,
         **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
+        **more,
     )
 
 
@@ -74,20 +57,24 @@ def save_adapter(
     """Writes a language in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
     Args:
-        model, language, embedding, base_model, normalization: as in `adapter_config`; with `embedding`, the file holds
-            the acquirers alone.
-        folder: where to write it; it is created if needed.
+        model: a model that has acquired the language.
+        language: the language.
+        folder: the adapter's folder, which is created if needed.
+        embedding: where the shared embedding is stored; by default, it is saved with the adapter.
+        base_model: folder or Hub id of the model that the adapter is for.
+        normalization: how the processor of the model reads texts of the language (`MlaProcessor`).
 
     Examples:
         >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
     """
-    config = adapter_config(model, language, embedding=embedding, base_model=base_model, normalization=normalization)
+    config = adapter_config(model, language, base_model=base_model, embedding=embedding, normalization=normalization)
     mine = f".mla_acquirers.{language}."
     weights = {
-        _PREFIX + _in_peft(name).replace(mine, ".mla_acquirers."): value.detach().cpu().contiguous()
+        _PREFIX + name.replace(".mla_embedding.", ".shared_embedding.").replace(mine, ".mla_acquirers."): value
         for name, value in model.native_model.state_dict().items()
         if mine in name or (embedding is None and ".mla_embedding." in name)
     }
+    weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     Path(folder).mkdir(parents=True, exist_ok=True)
     save_file(weights, Path(folder) / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
     apply_umask(Path(folder) / SAFETENSORS_WEIGHTS_NAME)
@@ -95,22 +82,14 @@ def save_adapter(
 
 
 def load_adapter(model: MlaModel, source: str | Path) -> str:
-    """Adds the language of an adapter to a model, and returns its tag.
+    """Adds the language of an adapter, from its folder or its repository on the Hub, to a model, and returns its tag.
 
-    A model without languages takes the shared embedding that comes with the adapter.
-
-    Args:
-        model: the model; it has the same languages if an error is raised.
-        source: the adapter's folder, or its repository on the Hub.
-
-    Raises:
-        InputError: if the adapter was made for another model or another shared embedding.
-        ModelFolderError: if a file is missing, truncated or incomplete.
-        ValueError: if the model already has the language.
+    A model without languages takes the shared embedding that comes with the adapter. If an error is raised, the model
+    has the same languages as before.
     """
     config = MlaAdapterConfig.from_pretrained(str(source))
     if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
-        raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; a pickle is not read")
+        raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; pickles are not read")
     _check_fit(config, model)
     language, is_first = config.language, not model.config.languages
     weights: dict[str, Tensor] = load_peft_weights(str(source), device="cpu")
@@ -129,12 +108,10 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
     try:
         if is_first:
             model.embedding.non_native.load_state_dict(shared)
-        added = {name for name in model.native_model.state_dict() if f".mla_acquirers.{language}." in name}
-        if added != own.keys():
-            raise RuntimeError(
-                f"its weights lack {named(sorted(added - own.keys()))} and have {named(sorted(own.keys() - added))}"
-            )
-        model.native_model.load_state_dict(own, strict=False)
+        missing, unexpected = model.native_model.load_state_dict(own, strict=False)
+        lacks = [name for name in missing if f".mla_acquirers.{language}." in name]
+        if lacks or unexpected:
+            raise RuntimeError(f"its weights lack {lacks[:3]} and have {unexpected[:3]}")
     except RuntimeError as error:  # a weight of another shape or name
         model.config.languages.remove(language)
         blocks: list[Any] = list(model.blocks)
@@ -163,25 +140,20 @@ def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
     """Makes an `MlaModel` with the languages of a model's MLA adapters, in their order.
 
     Args:
-        model: what `get_peft_model` made, or a dual encoder of transformers with adapters (`add_adapter`).
+        model: the result of `get_peft_model`, or a dual encoder of transformers with adapters (`add_adapter`).
         share_weights: whether both models have the same weights, so that training one trains the other.
-
-    Raises:
-        InputError: if the adapters differ in more than their language.
     """
     configs: dict[str, MlaAdapterConfig] = model.peft_config
-    first = next(iter(configs.values()))
-    for config in configs.values():
-        for name in SHARED_OPTIONS:
-            if getattr(config, name) != getattr(first, name):
-                raise InputError(f"the adapters differ in {name}, which the languages of one model share")
+    options = [{name: getattr(config, name) for name in SHARED_OPTIONS} for config in configs.values()]
+    if any(each != options[0] for each in options):
+        raise InputError(f"the adapters differ in options that the languages of one model share: {options}")
     native: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     assembled = MlaModel(
         MlaConfig(
             base_config=native.config,
             languages=[config.language for config in configs.values()],
-            train_embedding=first.train_embedding,
-            **{name: getattr(first, name) for name in SHARED_OPTIONS},
+            train_embedding=next(iter(configs.values())).train_embedding,
+            **options[0],
         )
     )
     weights: dict[str, Tensor] = {}
@@ -192,28 +164,3 @@ def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
     take_precision(assembled.native_model, weights)
     assembled.native_model.load_state_dict(weights, assign=share_weights)
     return assembled.train(model.training)
-
-
-def to_peft_model(model: MlaModel) -> PeftModel:
-    """Makes a PEFT model of the native model, with an adapter for each language, named after it; the first is active.
-
-    Raises:
-        ValueError: if the model has acquired no language.
-    """
-    if not model.config.languages:
-        raise ValueError("this model has acquired no language, and PEFT has no model without an adapter")
-    configs = {language: adapter_config(model, language) for language in model.config.languages}
-    first, *others = configs
-    parts = get_peft_model(model.unload(), configs[first], adapter_name=first)
-    weights: dict[str, Tensor] = {_in_peft(name): v for name, v in model.native_model.state_dict().items()}
-    parts.get_base_model().load_state_dict(
-        weights, strict=False
-    )  # the shared embedding, which others are checked with
-    for language in others:
-        parts.add_adapter(language, configs[language])
-    parts.get_base_model().load_state_dict(weights)
-    return parts.train(model.training)
-
-
-def _in_peft(name: str) -> str:
-    return name.replace(".mla_embedding.", ".shared_embedding.")

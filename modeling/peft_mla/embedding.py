@@ -31,11 +31,8 @@ def embedding_digest(weights: dict[str, Tensor]) -> str:
 
 
 def save_embedding(model: nn.Module, folder: str | Path) -> None:
-    """Stores the non-native embedding of a model, for adapters whose configuration has `embedding=folder`.
-
-    Args:
-        model: a model with MLA adapters, or an `MlaModel`.
-        folder: where to store it; it is created if needed.
+    """Stores the non-native embedding of a model with MLA adapters, or of an `MlaModel`, for adapters whose
+    configuration has `embedding=folder`.
 
     Examples:
         >>> save_embedding(model, "shared")
@@ -54,26 +51,17 @@ def save_embedding(model: nn.Module, folder: str | Path) -> None:
 
 
 def load_embedding(source: str | Path) -> dict[str, Tensor]:
-    """Reads the weights that `save_embedding` stored, or the embedding of a saved `MlaModel`.
-
-    Args:
-        source: a folder, or a repository of the Hub, or a folder in one (`owner/repository/folder`).
-
-    Raises:
-        ModelFolderError: if there is none, or its file is truncated.
-    """
+    """Reads the weights that `save_embedding` stored, or the embedding of a saved `MlaModel`, from a folder, a
+    repository of the Hub, or a folder in one (`owner/repository/folder`)."""
     place, below = str(source), ""
     if not Path(source).is_dir():
         owner, *rest = place.split("/")
         place, below = "/".join([owner, *rest[:1]]), "/".join(rest[1:])
     try:
         weights = load_file(str(cached_file(place, WEIGHTS_FILE, subfolder=below)))
-    except SafetensorError as error:
-        raise ModelFolderError(f"{source}: {WEIGHTS_FILE} is truncated or damaged ({error}); get it again") from error
-    except OSError as error:
+    except (SafetensorError, OSError) as error:
         raise ModelFolderError(
-            f"{place!r} is neither a folder nor a repository of the Hub with a {WEIGHTS_FILE}, which save_embedding "
-            f"writes ({error})"
+            f"{source} has no readable {WEIGHTS_FILE}, which save_embedding writes ({error})"
         ) from error
     of_a_model = {n.split(".mla_embedding.")[1]: v for n, v in weights.items() if ".mla_embedding." in n}
     found = of_a_model or weights

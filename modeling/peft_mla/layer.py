@@ -1,4 +1,4 @@
-"""MLA's layers for PEFT: acquirers by adapter name, one of which is active, and which can be disabled and deleted.
+"""MLA's layers for PEFT: acquirers by adapter name; one is active, and all can be disabled and deleted.
 
 `acquirer` defines what a layer computes; this module decides which rows of a batch are in which adapter's language.
 """
@@ -27,7 +27,7 @@ class MlaLayer(BaseTunerLayer):
     """Base class of the wrapped embedding and the wrapped blocks of a text tower."""
 
     def rows_of(self, count: int) -> BatchLanguages | None:
-        """Returns the adapters of `count` rows: those set for the batch, else the active one; `None` stands for the
+        """Returns the adapters of `count` rows: those set for the batch, else the active one; `None` means the
         plain model."""
         if self.disable_adapters:
             return None
@@ -38,11 +38,7 @@ class MlaLayer(BaseTunerLayer):
         return RowsByLanguage.all_in(active[0], count) if active else None
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
-        """Activates one adapter.
-
-        Raises:
-            ValueError: if there are several.
-        """
+        """Activates one adapter."""
         if not isinstance(adapter_names, str) and len(adapter_names) > 1:
             raise ValueError(
                 f"adapters {', '.join(adapter_names)}: a text is in one language. Batches that mix languages take "
@@ -74,11 +70,8 @@ class MlaBlock(MlaLayer, AcquiredBlock):
 
 
 class MlaEmbedding(MlaLayer, AcquiredEmbedding):
-    """The text tower's embedding, with the vocabulary that all adapters share.
-
-    The whole model has one shared embedding, in float32; it stays when adapters are deleted. It is trained while an
-    adapter is active whose configuration has `train_embedding`.
-    """
+    """The text tower's embedding, with the vocabulary that all adapters share. It stays when adapters are deleted, and
+    is trained while an adapter with `train_embedding` is active."""
 
     other_param_names = ("trains_embedding",)
 
@@ -86,8 +79,8 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         self, parts: TowerParts, shared_embedding: NonNativeEmbedding, adapter_name: str, config: MlaAdapterConfig
     ) -> None:
         super().__init__(parts.embeddings, shared_embedding, config.sep_token_id, parts.end_token_id)
-        # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it puts its
-        # name behind every `mla_…` in the names of weights; but this vocabulary belongs to no single adapter.
+        # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it adds its
+        # name to every `mla_…` in the names of weights; but this vocabulary belongs to all adapters.
         del self.mla_embedding
         self.trains_embedding: dict[str, bool] = {}
         self._watching = self.watch(parts.tower)

@@ -4,7 +4,7 @@
     model.get_text_features(**tokens)                               # all rows in the active adapter's language
     model(**tokens, adapter_names=["de", "__base__", "fr", …])      # row by row; `__base__` is the plain model
 
-An acquirer follows each whole block, and the non-native embedding stands beside the tower's own (Zhang et al. 2022,
+An acquirer follows each whole block, and a non-native embedding complements the tower's own (Zhang et al. 2022,
 section 3.2). Neither can be merged into the model.
 """
 
@@ -28,14 +28,8 @@ BASE = "__base__"  # PEFT's name for no adapter, in `adapter_names`
 class MlaAdapterModel(BaseTuner):
     """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
 
-    The dual encoder, of a kind in `TEXT_TOWERS`, is frozen, in training too: it has neither dropout nor new batch
-    statistics. The name of an adapter may differ from its language.
-
-    Raises:
-        ModelKindError: if the dual encoder is of another kind.
-        InputError: if an adapter was made for another model or another shared embedding, or the model already
-            has its language.
-        ModelFolderError: if the shared embedding cannot be read from where the configuration names it.
+    The dual encoder, of a kind in `TEXT_TOWERS`, stays frozen, without dropout and new batch statistics. The name of
+    an adapter may differ from its language.
     """
 
     prefix = "mla_"
@@ -68,8 +62,8 @@ class MlaAdapterModel(BaseTuner):
         made_for = config.text_layers or own[0], config.text_width or own[1], config.target_modules or own[2]
         if made_for != own:
             raise InputError(
-                f"the {config.language!r} adapter was made for another model: a text tower of {made_for[0]} blocks, "
-                f"{made_for[1]} wide, at {made_for[2]}; this one has {own[0]} blocks, {own[1]} wide, at {own[2]}"
+                f"the {config.language!r} adapter was made for another model: the blocks, width and names of its "
+                f"text tower are {made_for}, and this one's are {own}"
             )
         config.text_layers, config.text_width, config.target_modules = own
         languages = [other.language for other in self.peft_config.values()]  # including the new one
@@ -89,21 +83,17 @@ class MlaAdapterModel(BaseTuner):
             if stored is not None and needed not in (None, embedding_digest(stored)):
                 raise InputError(
                     f"the embedding stored at {config.embedding} is not the one that the {config.language!r} adapter "
-                    "needs: one of them was trained or replaced since. save_embedding(model, folder) stores a model's "
-                    "present one"
+                    "needs; save_embedding(model, folder) stores a model's present one"
                 )
             self._stored = stored
             return
         table = present.shared_embedding.table
-        own = {"vocab_size": table.num_embeddings, "embedding_size": table.embedding_dim}
-        for name, size in (own | {"sep_token_id": present.sep_token_id}).items():
-            if getattr(config, name) != size:
-                raise InputError(
-                    f"the {config.language!r} adapter has {name}={getattr(config, name)}, and the embedding that this "
-                    f"model's languages share {size}"
-                )
+        own = table.num_embeddings, table.embedding_dim, present.sep_token_id
         needed = needed or (embedding_digest(stored) if stored is not None else None)
-        if needed not in (None, embedding_digest(present.shared_embedding.state_dict())):
+        if own != (config.vocab_size, config.embedding_size, config.sep_token_id) or needed not in (
+            None,
+            embedding_digest(present.shared_embedding.state_dict()),
+        ):
             raise InputError(
                 f"the {config.language!r} adapter needs another shared embedding than this model's languages, and a "
                 "model has only one. Languages can be combined if they were acquired on one embedding with "
@@ -140,20 +130,10 @@ class MlaAdapterModel(BaseTuner):
         setattr(parent, child_name, new_module)
 
     def _check_merge_allowed(self) -> None:
-        raise ValueError(
-            "MLA adapters cannot be merged into the model: acquirers are layers of their own, with a non-linearity, "
-            "and come with a second vocabulary. unload() gives back the plain model"
-        )
+        raise ValueError("MLA adapters cannot be merged into the model, because acquirers are separate layers")
 
     def add_weighted_adapter(self, *args: Any, **kwargs: Any) -> None:
-        """
-        Raises:
-            ValueError: always; each adapter stands for a language.
-        """
-        raise ValueError(
-            "MLA adapters cannot be added up to one: each stands for a language. adapter_names=['de', 'fr', …] reads "
-            "each row of a batch by its own"
-        )
+        raise ValueError("MLA adapters cannot be added up: adapter_names=['de', 'fr', …] chooses one for each row")
 
     # ---- Running ----
 

@@ -292,7 +292,7 @@ SOURCES = [
     ({"image": None}, RecipeError, "model: give both"),
     ({"preset": "mural-tiny"}, RecipeError, "model: give exactly one"),
     ({"from_pretrained": "x"}, RecipeError, "model: give exactly one"),
-    ({"image": "bert"}, ModelKindError, "a 'bert' model reads no images: image= needs a vision backbone"),
+    ({"image": "bert"}, ModelKindError, "a 'bert' model does not read images: image= needs a vision backbone"),
     ({"text": "vit"}, ModelKindError, "got 'vit'"),
     ({"text": "gpt2"}, ModelKindError, "got 'gpt2'"),
     ({"text": "odd-bert"}, ModelKindError, "pools texts by max .*choose text_pooling"),

@@ -26,7 +26,7 @@ def test_the_cost_of_a_larger_character():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"annealing_rate": 1.5}, "annealing_rate=1.5 must be a factor from 0 to 1"),
+        ({"annealing_rate": 1.5}, "annealing_rate=1.5 must be a probability"),
         ({"word_length": 0}, "word_length=0 must be positive"),
     ],
 )

@@ -77,16 +77,6 @@ def test_a_flag_against_tokenizer_json_is_told(tmp_path, caplog):
     assert "do_lower_case" in caplog.text and str(tmp_path) in caplog.text
 
 
-def test_capitals_that_are_never_read_are_told(tmp_path, caplog):
-    """Of a folder with a vocabulary alone."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Mutter", "Rot", "haus"]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    settings = {"tokenizer_class": "BertTokenizer", "model_max_length": 32}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    load_processor(AutoTokenizer, tmp_path)
-    assert "do_lower_case" in caplog.text and "Mutter" in caplog.text
-
-
 @pytest.mark.parametrize("make", [xlm_tokenizer, lambda: tiny_clip()[1].tokenizer])
 def test_lower_case_of_sentence_transformers(make, tmp_path):
     make().save_pretrained(tmp_path)

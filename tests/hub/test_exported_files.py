@@ -11,7 +11,7 @@ from babelens.modeling.modeling_ridge import RidgeModel
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.utils.hub_code import FILES, export_code, exported
 
-SHARED = {"dual_encoder", "losses", "pipelines"}
+SHARED = {"dual_encoder", "pipelines"}
 PARTS = {name: [*method.models, method.processor, method.config] for name, method in babelens.METHODS.items()}
 PARTS["ridge"] = [RidgeModel, RidgeProcessor]
 PARTS["consistency"] = [babelens.CrossLingualConsistency]
@@ -26,7 +26,7 @@ def folder(request, tmp_path_factory):
     return folder
 
 
-def test_mural_has_five_files_and_the_pipelines(tmp_path):
+def test_mural_has_five_files(tmp_path):
     for cls in PARTS["mural"]:
         export_code(cls, tmp_path)
     own = {"configuration_mural", "modeling_mural", "processing_mural"}
@@ -38,7 +38,7 @@ def test_methods_beside_a_native_model_have_as_few(method, tmp_path, make_mla_on
     """That of a native model which transformers does not have comes with it."""
     for cls in PARTS[method]:
         export_code(cls, tmp_path)
-    own = {"configuration_mla", "modeling_mla", "processing_mla", "modeling_common"}
+    own = {"configuration_mla", "modeling_mla", "processing_mla", "common"}
     assert {path.stem for path in tmp_path.iterdir()} == own | SHARED
     if method == "mla":
         make_mla_on_mural()[0].save_pretrained(tmp_path)
@@ -53,7 +53,7 @@ def test_other_methods_have_few_files_too(method, tmp_path):
     for cls in PARTS[method]:
         export_code(cls, tmp_path)
     own = {f"configuration_{method}", f"modeling_{method}", f"processing_{method}"}
-    shared = SHARED | {"modeling_common", "rc3_pipelines" if method == "rc3" else "words"}
+    shared = SHARED | {"common", "rc3_pipelines" if method == "rc3" else "words"}
     assert {path.stem for path in tmp_path.iterdir()} == own | shared
 
 

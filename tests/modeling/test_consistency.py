@@ -115,7 +115,7 @@ def test_the_public_names_are_imported_when_asked_for():
         ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name at least one language, and each only once"),
         ({"languages": []}, "at least one"),
         ({"languages": ["en", "english"]}, "'english'"),
-        ({"hidden_size": 0}, "hidden_size=0 must be at least 1"),
+        ({"hidden_size": 0}, "hidden_size=0 must be positive"),
     ],
 )
 def test_configurations_that_make_no_sense_are_refused(options, complaint):
@@ -227,9 +227,9 @@ def broken(value: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("scores", "complaint"),
     [
-        (torch.ones(4, 5), r"must be \[L, n_queries, n_candidates\] and not empty, but are \[4, 5\]"),
-        (torch.ones(2, 4, 5), "those of 2 languages; this CLC joins en, de, ja"),
-        (torch.ones(4, 4, 5), "those of 4 languages"),
+        (torch.ones(4, 5), r"are \[4, 5\], but must be \[L, n_queries, n_candidates\]"),
+        (torch.ones(2, 4, 5), "3 languages: en, de, ja"),
+        (torch.ones(4, 4, 5), r"are \[4, 4, 5\]"),
         (broken(torch.inf), r"scores\[1, 2, 4\] in de"),
     ],
 )
@@ -242,7 +242,7 @@ def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
 @pytest.mark.parametrize(
     ("scores", "right", "complaint"),
     [
-        (torch.ones(2, 4, 5), [[0]] * 4, "those of 2 languages"),
+        (torch.ones(2, 4, 5), [[0]] * 4, r"are \[2, 4, 5\]"),
         (torch.rand(3, 4, 5), [[0], [1], [5], [2]], r"query 2 has the right candidates \[5\]: .* 0 to 4"),
         (torch.ones(3, 4, 5), [[0]] * 4, "joint scores are all the same"),
     ],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import GenerationConfig, MarianConfig, MarianMTModel, ViTConfig, ViTModel
+from transformers import MarianConfig, MarianMTModel, ViTConfig, ViTModel
 
 from babelens.modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
@@ -77,20 +77,11 @@ def test_ids_in_settings_are_renumbered():
     assert [kept[number] for number in after.suppress_tokens] == before.suppress_tokens
     assert [kept[number] for number in after.begin_suppress_tokens] == before.begin_suppress_tokens
     assert [[kept[number] for number in word] for word in after.bad_words_ids] == before.bad_words_ids
-    assert after.sequence_bias == [[[german], -4.5]]
+    assert after.sequence_bias is None
     assert after.lang_code_to_id == tokenizer.lang_code_to_id
     assert after.max_new_tokens == before.max_new_tokens
     assert new.config.task_specific_params == {"translation_de_to_en": {"decoder_start_token_id": english}}
     assert (new.config.pad_token_id, new.config.eos_token_id, new.config.forced_eos_token_id) == (1, 2, 2)
-
-
-def test_biases_of_sequences_in_memory_are_a_dict():
-    model, tokenizer = tiny_mbart()
-    german = tokenizer.lang_code_to_id["de_DE"]
-    model.generation_config = GenerationConfig(sequence_bias={(german, 5): 2.0})
-    assert {german, 5} <= named_token_ids(model.config, model.generation_config)
-    _, (new, _), kept = trimmed(model, tokenizer)
-    assert new.generation_config.sequence_bias == [[[kept.index(german), kept.index(5)], 2.0]]
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

@@ -207,7 +207,7 @@ def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> N
     for text in (gpt2, mbart, decoder, vit):
         with pytest.raises(ModelKindError, match="expected a text encoder"):
             MuralModel.from_towers(vit, text)
-    with pytest.raises(ModelKindError, match="reads no images"):
+    with pytest.raises(ModelKindError, match="does not read images"):
         MuralModel.from_towers(bert, bert)
     for name in ("mt5", "distilbert", "modernbert"):
         saved_encoder(name, tmp_path / name)

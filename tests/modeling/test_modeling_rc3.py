@@ -309,7 +309,7 @@ def changed(batch, **changes):
 @pytest.mark.parametrize(
     ("options", "changes", "error", "complaint"),
     [
-        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, InputError, r"\[4, 1, 0, 6\]"),
+        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, InputError, "of 0 regions"),
         ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
         ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
     ],

@@ -6,7 +6,6 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from torch.nn import functional as F
 from transformers import (
     AutoModel,
     AutoModelForImageClassification,
@@ -373,31 +372,3 @@ def test_lora_of_a_task_type_trains_saves_and_loads(make_rc3, tmp_path):
     assert any("lora_" in name for name in changed)
     model.eval().save_pretrained(tmp_path)
     assert torch.equal(PeftModel.from_pretrained(base, tmp_path).eval()(**inputs)[1], model(**inputs)[1])
-
-
-@pytest.mark.parametrize(
-    ("problem_type", "labels", "expected"),
-    [
-        ("regression", torch.rand(4, 3), lambda logits, labels: F.mse_loss(logits, labels)),
-        ("single_label_classification", torch.tensor([0, 2, 1, 1]), F.cross_entropy),
-        ("multi_label_classification", torch.ones(4, 3), F.binary_cross_entropy_with_logits),
-    ],
-)
-def test_the_loss_is_that_of_the_problem_type(make_rc3, problem_type, labels, expected):
-    model, _ = make_rc3(Rc3ForVisualEntailment, problem_type=problem_type)
-    output = model(**visio_textual_batch(), labels=labels)
-    torch.testing.assert_close(output.loss, expected(output.logits, labels))
-    with pytest.raises(InputError, match=r"labels \[3"):
-        model(**visio_textual_batch(), labels=labels[:3])
-
-
-def test_questions_with_candidates_are_scored_as_their_rows(make_rc3):
-    model, _ = make_rc3(Rc3ForImageTextRetrieval, images_per_text=2)
-    rows = visio_textual_batch(images=2)
-    expected = model(**rows, candidates=2, labels=torch.tensor([0, 1]))
-    questions = {name: value.unflatten(0, (2, 2)) for name, value in rows.items()}
-    found = model(**questions, labels=torch.tensor([0, 1]))
-    for name in ("loss", "logits", "scores"):
-        assert torch.equal(found[name], expected[name])
-    with pytest.raises(InputError, match="questions of 2, not 4 candidates"):
-        model(**questions, candidates=4)

@@ -332,8 +332,6 @@ def test_word_vectors_are_drawn_to_the_initial_ones(tmp_path):
     )
     assert not hasattr(SmalrModel(SmalrConfig(**TINY | MULE)).word_embedding, "initial_specific")
     assert torch.equal(model.compress().eval()(**inputs).text_embeds, model.eval()(**inputs).text_embeds)
-    with pytest.raises(ValueError, match="vector_weight=-1 must not be negative"):
-        SmalrConfig(**TINY | {"vector_weight": -1})
 
 
 # ---- For use ----

@@ -138,7 +138,7 @@ def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
     settings = json.loads((folders["de"] / "adapter_config.json").read_text())
     (folders["de"] / "adapter_config.json").write_text(json.dumps(settings | {"embedding": "someone/embedding"}))
     assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
-    with pytest.raises(ModelFolderError, match="'someone/else' is neither a folder nor a repository"):
+    with pytest.raises(ModelFolderError, match="someone/else has no readable"):
         get_peft_model(make_clip(), language("de", embedding="someone/else"))
 
 
@@ -168,7 +168,7 @@ def test_an_adapter_for_another_model_is_refused(german):
     text = {"num_hidden_layers": 3}
     base = make_clip(**text)
     plain = texts(base)
-    with pytest.raises(InputError, match="made for another model: a text tower of 2 blocks, 16 wide"):
+    with pytest.raises(InputError, match=r"made for another model: .* are \(2, 16"):
         PeftModel.from_pretrained(base, german[0])
     assert torch.equal(texts(base), plain)
     assert [name for name, _ in base.named_modules()] == [name for name, _ in make_clip(**text).named_modules()]
@@ -193,7 +193,7 @@ def test_a_truncated_adapter_is_refused(german, shared):
 
 def test_an_incomplete_adapter_is_refused(german):
     weights = load_file(german[0] / WEIGHTS)
-    for part, message in (("layers.1", "acquirers for 1 blocks"), ("shared", "no shared embed")):
+    for part, message in (("layers.1", "lacks .* acquirers for 2 blocks"), ("shared", "no shared embed")):
         save_file({name: weight for name, weight in weights.items() if part not in name}, german[0] / WEIGHTS)
         with pytest.raises(ModelFolderError, match=message):
             PeftModel.from_pretrained(make_clip(), german[0])
@@ -204,16 +204,14 @@ def test_damaged_embeddings_are_refused(shared):
     file = folders["embedding"] / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
-    with pytest.raises(ModelFolderError, match="is truncated or damaged"):
+    with pytest.raises(ModelFolderError, match=r"no readable model\.safetensors"):
         load_embedding(folders["embedding"])
     save_file({"table.weight": torch.zeros(2, 2)}, file)
     with pytest.raises(ModelFolderError, match="no non-native embedding"):
         load_embedding(folders["embedding"])
     file.unlink()
     base = make_clip()
-    with pytest.raises(
-        ModelFolderError, match=r"neither a folder nor a repository of the Hub with a model\.safetensors"
-    ):
+    with pytest.raises(ModelFolderError, match=r"no readable model\.safetensors"):
         PeftModel.from_pretrained(base, folders["de"])
     assert not hasattr(base, "peft_config") and torch.equal(texts(base), texts(make_clip()))
 

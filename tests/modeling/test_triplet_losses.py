@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from babelens import SmalrConfig
 from babelens.modeling.losses import top_violation_triplet_loss
 from babelens.modeling.losses.smalr import (
     adversarial_language_loss,
@@ -16,7 +17,6 @@ from babelens.modeling.losses.smalr import (
     neighborhood_loss,
     reversal_schedule,
     sentence_grid,
-    smalr_loss,
 )
 from babelens.modeling.losses.triplet import multimodal_triplet_loss, pairwise_distances, same_label
 
@@ -116,7 +116,9 @@ def test_fixture_of_the_reversal_schedule():
 
 def test_fixture_of_the_total():
     example = {name: torch.tensor(value, dtype=torch.float64) for name, value in FIXTURE["total_eq4_example"].items()}
-    total = smalr_loss(example["L_mm"], example["L_mask"], example["L_adv"], example["L_nc"])
+    config = SmalrConfig()
+    weights = {"L_mask": config.mask_weight, "L_adv": config.adversarial_weight, "L_nc": config.neighborhood_weight}
+    total = example["L_mm"] + sum(weight * example[name] for name, weight in weights.items())
     assert total.item() == pytest.approx(example["total"].item(), rel=1e-12)
 
 

@@ -110,18 +110,6 @@ def test_layers_follow_heads_in_a_second_training(tmp_path: Path) -> None:
     assert all(np.array_equal(value, weights(model)[name]) for name, value in weights(again).items())
 
 
-def test_a_frozen_encoder_is_distilled_on_its_features(tmp_path: Path) -> None:
-    """Each native text is its own translation; the languages are mixed, with those of other texts."""
-    none = {"text": {"train": "none"}}
-    changes: dict[str, Any] = {"model": {"strategy": "distillation"}, "towers": none}
-    on_features, read = trained(tmp_path, **changes)
-    assert not any(read)
-    with_encoder, read = trained(tmp_path, cache_frozen_features=False, **changes)
-    assert all(read)
-    for name, value in with_encoder.items():
-        np.testing.assert_allclose(on_features[name], value, atol=1e-6, err_msg=name)
-
-
 @pytest.mark.parametrize(
     ("towers", "model", "named"),
     [
