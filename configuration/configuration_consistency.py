@@ -22,9 +22,6 @@ class CrossLingualConsistencyConfig(HubCodeMixin, PreTrainedConfig):
         aggregation: How the scores are combined: by their `mean` (CLC-A, no parameters) or by an `mlp` (CLC-C).
         hidden_size: Number of hidden units of the `mlp`.
         seed: Random seed for the initial weights of the `mlp`.
-
-    Examples:
-        >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")
     """
 
     model_type = "cross_lingual_consistency"

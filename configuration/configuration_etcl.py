@@ -31,10 +31,6 @@ class EtclConfig(TwoTowerConfig):
             the equations (section 3.1).
         text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that each softmax spreads evenly over all candidates (section 3.3).
-
-    Examples:
-        >>> config = EtclConfig(text_config={"vocab_size": 8000}, label_smoothing=0.05)
-        >>> model = EtclModel(config)
     """
 
     model_type = "etcl"

@@ -39,10 +39,6 @@ class LiweConfig(DualEncoderConfig):
         translation_annealing_rate: The same for the loss between texts in two languages.
         translation_weight: Weight of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal distribution that initializes the weights.
-
-    Examples:
-        >>> config = LiweConfig(vocab_size=120, hidden_size=256, image_feature_size=512)
-        >>> model = LiweModel(config)
     """
 
     model_type = "liwe"

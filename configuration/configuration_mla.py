@@ -41,9 +41,6 @@ class ClipResNetConfig(PreTrainedConfig):
         image_size: Height and width of images in pixels, a multiple of 32.
         num_channels: Number of channels of images.
         initializer_range: Standard deviation of the normal distribution that initializes convolutions.
-
-    Examples:
-        >>> config = ClipResNetConfig(depths=[3, 4, 23, 3], hidden_size=512)  # RN101
     """
 
     model_type = "clip_resnet"
@@ -182,10 +179,6 @@ class MlaConfig(MlaBaseConfig):
             model that pools at its end-of-text token pools the state of this token instead.
         train_embedding: Whether to train the embedding table and its projection with the acquirers, as in the paper.
             If they are frozen, later languages do not change earlier ones.
-
-    Examples:
-        >>> config = MlaConfig(base_config=CLIPConfig(), languages=["de", "uk"])
-        >>> model = MlaModel(config)
     """
 
     model_type = "mla"
@@ -222,10 +215,6 @@ class MlaStudentConfig(MlaBaseConfig):
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
         text_hidden_size: Width of a hidden layer in the student's projection, if any; the paper has none.
         text_layer_norm, text_dropout: As in `TwoTowerConfig`.
-
-    Examples:
-        >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)
-        >>> model = MlaStudentModel(config)
     """
 
     model_type = "mla_student"

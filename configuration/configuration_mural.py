@@ -35,10 +35,6 @@ class MuralConfig(TwoTowerConfig):
             none; ALIGN trains with 0.1 (Jia et al. 2021, section 5), and so does transformers' `AlignModel`.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
         text_text_margin: Margin subtracted from the cosine of a text and its translation (section 3.1).
-
-    Examples:
-        >>> config = MuralConfig(text_config={"vocab_size": 8000, "num_hidden_layers": 4})
-        >>> model = MuralModel(config)
     """
 
     model_type = "mural"

@@ -55,10 +55,6 @@ class Rc3Config(HubCodeMixin, PreTrainedConfig):
         relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
 
     Without `id2label`, a model for a task uses that task's labels.
-
-    Examples:
-        >>> config = Rc3Config(visual="patches", image_size=384)
-        >>> model = Rc3Model(config)
     """
 
     model_type = "rc3"

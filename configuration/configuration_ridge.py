@@ -45,10 +45,6 @@ class RidgeConfig(MlaBaseConfig):
         gloss_weights: Weights of the native model's embedding of the word-by-word translation, relative to the
             direction that the map predicts: one for the shared map, then one for each language. Empty for a model
             without glossaries.
-
-    Examples:
-        >>> config = RidgeConfig(languages=["mi", "uk"], ngram_rows=4096)
-        >>> model = RidgeModel(config)
     """
 
     model_type = "ridge"

@@ -66,10 +66,6 @@ class SmalrConfig(DualEncoderConfig):
             the languages (5e-7 in MULE's code). With 0, as in equation 4, the initial vectors are not kept.
         compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
         initializer_range: Standard deviation of the normal distribution that initializes embeddings.
-
-    Examples:
-        >>> config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[8000, 6000], latent_tokens=4000)
-        >>> model = SmalrModel(config)
     """
 
     model_type = "smalr"
@@ -122,12 +118,12 @@ class SmalrConfig(DualEncoderConfig):
             raise ValueError(f"dictionary_words={self.dictionary_words} exceed the {self.vocabulary_sizes} words")
         if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
             raise ValueError(
-                "dictionary_words need a model whose other words have embeddings of their own: "
+                "dictionary_words need a model whose other words have their own embeddings: "
                 "specific_words=None and latent_tokens=0"
             )
         own = max(self.vocabulary_sizes) if self.specific_words is None else self.specific_words
         if own < max(self.vocabulary_sizes) and not self.latent_tokens:
-            raise ValueError("words without an embedding of their own (specific_words) need latent_tokens")
+            raise ValueError("words without their own embedding (specific_words) need latent_tokens")
         names = ("exploration_probability", "mask_probability", "image_dropout")
         check_probabilities(**{name: getattr(self, name) for name in names})
         check_positive(self, "temperature", "triplet_violations")
@@ -138,7 +134,7 @@ class SmalrConfig(DualEncoderConfig):
 
     @property
     def specific_sizes(self) -> list[int]:
-        """Number of words of each language that have an embedding of their own."""
+        """Number of words of each language that have their own embedding."""
         if self.specific_words is not None:
             return [min(size, self.specific_words) for size in self.vocabulary_sizes]
         return [size - words for size, words in zip(self.vocabulary_sizes, self.dictionary_words, strict=True)]

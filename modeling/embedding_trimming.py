@@ -70,7 +70,7 @@ def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
 
 
 def _own(config: PreTrainedConfig) -> Settings:
-    """Returns a configuration's settings without those of its parts."""
+    """Returns a configuration's settings without the settings of its parts."""
     return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
 
 
@@ -95,7 +95,7 @@ def _check_head(model: PreTrainedModel, size: int) -> None:
     head = model.get_output_embeddings() if model.can_generate() else None
     if head is not None and len(head.weight) != size:
         raise InputError(
-            f"{type(model).__name__} predicts {len(head.weight)} tokens of a vocabulary of its own, and reads {size}"
+            f"{type(model).__name__} predicts {len(head.weight)} tokens of a separate vocabulary, and reads {size}"
         )
 
 

@@ -4,7 +4,7 @@
     ITM      strict         does the text belong to the image? (equation 3)
     XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
     R-XVtCL  strict, weak   the same for texts with an image (equation 9). Where the two texts do not translate each
-                        other, their distance follows the distance of the texts alone (equations 10 to 13)
+                        other, their distance follows the distance of the texts (equations 10 to 13)
 
 **Cost of a step.** A row is a text with an image, or a text alone. For an image v with the texts x_i and x_j, and its
 partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j); R-XVtCL
@@ -12,12 +12,12 @@ also uses the first two rows of the partner, and ITM the first four. MCLM adds a
 the decoder reads. The regularization reads the two texts of a weakly aligned image alone, without gradient; XTCL reads
 the two texts of a pair of translations. For B examples of each data set, these are 17 B rows (7 strict, 6 + 2 weak, 2
 parallel) in five calls of the encoder, and B rows of the decoder; if each loss encoded its own inputs, there would be
-27 B. `count_passes` returns the rows of a configuration; an objective without weight costs nothing.
+27 B. An objective without weight costs nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,14 +57,6 @@ _PAIRS = (
 )
 _MATCHING = 4
 _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
-
-
-class Passes(NamedTuple):
-    """Numbers of rows that a step encodes, of texts with an image and of texts alone, and decodes."""
-
-    visio_textual: int
-    textual: int
-    decoder: int
 
 
 @dataclass
@@ -131,19 +123,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if isinstance(module, RunningProbability):
             module.reset()
 
-    def count_passes(self, strict: int = 0, weak: int = 0, parallel: int = 0) -> Passes:
-        """Returns the numbers of rows of a step with so many examples of each data set."""
-        config = self.config
-        masked = strict if config.mclm_weight else 0
-        contrasted = weak if config.rxvtcl_weight else 0
-        relevance = contrasted if config.relevance_weight else 0
-        translations = parallel if config.xtcl_weight else 0
-        return Passes(
-            visio_textual=len(self._strict_pairs) * strict + masked + len(_PAIRS) * contrasted,
-            textual=2 * (relevance + translations),
-            decoder=masked,
-        )
-
     @property
     def _strict_pairs(self) -> tuple[tuple[bool, bool, str], ...]:
         """The rows of a strictly aligned image that the objectives with a weight need."""
@@ -174,7 +153,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             ends_step: in training, whether the optimizer takes a step after this batch. The running probabilities
                 count the batches of a step once.
             gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
-                contrasts the parallel texts of all processes; by default those of this one.
+                contrasts the parallel texts of all processes; by default of this one.
         """
         kwargs = tower_keywords(without_decoder_inputs(kwargs))
         parts: dict[str, Tensor] = {}
@@ -216,7 +195,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _learn_strict(
         self, batch: Mapping[str, Any], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the states of MCLM that are asked for."""
+        """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the requested states of MCLM."""
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         images = self._embed_images(batch)

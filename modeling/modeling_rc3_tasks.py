@@ -1,6 +1,6 @@
 """RC3's heads for the downstream tasks (Zhou et al. 2023, section 3 and appendix B).
 
-The decoder generates translations; the other heads read the first state of the encoder, VtR. The heads are those of
+The decoder generates translations; the other heads read the first state of the encoder, VtR. The heads come from
 IGLUE (Bugliarello et al. 2022), whose data and protocol the paper follows. Every model holds `self.model = Rc3Model`,
 so weights of the pre-training load by name and only the head is new.
 """
@@ -27,7 +27,7 @@ _NEVER = -1e4
 
 
 class WordBias(nn.Module):
-    """Holds what is added to the logits of words; torchao cannot read tensors that belong to the model itself."""
+    """Holds the bias of the words' logits; torchao cannot read tensors that belong to the model itself."""
 
     final_logits_bias: Tensor
 
@@ -242,7 +242,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         candidates: int | None = None,
         **kwargs: Any,
     ) -> Rc3RetrievalOutput:
-        """Scores N texts with their images; inputs are those of `Rc3Encoder.forward`.
+        """Scores N texts with their images; inputs are as in `Rc3Encoder.forward`.
 
         Args:
             labels ([N / candidates]): index of the right candidate of each question; the loss is the cross-entropy.
@@ -309,7 +309,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Computes logits [N, labels]; inputs are those of `Rc3Encoder.forward`."""
+        """Computes logits [N, labels]; inputs are as in `Rc3Encoder.forward`."""
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,

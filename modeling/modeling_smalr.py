@@ -102,7 +102,7 @@ class SmalrModel(WordDualEncoderModel):
         elif isinstance(module, WordRows):
             module.reset()
 
-    # ---- Made from what was learned before ----
+    # ---- Conversions ----
 
     @classmethod
     def from_latent(cls, latent: SmalrLatentModel, **options: Any) -> Self:
@@ -152,7 +152,7 @@ class SmalrModel(WordDualEncoderModel):
     # ---- Embedding ----
 
     def get_input_embeddings(self) -> nn.Module:
-        raise NotImplementedError("every language has a vocabulary of its own: see `words` and `word_embedding`")
+        raise NotImplementedError("every language has its own vocabulary: see `words` and `word_embedding`")
 
     def _distinct_words(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Returns universal embeddings [n, width] and the index of each word's embedding among them, [N, T]."""

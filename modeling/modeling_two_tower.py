@@ -83,7 +83,7 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
 
     @property
     def temperature(self) -> nn.Parameter:
-        """The learned temperature [] as it is stored; the cosines are divided by no less than `MIN_TEMPERATURE`."""
+        """The stored temperature []; the cosines are divided by at least `MIN_TEMPERATURE`."""
         return self.similarity.temperature
 
     def bound_temperature(self) -> None:
@@ -163,7 +163,7 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
 
     @property
     def tower_features(self) -> "TowerFeatures":
-        """The towers alone, as a dual encoder whose embeddings are the features before the linear layers."""
+        """The towers as a dual encoder whose embeddings are the features before the linear layers."""
         return TowerFeatures(self)
 
     @can_return_tuple

@@ -1,7 +1,7 @@
-"""A MURAL or ETCL as a stock `AlignModel` of transformers, which everybody loads without this package and its code.
+"""Converts a MURAL or ETCL to a stock `AlignModel` of transformers, which loads without this package and its code.
 
-With a BERT that is read at [CLS] and an EfficientNet whose images are not projected, as in the papers, both compute
-the same: the weights are renamed.
+With a BERT that is pooled at [CLS] and an EfficientNet without a projection, as in the papers, the weights are
+renamed.
 """
 
 from dataclasses import dataclass
@@ -18,30 +18,15 @@ from .modeling_two_tower import TwoTowerModel
 
 @dataclass(frozen=True)
 class StockModel:
-    """A model of transformers with the embeddings of another.
-
-    Args:
-        model: the model, whose class comes with transformers.
-        lost: what the other model has and this one lacks, a phrase each.
-    """
+    """A model of transformers with the embeddings of another, and phrases for the parts that it lacks."""
 
     model: PreTrainedModel
     lost: tuple[str, ...] = ()
 
 
 def stock_model(model: PreTrainedModel) -> StockModel:
-    """Makes a stock model of transformers that has the embeddings of a model.
-
-    Args:
-        model: a MURAL or ETCL, or a model of transformers, which is returned as it is.
-
-    Returns:
-        The stock model in the model's own type, with copies of the weights, and what it lacks.
-
-    Examples:
-        >>> stock_model(MuralModel.from_pretrained("runs/mural")).model
-        AlignModel(…)
-    """
+    """Makes a stock model of transformers, with copies of the weights, from a MURAL or ETCL; returns a model of
+    transformers unchanged."""
     if type(model).__module__.startswith("transformers."):
         return StockModel(model)
     if not isinstance(model, TwoTowerModel):
@@ -71,7 +56,7 @@ def _align(model: Any) -> AlignModel:
         f"reads images with EfficientNet, and not with {image.model_type!r}": image.model_type == "align_vision_model",
         f"pools texts at [CLS], and not by {config.text_pooling!r}": config.text_pooling == "cls",
         "does not project images": config.image_pooling == POOLER and not config.image_head,
-        "has one linear layer behind its text tower": isinstance(head, nn.Linear) and not config.text_layer_norm,
+        "has one linear layer after its text tower": isinstance(head, nn.Linear) and not config.text_layer_norm,
     }
     if unmet := [reason for reason, is_met in reasons.items() if not is_met]:
         raise ModelKindError(

@@ -23,7 +23,7 @@ _ALIGN_LABEL_SMOOTHING = 0.1  # of Jia et al. 2021, section 5, and a constant in
 # Keys that one kind of model takes over from another.
 _SHARED_KEYS = {*TwoTowerConfig.__annotations__, *DualEncoderConfig.__annotations__} - {"sub_configs_defaults"}
 _SHARED_KEYS |= {"text_text_temperature", "text_text_margin"}
-# What other kinds of models call a weight, and what it is called here: ETCL and ALIGN have one head for texts.
+# Names of weights in other kinds of models, and here: ETCL and ALIGN have one head for texts.
 _NAMES = (
     (f"text_heads.{IMAGE_TEXT}", "text_projection"),
     ("text_projection", f"text_heads.{IMAGE_TEXT}"),
@@ -51,10 +51,10 @@ class MadeOfTowers:
         Args:
             image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
             text: the same of a text encoder.
-            fresh: the towers ("image", "text") whose weights are drawn anew.
+            fresh: the towers ("image", "text") whose weights are initialized.
             loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
             options: other keys of the configuration. `projection_dim` adds a projection of images; `text_pooling` is
-                by default what the folder of the text encoder states, else `cls`.
+                by default the pooling that its folder states, else `cls`.
 
         Examples:
             >>> model = MuralModel.from_towers(
@@ -81,7 +81,7 @@ class MadeOfTowers:
         """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
 
         Heads that the native model does not have are drawn as in a new model; `options` are keys of the configuration
-        that replace those of the native model. An ALIGN of transformers stays one, with its label smoothing, unless
+        that replace the native model's. An ALIGN of transformers stays one, with its label smoothing, unless
         `tasks` add a text head for translations (Jain et al. 2021, appendix A.1).
 
         Examples:
@@ -107,7 +107,7 @@ class MadeOfTowers:
 
     @torch.no_grad()
     def reset_heads(self: Any) -> None:
-        """Draws the layers between the towers and the shared space anew; towers and temperature stay as they are."""
+        """Initializes the layers between the towers and the shared space again; towers and temperature stay."""
         kept = (self.similarity, *self.towers.values())
         for module in (part for child in self.children() if child not in kept for part in child.modules()):
             for part in (module, *module.parameters(recurse=False)):
@@ -164,7 +164,7 @@ def _tower_config(source: Source, kind: str, **loading: Any) -> PreTrainedConfig
 
 
 def _native(config: PreTrainedConfig) -> PreTrainedConfig:
-    return getattr(config, "base_config", config)  # that of an MLA model has a dual encoder's inside
+    return getattr(config, "base_config", config)  # an MLA model's contains a dual encoder's
 
 
 def _is_dual_encoder(config: PreTrainedConfig) -> bool:
@@ -196,7 +196,7 @@ def _image_tower(source: Source, **loading: Any) -> PreTrainedModel:
     elif tower is None:
         config, untrained = load_config(source, **loading), set[str]()
         tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
-        if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
+        if untrained:  # a pooling layer that the files lack, as for a ViT for classification
             tower.pooler = None
     _check_reads_images(tower, tower.config.model_type)
     return tower

@@ -85,7 +85,7 @@ def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Modul
 
 
 def vision_tower(model: Any) -> PreTrainedModel:
-    """Returns a vision backbone as it is, and otherwise the vision tower of a dual encoder or of an MLA model."""
+    """Returns a vision backbone, or the vision tower of a dual encoder or of an MLA model."""
     for part in ("native_model", "vision_model"):
         model = getattr(model, part, model)
     if getattr(model, "main_input_name", None) != "pixel_values":
@@ -164,7 +164,7 @@ def check_text_encoder(config: PreTrainedConfig) -> None:
 
 
 def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
-    """Checks that a text encoder has the pooling layer that was asked for."""
+    """Checks that a text encoder has the requested pooling layer."""
     has_pooler = tower.config.model_type.endswith("_text_model") or getattr(tower, "pooler", None) is not None
     if pooling == POOLER and not has_pooler:
         kind = tower.config.model_type

@@ -267,7 +267,7 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
 
 def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
     """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
-    arguments of `from_pretrained`, and `raising` those of `cached_file`."""
+    arguments of `from_pretrained`, and `raising` arguments of `cached_file`."""
     where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
     found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
     return None if found is None else Path(found)

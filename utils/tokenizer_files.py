@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _PROBES = ("A Red Heart", "ÖL, Café naïve", "ЁЛКА Й", "中文 字")
 # The settings of a BERT normalizer in tokenizer.json, by their keys in tokenizer_config.json.
 _OF_BERT = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-# Keys of tokenizer_config.json for what a text begins and ends with.
+# Keys of tokenizer_config.json for the tokens at the ends of a text.
 _ENDS = {"add_bos_token", "add_eos_token"}
 _OF_VOCABULARIES = {"backend", "merges", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab"}
 

@@ -32,10 +32,6 @@ class SentenceGrid(NamedTuple):
     is_there: Tensor
     image_ids: Tensor
 
-    def same_image(self) -> Tensor:
-        """Returns which columns are about the same image, [K, K] bool."""
-        return same_label(self.image_ids, self.image_ids)
-
 
 def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
     """Arranges sentences in a grid, by the image [S] and the language [S] of each."""
@@ -85,7 +81,7 @@ def neighborhood_loss(
             f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
         )
     grid = sentence_grid(image_ids, language_ids)
-    same_image = grid.same_image()
+    same_image = same_label(grid.image_ids, grid.image_ids)  # [K, K]
     itself = torch.eye(len(same_image), dtype=torch.bool, device=same_image.device)
     others = normalize_wide(sentences[grid.indices.flatten()])  # [L * K, d]
     losses = []
