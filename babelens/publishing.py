@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from json import JSONDecodeError
@@ -17,22 +17,25 @@ from typing import Any
 
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
+from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import httpx, validate_repo_id
 from peft import PeftConfig
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import AutoModel, AutoProcessor
+from yaml import YAMLError
 
 from .configuration.configuration_ridge import RidgeConfig, VectorSpaceConfig
 from .data.corpus.captions import enumeration
+from .inference.onnx.model import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts
-from .model_cards.card_text import paths_in_files, tokens_in_files
+from .model_cards.card_text import IDENTITY, is_of_another_model, paths_in_files, tokens_in_files
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.short_cards import ACQUIRED
 from .processing.processing_ridge import GLOSSARY_FILE
 from .registry import METHODS, dual_encoder_of
-from .training.run_results import outdated_problems
 from .utils.errors import BabelensError, PublishError, SourceUnavailableError, first_line
+from .utils.identity import holds_weights
 from .utils.pretrained import damaged_files, explained, load_config, load_model, load_processor, non_finite_weights
 from .utils.sentence_files import MODULES_FILE
 
@@ -86,7 +89,7 @@ def folder_problems(folder: str | Path) -> list[str]:
     found = [*_link_problems(folder), *_card_problems(folder), *tokens_in_files(folder, files_to_publish(folder))]
     found += damaged_files(folder) or [*_missing_files(folder)]
     # The model is loaded last: otherwise its error would repeat which files are missing.
-    return found or [*_loading_problems(folder), *outdated_problems(folder)]
+    return found or [*_loading_problems(folder), *_outdated_problems(folder)]
 
 
 def doubts(folder: str | Path) -> list[str]:
@@ -109,13 +112,11 @@ def doubts(folder: str | Path) -> list[str]:
 
 def _link_problems(folder: Path) -> list[str]:
     """The links that would publish files from outside the folder."""
-    inside = folder.resolve()
+    links = [path for path in sorted(folder.rglob("*")) if path.is_symlink()]
     return [
         f"{path.relative_to(folder)} is a link to {path.resolve()}, outside the folder: put the file itself there"
-        for path in sorted(folder.rglob("*"))
-        if path.is_symlink()
-        and not _is_unpublished(path.relative_to(folder))
-        and not path.resolve().is_relative_to(inside)
+        for path in links
+        if not _is_unpublished(path.relative_to(folder)) and not path.resolve().is_relative_to(folder.resolve())
     ]
 
 
@@ -149,20 +150,14 @@ def _missing_files(folder: Path) -> Iterator[str]:
         return
     for file in ("config.json", "processor_config.json"):
         if not (folder / file).is_file():
-            if (
-                file == "config.json" or not (folder / "1_Pooling").is_dir()
-            ):  # a standalone text tower has no processor
-                yield f"{file} is missing: save the model and its processor with save_pretrained"
-            continue
+            yield f"{file} is missing: save the model and its processor with save_pretrained"
     for module, file in _modules_needed(folder).items():
         if not (folder / f"{module}.py").is_file():
             yield f"{module}.py is missing, which {file} needs"
-    index = folder / "model.safetensors.index.json"
+    index, weights = folder / "model.safetensors.index.json", ["model.safetensors"]
     if index.is_file():
-        shards = sorted(set(_read_json(index)["weight_map"].values()))
-        yield from (f"{shard} is missing" for shard in shards if not (folder / shard).is_file())
-    elif not (folder / "model.safetensors").is_file():
-        yield "model.safetensors is missing: save the model with save_pretrained"
+        weights = sorted(set(_read_json(index)["weight_map"].values()))
+    yield from (f"{file} is missing" for file in weights if not (folder / file).is_file())
 
 
 def _modules_needed(folder: Path) -> dict[str, str]:
@@ -174,9 +169,7 @@ def _modules_needed(folder: Path) -> dict[str, str]:
             found[str(reference).partition(".")[0]] = name
     if (folder / MODULES_FILE).is_file():
         listed: Any = _read_json(folder / MODULES_FILE)
-        types = (
-            [str(each.get("type")) for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        )
+        types = [str(each.get("type")) for each in listed if isinstance(each, dict)]
         found |= {each.partition(".")[0]: MODULES_FILE for each in types if each.count(".") == 1}
     for path in folder.glob("*.py"):
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -209,6 +202,24 @@ def _loading_problems(folder: Path) -> list[str]:
     except BabelensError as error:
         return [str(error)]
     return []
+
+
+def _outdated_problems(folder: Path) -> Iterator[str]:
+    """The graphs and scores in a folder that are those of another model."""
+    if (graphs := folder / GRAPH_FOLDER / SETTINGS_FILE).is_file():
+        try:
+            settings = GraphSettings.from_file(graphs, str(folder))
+            settings.check_weights(folder)
+            if settings.model is None and holds_weights(folder):
+                yield f"{graphs} does not state which weights the graphs were made of: export the model again"
+        except BabelensError as error:
+            yield str(error)
+    with suppress(ValueError, TypeError, AttributeError, YAMLError, OSError):  # which `_card_problems` reports
+        if is_of_another_model(metadata_load(folder / CARD) or {}, folder):
+            yield (
+                f"{CARD} was written for other weights, or another configuration or processor, than those in the "
+                f"folder: evaluate the model and write its card again, or remove the results and `{IDENTITY}` from it"
+            )
 
 
 def _license_problems(folder: Path) -> list[str]:
@@ -337,5 +348,5 @@ def _reason(error: Exception) -> str:
     return _REASONS.get(getattr(getattr(error, "response", None), "status_code", 0), first_line(error))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))

@@ -78,7 +78,7 @@ class Method:
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
     trainer: str
-    workflow: str = "babelens.training.loading:WORKFLOW"
+    workflow: str = "babelens.training.run:WORKFLOW"
     task_workflow: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
     files: Path | None = None
@@ -95,7 +95,7 @@ class Method:
 _TRAINERS, _TRAINING = "babelens.trainers", "babelens.training"
 
 _OWN_METHODS = (
-    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.loading:MURAL"),
+    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_TRAINING}.run:MURAL"),
     Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_TRAINING}.mla:MLA"),
     Method(
         MlaStudentConfig,
@@ -104,9 +104,9 @@ _OWN_METHODS = (
         f"{_TRAINERS}.mla:MlaTrainer",
         f"{_TRAINING}.mla:MLA_STUDENT",
     ),
-    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.loading:ETCL"),
-    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.words:SMALR"),
-    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.words:LIWE"),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.mural:EtclTrainer", f"{_TRAINING}.run:ETCL"),
+    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_TRAINING}.smalr:SMALR"),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.smalr:LiweTrainer", f"{_TRAINING}.smalr:LIWE"),
     Method(
         Rc3Config,
         Rc3Model,

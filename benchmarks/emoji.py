@@ -29,7 +29,7 @@ from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
 from babelens.evaluation.consistency import emoji_consistency
 from babelens.evaluation.emoji import GROUP_TITLES
 from babelens.evaluation.results import emoji_dataset
-from babelens.training.loading import load_recipe
+from babelens.training.schema import load_recipe
 
 Report = dict[str, Any]
 Column = Callable[[Report], float]

@@ -131,7 +131,7 @@ def trained_parameters(folder: Path, row: str) -> int:
 
     import babelens  # noqa: F401  (registers the models)
     from babelens.trainers.tower_training import TrainedTowers, checked_training
-    from babelens.training.loading import load_recipe
+    from babelens.training.schema import load_recipe
 
     model = AutoModel.from_pretrained(folder)
     towers = load_recipe(f"photos/{row}").all_stages[-1].training.get("towers")

@@ -1,33 +1,50 @@
 """Writes captioned images with machine translations of their captions, to train on them or to search with them.
 
-python examples/translate_captions.py photos facebook/nllb-200-distilled-600M --targets zh,ja --output photos-zh-ja
+python examples/translate_captions.py photos facebook/nllb-200-distilled-600M --translate en:zh,ja --output photos-zh
 
 The translator is a model of transformers, a folder or a name on the Hub, or a file of translations (`.tsv`, `.jsonl`).
+Translations are kept on disk and made once.
 """
 
 import argparse
 
-from babelens.data import load_captions, save_captions
+from babelens.cli.common import read_source
+from babelens.data import save_captions
+from babelens.data.corpus.corpus import with_captions
 from babelens.inference.translated_captions import translated_captions
 from babelens.inference.translation_cache import open_translator
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="captioned images: a folder, a file, or a data set on the Hub")
+    parser.add_argument("data", help="captioned images, as for `babelens evaluate captions --data`")
     parser.add_argument("translator")
+    parser.add_argument("--option", action="append", help="an option of the data, NAME=VALUE; repeatable")
     parser.add_argument("--split")
-    parser.add_argument("--source", default="en", help="the language of the captions to translate")
-    parser.add_argument("--targets", required=True, help="the languages to translate into, separated by commas")
-    parser.add_argument("--replace", action="store_true", help="replace the captions that images have in the targets")
+    parser.add_argument(
+        "--translate",
+        action="append",
+        required=True,
+        help="the language of the captions and those to translate them into: en:de,fr; repeatable",
+    )
+    parser.add_argument("--everywhere", action="store_true", help="also where an image has captions in the language")
+    parser.add_argument(
+        "--replace", action="store_true", help="replace the captions that images have in the languages"
+    )
     parser.add_argument("--output", required=True, help="a new folder")
     given = parser.parse_args(arguments)
-    corpus = load_captions(given.data, split=given.split)
-    languages = {"source": given.source, "targets": given.targets.split(",")}
-    save_captions(
-        translated_captions(corpus, open_translator(given.translator), replace=given.replace, **languages),
-        given.output,
-    )
+    corpus, translator = read_source(given.data, given.option, split=given.split), open_translator(given.translator)
+    own = [list(row) for row in corpus.with_format(None)["captions"]]
+    directions = {source: targets.split(",") for source, targets in (each.split(":") for each in given.translate)}
+    replaced = {tag for targets in directions.values() for tag in targets} if given.replace else set()
+    rows = [[each for each in row if each["language"] not in replaced] for row in own]
+    for source, targets in directions.items():  # of the captions that the data have, not of their translations
+        options = {"source": source, "targets": targets, "everywhere": given.everywhere, "replace": given.replace}
+        found = translated_captions(corpus, translator, **options).with_format(None)["captions"]
+        for row, before, after in zip(rows, own, found, strict=True):
+            kept = [each for each in before if not given.replace or each["language"] not in targets]
+            row += after[len(kept) :]  # translations follow the captions that an image keeps
+    save_captions(with_captions(corpus, rows), given.output)
 
 
 if __name__ == "__main__":

@@ -3,27 +3,15 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..utils.defaults import BENCHMARK_LANGUAGES, FIGURES
-from ..utils.errors import BabelensError, ModelFolderError, ModelKindError, SaveError
+from ..utils.errors import ModelFolderError, ModelKindError, SaveError
 from ..utils.files import atomic_file
-from ..utils.languages import normalize_language, normalize_languages
-from .common import (
-    BatchSize,
-    Languages,
-    Model,
-    SourceOptions,
-    Split,
-    TextTask,
-    TrustRemoteCode,
-    begin_work,
-    check_path,
-    plain_console,
-    tags_of,
-)
+from ..utils.languages import normalize_languages
+from .common import Languages, Model, SourceOptions, begin_work, check_model, check_path, plain_console, tags_of
 
 if TYPE_CHECKING:
     import datasets
@@ -31,11 +19,13 @@ if TYPE_CHECKING:
 
     from ..evaluation.analysis.parallel import ParallelTexts
 
-# The emoji benchmark's vendor that is held out of training by default.
-_EMOJI_VENDOR = "noto"
+_EMOJI = "emoji"
+_EMOJI_VENDOR = "noto"  # held out of training by default
+_BENCHMARK_LANGUAGES = [language for group in BENCHMARK_LANGUAGES.values() for language in group]
 # The key that names the analysis in a file of numbers, and distinguishes the file from other results.
 _ANALYSIS = "analysis"
-_EMOJI = "or `emoji`, the embedded benchmark"
+_RC3, _ENGLISH = "rc3", "en"
+_MAP_ROWS, _DISTANCE_ROWS = 1000, 200  # compare at most this many rows, evenly spaced
 
 
 def _figure_file(file: Path) -> Path:
@@ -52,7 +42,9 @@ def _figure_file(file: Path) -> Path:
     return file
 
 
-Captions = Annotated[str, typer.Option("--data", help=f"Images with captions, as for `evaluate captions`; {_EMOJI}.")]
+Captions = Annotated[
+    str, typer.Option("--data", help="Images with captions, as for `evaluate captions`, or `emoji`, the benchmark.")
+]
 Figure = Annotated[
     Path,
     typer.Option(
@@ -62,8 +54,6 @@ Figure = Annotated[
         callback=_figure_file,
     ),
 ]
-Limit = Annotated[int, typer.Option(help="Compare at most this many rows, evenly spaced.", min=1)]
-Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
 
 analyze = typer.Typer(
     no_args_is_help=True,
@@ -79,26 +69,18 @@ def languages(
     model: Model,
     data: Annotated[
         str,
-        typer.Option(
-            help=f"Texts in several languages: captioned images, a `.tsv` or `.jsonl` file of translations, {_EMOJI}.",
-        ),
+        typer.Option(help="Captioned images, a `.tsv` or `.jsonl` file of translations, or `emoji`, the benchmark."),
     ],
     output: Figure,
     languages: Languages = None,
-    split: Split = None,
     source_options: SourceOptions = None,
-    limit: Limit = 1000,
-    seed: Seed = 0,
-    task: TextTask = None,
-    batch_size: BatchSize = 64,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Map the languages of MODEL by the similarity of their embeddings: SVCCA, a tree and a Laplacian eigenmap.
 
     `babelens analyze languages runs/mural --data captions --output languages.svg`
 
-    Only rows with a text in every language are compared; a few hundred are needed. Compare the similarities with the
-    similarity of shuffled texts, which the figure states.
+    Up to 1,000 rows with a text in every language are compared; a few hundred are needed. Compare the similarities
+    with the similarity of shuffled texts, which the figure states.
     """
     tags = tags_of(languages)
     begin_work()
@@ -110,13 +92,13 @@ def languages(
     from ..inference.embedder import Embedder
     from .common import read_source
 
-    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model)
     if Path(data).suffix in TRANSLATION_FILES:
-        corpus = read_source(data, source_options, translations=True, split=split)
+        corpus = read_source(data, source_options, translations=True)
     else:
-        corpus = _load_images(data, split, tags, source_options)
-    texts = parallel_texts(corpus, tags or _default_languages(corpus, data), limit=limit)
-    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
+        corpus = _load_images(data, tags, source_options)
+    texts = parallel_texts(corpus, tags or _default_languages(corpus, data), limit=_MAP_ROWS)
+    found = language_map(encode_parallel(embedder, texts))
     off_diagonal = found.similarities[~np.eye(len(found.languages), dtype=bool)]
     first, second = max(
         ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
@@ -146,16 +128,13 @@ def labels(
     ],
     output: Figure,
     languages: Languages = None,
-    limit: Limit = 1000,
-    seed: Seed = 0,
-    batch_size: BatchSize = 64,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Map images and the labels of their classes in all languages in one plane by t-SNE, colored by class.
 
     `babelens analyze labels runs/mla --data animals --labels labels.tsv --output animals.png`
 
-    As in figure 2 of MLA's paper: if images and languages share a space, labels lie among their images.
+    As in figure 2 of MLA's paper: if images and languages share a space, labels lie among their images. Up to 1,000
+    images are drawn.
     """
     tags = tags_of(languages)
     begin_work()
@@ -165,10 +144,10 @@ def labels(
     from ..evaluation.class_labels import ClassifiedImages, read_labels
     from ..inference.embedder import Embedder
 
-    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model)
     found = ClassifiedImages.of_folder(data)
     named = read_labels(labels, found.classes, tags)
-    rows = evenly_spread(len(found.images), limit)
+    rows = evenly_spread(len(found.images), _MAP_ROWS)
     embedded = {
         language: dict(
             zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)
@@ -176,7 +155,7 @@ def labels(
         for language, of_classes in named.items()
     }
     images = embedder.encode_image([found.images[row] for row in rows])
-    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes, seed=seed)
+    result = label_map(images, found.targets[rows].tolist(), embedded, found.classes)
     accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
     summary = f"Images whose nearest label is that of their class, %: {accuracies}"
     _show("labels", result, draw_label_map(result), output, summary)
@@ -190,25 +169,14 @@ def retrieval(
     data: Captions,
     output: Figure,
     languages: Languages = None,
-    split: Split = None,
     source_options: SourceOptions = None,
-    direction: Annotated[
-        Literal["text-to-image", "image-to-text"], typer.Option(help="The direction of the search.")
-    ] = "text-to-image",
-    queries: Annotated[int, typer.Option(help="Queries to show in each language.", min=1)] = 3,
-    top: Annotated[int, typer.Option(help="Results to show for each query.", min=1)] = 5,
-    differing: Annotated[
-        bool,
-        typer.Option("--differing", help="Only queries that some MODELS answer right at once, and others do not."),
-    ] = False,
-    batch_size: BatchSize = 64,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Show what several models find for the same queries, one below the other, with correct results in green.
 
-    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.svg`
+    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --output found.svg`
 
-    A hash of the images chooses the queries, independently of the results. R@1 of each model is printed.
+    Three queries of each language are shown with five results. A hash of the images chooses them, independently of the
+    results. R@1 of each model is printed.
     """
     tags = tags_of(languages)
     begin_work()
@@ -217,11 +185,10 @@ def retrieval(
     from ..evaluation.results import named_rows
     from ..inference.embedder import Embedder
 
-    corpus = _load_images(data, split, tags, source_options)
-    code: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    embedders = {name: Embedder.from_pretrained(model, **code) for name, model in named_rows(models).items()}
+    corpus = _load_images(data, tags, source_options)
+    embedders = {name: Embedder.from_pretrained(model) for name, model in named_rows(models).items()}
     chosen = tags or _default_languages(corpus, data)
-    found = side_by_side(embedders, corpus, chosen, direction=direction, queries=queries, top=top, differing=differing)
+    found = side_by_side(embedders, corpus, chosen)
     lines = [
         f"{language}: {', '.join(f'{name} {value:.1f}' for name, value in of_models.items())}"
         for language, of_models in found.first.items()
@@ -234,75 +201,48 @@ def retrieval(
 def distances(
     model: Model,
     baseline: Annotated[
-        str,
-        typer.Option(help="The model that was trained without the term in question."),
+        str, typer.Option(help="The model that was trained without the term in question.", callback=check_model)
     ],
     data: Captions,
     output: Figure,
-    anchor: Annotated[str, typer.Option(help="The language of the anchor.")] = "en",
     languages: Languages = None,
-    split: Split = None,
     source_options: SourceOptions = None,
-    regions: Annotated[
-        str | None,
-        typer.Option(help="The object detector, or with --grid the image encoder, for an RC3 that reads regions."),
-    ] = None,
-    grid: Annotated[
-        int | None,
-        typer.Option(help="Use its N×N features as regions.", metavar="N", min=1),
-    ] = None,
-    batch_size: BatchSize = 64,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Show how training has moved languages closer together: distance ratios, as in figure 5 of RC3's paper.
+    """Show how training has moved languages closer to English: distance ratios, as in figure 5 of RC3's paper.
 
     `babelens analyze distances runs/rc3 --baseline runs/rc3-no-kl --data photos --output distances.svg`
 
-    For each caption, MODEL's distance to the caption of the same image in the language --anchor is divided by
-    --baseline's distance. RC3 reads captions together with their images.
+    For each caption of up to 200 images, MODEL's distance to the English caption of the same image is divided by
+    --baseline's distance. RC3 reads captions together with the patches of their images.
     """
     tags = tags_of(languages)
-    anchor = normalize_language(anchor)
-    if grid and not regions:
-        raise typer.BadParameter(
-            "there is no image encoder whose features could be used: give --regions", param_hint="--grid"
-        )
     begin_work()
     from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures import draw_distance_ratios
     from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
     from ..inference.embedder import Embedder
 
-    names = {"MODEL": model, "--baseline": baseline}
-    are_rc3 = [_is_rc3(name) for name in names.values()]
+    names = [model, baseline]
+    are_rc3 = [_is_rc3(name) for name in names]
     if len(set(are_rc3)) > 1:
         raise typer.BadParameter(
             f"only one of {model} and {baseline} is an RC3: distances between texts with images and distances between "
             "texts cannot be compared",
             param_hint="--baseline",
         )
-    if regions and not any(are_rc3):
-        raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
-    corpus = _load_images(data, split, tags and [anchor, *tags], source_options)
+    corpus = _load_images(data, tags and [_ENGLISH, *tags], source_options)
     others = normalize_languages(tags or _default_languages(corpus, data))
-    texts = parallel_texts(corpus, [anchor, *others], limit=_DISTANCE_ROWS)
-    options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    texts = parallel_texts(corpus, [_ENGLISH, *others], limit=_DISTANCE_ROWS)
     own, base = (
-        _joint(name, hint, corpus, texts, regions, grid, **options)
-        if are_rc3[0]
-        else encode_parallel(Embedder.from_pretrained(name, **options), texts)
-        for hint, name in names.items()
+        _joint(name, corpus, texts) if are_rc3[0] else encode_parallel(Embedder.from_pretrained(name), texts)
+        for name in names
     )
-    found = distance_ratios(own, base, texts.ids, anchor=anchor)
+    found = distance_ratios(own, base, texts.ids, anchor=_ENGLISH)
     lines = [
         f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"
         for language in found.languages
     ]
     _show("distances", found, draw_distance_ratios(found), output, "\n".join(lines))
-
-
-_RC3 = "rc3"
-_DISTANCE_ROWS = 200
 
 
 def _is_rc3(model: str) -> bool:
@@ -314,18 +254,8 @@ def _is_rc3(model: str) -> bool:
         return False
 
 
-def _joint(
-    model: str,
-    hint: str,
-    corpus: "datasets.Dataset",
-    texts: "ParallelTexts",
-    regions: str | None,
-    grid: int | None,
-    *,
-    batch_size: int,
-    trust_remote_code: bool,
-) -> "dict[str, np.ndarray]":
-    """The representations of texts with their images by an RC3 model."""
+def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "dict[str, np.ndarray]":
+    """The representations of texts with their images by an RC3 model, which sees the images as patches."""
     from transformers import AutoProcessor
 
     from ..data.batching.views import Images, images_of
@@ -333,51 +263,36 @@ def _joint(
     from ..inference.embedder import default_device
     from ..registry import METHODS
     from ..utils.pretrained import load_config, load_model, load_processor
-    from .common import load_region_finder
 
-    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    try:
-        names = load_config(model, **code).architectures or []
-        # The saved class, so no weight of its head is reported as unexpected; only the encoder is used.
-        saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
-        rc3: Any = load_model(saved, model, **code).base_model
-        processor = load_processor(AutoProcessor, model, **code)
-    except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint=hint) from error
-    rc3.to(default_device())
-    find_regions = load_region_finder(regions, grid, rc3, processor, **code) if regions else None
+    names = load_config(model).architectures or []
+    # The saved class, so no weight of its head is reported as unexpected; only the encoder is used.
+    saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
+    rc3: Any = load_model(saved, model).base_model.to(default_device())
+    processor = load_processor(AutoProcessor, model)
     images = images_of(corpus.select(texts.rows))
     if not isinstance(images, Images):
         raise ModelKindError("RC3 reads images, but the data has features instead")
-    return joint_representations(rc3, processor, texts.texts, images, find_regions=find_regions, batch_size=batch_size)
+    return joint_representations(rc3, processor, texts.texts, images)
 
 
 # ---- What the commands read and write ----
 
 
-def _load_images(
-    data: str, split: str | None, languages: list[str] | None, options: Sequence[str] | None = None
-) -> "datasets.Dataset":
+def _load_images(data: str, languages: list[str] | None, options: Sequence[str] | None = None) -> "datasets.Dataset":
     """The captioned images of an option --data; `options` are those of --option."""
     from ..data.emoji.benchmark import load_emoji
-    from ..training.recipe import EMOJI
     from .common import read_source
 
-    if data == EMOJI:
-        return load_emoji([_EMOJI_VENDOR], split, languages or _benchmark_languages())
-    return read_source(data, options, split=split)
+    if data == _EMOJI and not options:
+        return load_emoji([_EMOJI_VENDOR], None, languages or _BENCHMARK_LANGUAGES)
+    return read_source(data, options)
 
 
 def _default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:
     """The languages that an analysis compares when none are named."""
     from ..data.corpus.corpus import languages_of
-    from ..training.recipe import EMOJI
 
-    return _benchmark_languages() if data == EMOJI else list(languages_of(corpus))
-
-
-def _benchmark_languages() -> list[str]:
-    return [language for group in BENCHMARK_LANGUAGES.values() for language in group]
+    return _BENCHMARK_LANGUAGES if data == _EMOJI else list(languages_of(corpus))
 
 
 def _show(name: str, result: Any, figure: Any, file: Path, summary: str) -> None:

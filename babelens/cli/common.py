@@ -8,11 +8,9 @@ import gc
 import gzip
 import inspect
 import json
-import re
 import shlex
 import signal
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +21,6 @@ from ..utils.errors import (
     InputError,
     LanguageTagError,
     ModelFolderError,
-    RecipeError,
     did_you_mean,
     no_folder,
 )
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from rich.console import Console
     from rich.table import Table
-    from transformers import PreTrainedModel, ProcessorMixin
-
-    from ..inference.region_extraction import RegionExtractor
-    from ..inference.translation import Translator
 
 # ---- Argument checks, as option callbacks: typos are reported at once ----
 
@@ -82,20 +75,9 @@ def check_folder(path: Path | None) -> Path | None:
 
 def check_recipe(recipe: str) -> str:
     """Refuses a recipe that is neither a file nor part of babelens, and a variant that it does not have."""
-    name, _, variant = recipe.partition(":")
-    path = Path(name)
-    if not path.is_file():
-        if path.suffix in (".yaml", ".yml") and not name.startswith("recipes/"):
-            raise RecipeError(f"No recipe {name!r} here{_similar(path)}")
-        shipped = Path(str(files("babelens.recipes")))
-        names = [file.relative_to(shipped).with_suffix("").as_posix() for file in shipped.rglob("*.yaml")]
-        name = name.removeprefix("recipes/").removesuffix(".yaml")
-        if name not in names:
-            raise RecipeError(f"No recipe {name!r} here or in the package{did_you_mean(name, names)}")
-        path = shipped / f"{name}.yaml"
-    variants = re.findall(r"^  ([\w.-]+):\s*$", path.read_text(encoding="utf-8").partition("\nvariants:")[2], re.M)
-    if variant and variant not in variants:
-        raise RecipeError(f"{name} has no variant {variant!r}{did_you_mean(variant, variants)}")
+    from ..training.recipe_file import find_recipe
+
+    find_recipe(recipe)
     return recipe
 
 
@@ -158,10 +140,9 @@ Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="A model: a folder, or a name on the Hub.", callback=check_model),
 ]
-CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub"
 PUBLISHED_TOO = (
-    f"{CAPTIONED_IMAGES}; or the original files of a published data set, with --option: `multi30k`, "
-    "`flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
+    "a folder with a `metadata.jsonl`, parquet files, a CSV file, or a data set on the Hub; or the original files of "
+    "a published data set, with --option: `multi30k`, `flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
 )
 SourceOptions = Annotated[
     list[str] | None,
@@ -173,28 +154,12 @@ SourceOptions = Annotated[
     ),
 ]
 Images = Annotated[Path, typer.Option(help="The folder of images, with its subfolders.", callback=check_folder)]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Change a key of the recipe: `training.max_steps=100`, `stages.NAME.languages=[de]`. Repeatable.",
-        metavar="KEY=VALUE",
-    ),
-]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run code that comes with a model you trust."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 BatchSize = Annotated[int, typer.Option(help="Number of images or texts to encode at a time.", min=1, metavar="N")]
-TruncateDim = Annotated[
-    int | None,
-    typer.Option(
-        help="Keep the first dimensions of every embedding, for a model that was trained with `matryoshka_dims`.",
-        min=1,
-        show_default="as the model's configuration states",
-    ),
-]
 Languages = Annotated[
     str | None,
     typer.Option(help="The languages, such as `en,de,zh-Hant`.", show_default="all languages of the data"),
@@ -203,54 +168,9 @@ Split = Annotated[str | None, typer.Option(help="The split to read, if the data 
 ResultsFile = Annotated[
     Path | None, typer.Option("--output", help="Also write the results into this file, as JSON.", dir_okay=False)
 ]
-TextTask = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        help="The head for texts, for a model with a head per task: `text_text` gives the space in which MURAL "
-        "compares texts with texts.",
-        show_default="the space of the images",
-    ),
-]
-
-
-def load_region_finder(
-    regions: str, grid: int | None, model: "PreTrainedModel", processor: "ProcessorMixin", **code: Any
-) -> "RegionExtractor":
-    """The model of --regions and --grid that finds regions for another model, on that model's device."""
-    from ..inference.region_extraction import RegionExtractor
-
-    finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=processor.max_regions, **code)
-    finder.model.to(model.device)
-    return finder
-
-
-def load_translator(given: str, to: str | None = None, **code: Any) -> "Translator":
-    """The translator of an option, which caches its translations on disk: one model, a file of translations, or with
-    `to` a model for each source language, as in `de=MODEL,fr=MODEL`."""
-    from ..inference.translation import TranslatorsByPair
-    from ..inference.translation_cache import open_translator
-
-    if to is None or "=" not in given:
-        return open_translator(given, **code)
-    models = dict(part.split("=", 1) for part in given.split(","))
-    return TranslatorsByPair(
-        {(tag, to): open_translator(name, pair=(tag, to), **code) for tag, name in models.items()}
-    )
 
 
 # ---- Values of options ----
-
-
-def settings_of(texts: list[str] | None) -> dict[str, str]:
-    """The keys and the values, in YAML, of --set."""
-    settings = {}
-    for text in texts or ():
-        key, found, value = text.partition("=")
-        if not found:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-        settings[key] = value
-    return settings
 
 
 def split_tags(languages: str) -> list[str]:
@@ -305,19 +225,17 @@ def read_source(
     """
     from datasets import Dataset
 
-    from ..training.recipe import DataSource
-    from ..training.recipe_file import build, check_known, parse, validate
+    from ..training.recipe_file import parse
+    from ..training.schema import DataSource, validate
 
     pairs = [option.partition("=") for option in options or ()]
     if wrong := ["".join(pair) for pair in pairs if not all(pair[:2])]:
         raise typer.BadParameter(
             f"{wrong[0]!r} is not NAME=VALUE, such as folder=data/multi30k", param_hint="--option"
         )
-    data = build(DataSource, {"source": source, "options": {name: parse(value) for name, _, value in pairs}})
-    kinds = data.option_types(translations=translations)
-    for name, value in data.options.items():
-        check_known(name, kinds, "option ")
-        validate(kinds[name], value, name)
+    named = {name: parse(value) for name, _, value in pairs}
+    data: DataSource = validate(DataSource, {"source": source, "options": named})
+    data.loader_options("--option", translations=translations)
     arguments = {name: value for name, value in given.items() if value is not None}
     parameters = inspect.signature(data.loader(translations=translations)).parameters
     if "on_bad_image" in parameters and not {"on_bad_image", "check_images"} & {*data.options}:

@@ -10,8 +10,7 @@ from ..utils.identity import check_free
 from .common import begin_work, check_path
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import ProcessorMixin
 
 _CLIP = "openai/clip-vit-base-patch32"
 _M_BERT = "google-bert/bert-base-multilingual-cased"
@@ -44,38 +43,42 @@ def convert(
 
     from ..modeling.convert_mla import clip_from_openai, mla_from_openai, read_weights
     from ..processing.processing_mla import MlaProcessor, closing_token_id
+    from ..trainers.checkpoints import atomic_directory
     from ..utils.pretrained import load_processor
 
     weights = read_weights(checkpoint)
-    native_tokenizer = load_processor(AutoTokenizer, tokenizer)
-    ends = {"end_token_id": native_tokenizer.eos_token_id}
-    if _OF_MLA not in weights:
-        model = _converted(checkpoint, clip_from_openai, weights, **ends)
-        _check_size(checkpoint, tokenizer, len(native_tokenizer), model.config.text_config.vocab_size)
-        _write(model, _clip_processor(model.config, native_tokenizer), output)
-        return
-    multilingual = load_processor(AutoTokenizer, multilingual_tokenizer)
-    model = _converted(checkpoint, mla_from_openai, weights, sep_token_id=closing_token_id(multilingual), **ends)
-    config = model.config
-    native = _clip_processor(config.base_config, native_tokenizer)
-    _check_size(checkpoint, multilingual_tokenizer, len(multilingual), config.vocab_size)
-    _check_size(checkpoint, tokenizer, len(native_tokenizer), config.base_config.text_config.vocab_size)
-    languages = {"native_language": config.native_language, "languages": config.languages}
-    _write(model, MlaProcessor.for_native(config.base_config, native, multilingual, **languages), output)
-
-
-def _converted(file: Path, convert: Any, weights: "dict[str, Tensor]", **options: Any) -> Any:
+    native = load_processor(AutoTokenizer, tokenizer)
+    ends = {"end_token_id": native.eos_token_id}
     try:
-        return convert(weights, **options)
+        if _OF_MLA not in weights:
+            model: Any = clip_from_openai(weights, **ends)
+            config, sizes = model.config, {}
+            processor = _clip_processor(config, native)
+        else:
+            multilingual = load_processor(AutoTokenizer, multilingual_tokenizer)
+            model = mla_from_openai(weights, sep_token_id=closing_token_id(multilingual), **ends)
+            config, sizes = (
+                model.config.base_config,
+                {multilingual_tokenizer: (len(multilingual), model.config.vocab_size)},
+            )
+            languages = {"native_language": model.config.native_language, "languages": model.config.languages}
+            processor = MlaProcessor.for_native(config, _clip_processor(config, native), multilingual, **languages)
     except (ValueError, KeyError) as error:
-        raise ModelFolderError(f"{file}: {error}") from error
-
-
-def _check_size(file: Path, tokenizer: str, pieces: int, rows: int) -> None:
-    if pieces != rows:
-        raise ModelFolderError(
-            f"{file} was trained with {rows:,} tokens, but the tokenizer of {tokenizer} has {pieces:,}"
-        )
+        raise ModelFolderError(f"{checkpoint}: {error}") from error
+    for name, (pieces, rows) in (sizes | {tokenizer: (len(native), config.text_config.vocab_size)}).items():
+        if pieces != rows:
+            raise ModelFolderError(
+                f"{checkpoint} was trained with {rows:,} tokens, but the tokenizer of {name} has {pieces:,}"
+            )
+    check_free(output)
+    with atomic_directory(output) as scratch:
+        model.save_pretrained(scratch)
+        processor.save_pretrained(scratch)
+    read = [getattr(model.config, "native_language", "en"), *getattr(model.config, "languages", [])]
+    typer.echo(
+        f"{output}: {type(model).__name__} of {model.num_parameters() / 1e6:,.1f} million parameters, reads "
+        f"{', '.join(read)}"
+    )
 
 
 def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
@@ -89,17 +92,3 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
     made: Any = CLIPProcessor if config.model_type == "clip" else VisionTextDualEncoderProcessor
     processor: ProcessorMixin = made(images, tokenizer)
     return processor
-
-
-def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
-    from ..trainers.checkpoints import atomic_directory
-
-    check_free(output)
-    with atomic_directory(output) as scratch:
-        model.save_pretrained(scratch)
-        processor.save_pretrained(scratch)
-    languages = [getattr(model.config, "native_language", "en"), *getattr(model.config, "languages", [])]
-    parameters = model.num_parameters() / 1e6
-    typer.echo(
-        f"{output}: {type(model).__name__} of {parameters:,.1f} million parameters, reads {', '.join(languages)}"
-    )

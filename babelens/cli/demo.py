@@ -24,8 +24,8 @@ RECIPES = {
     "mla": "emoji/mla/demo",
     "smalr": "emoji/smalr/demo",
 }
-# "red heart" in each language that the English model acquires.
-QUERIES = {"mi": "ngākau whero", "uk": "червоне серце", "sw": "moyo mwekundu"}
+LANGUAGES = ("mi", "uk", "sw")
+_HEART = "❤️"  # whose name in CLDR is searched for
 _VENDORS, _UNSEEN_VENDOR = ["twemoji", "openmoji", "fluent"], "noto"
 _SHOWN = 5
 
@@ -49,8 +49,10 @@ def demo(
     if method not in RECIPES:
         raise typer.BadParameter(f"there is no {method!r}; there are {', '.join(RECIPES)}", param_hint="--method")
     begin_work()
-    from ..training.base import RecipeRun
-    from ..training.loading import load_recipe
+    from ..data.emoji.benchmark import load_emoji
+    from ..inference.embedder import Embedder
+    from ..training.run import RecipeRun
+    from ..training.schema import load_recipe
     from ..utils.files import locked
     from ..utils.identity import holds_weights
     from .tables import print_run
@@ -69,11 +71,7 @@ def demo(
     if method == ACQUIRE:
         acquire_from_names(trained, output / "model", console, command)
     else:
-        from transformers import AutoModel, AutoProcessor
-
-        from ..inference.embedder import Embedder
-
-        search(Embedder(AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)), "sw", console)
+        search(Embedder.from_pretrained(trained), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
 
 
 def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:
@@ -91,9 +89,10 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
     from ..evaluation.retrieval import evaluate_retrieval
     from ..inference.embedder import Embedder
 
-    names = load_emoji(vendors=_VENDORS[:2], split="train", languages=["en", *QUERIES])
-    gallery = load_emoji(vendors=[_UNSEEN_VENDOR], split="train", languages=["en", *QUERIES])
-    sources = {tag: _pairs(names, tag) for tag in QUERIES}
+    names = load_emoji(vendors=_VENDORS[:2], split="train", languages=["en", *LANGUAGES])
+    gallery = load_emoji(vendors=[_UNSEEN_VENDOR], split="train", languages=["en", *LANGUAGES])
+    rows = [{each["language"]: each["text"] for each in captions} for captions in names["captions"]]
+    sources = {tag: [(row[tag], row["en"]) for row in rows if {tag, "en"} <= row.keys()] for tag in LANGUAGES}
     started = perf_counter()
     acquisition = Acquisition(str(base), sources, names=False, license="other")
     acquisition.load()
@@ -105,45 +104,37 @@ def acquire_from_names(base: Path, output: Path, console: "Console", command: st
     embedders = [Embedder.from_pretrained(str(folder)) for folder in (base, output)]
     logging.disable(logging.WARNING)  # the base warns that it cannot read these languages, which the table shows
     try:
-        found = [evaluate_retrieval(each, gallery, list(QUERIES)) for each in embedders]
+        found = [evaluate_retrieval(each, gallery, list(LANGUAGES)) for each in embedders]
     finally:
         logging.disable(logging.NOTSET)
-    asked = {tag: [recalls[tag]["t2i_r10"] for recalls in found] for tag in QUERIES}
+    asked = {tag: [recalls[tag]["t2i_r10"] for recalls in found] for tag in LANGUAGES}
     chance = chance_recalls([[0]], len(gallery))["t2i_r10"]
-    title = (
-        f"{len(gallery):,} images by a vendor that was not in training: names that find their image in the top ten, %"
-    )
-    table = results_table("language", "names learned", "before", "after", "chance", title=title)
+    title = f"Text to image R@10, in percent, on {len(gallery):,} images by a vendor that was not in training"
+    headings = ("names\nlearned", "R@10\nbefore", "R@10\nafter", "R@10\nby chance")
+    table = results_table("language", *headings, title=title)
     for tag, (before, after) in asked.items():
         table.add_row(tag, f"{len(sources[tag]):,}", f"{before:.1f}", f"{after:.1f}", f"{chance:.1f}")
     console.print()
-    console.print(f"{', '.join(QUERIES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
+    console.print(f"{', '.join(LANGUAGES)} were acquired in {seconds:.0f} seconds from their names in CLDR.")
     console.print(table)
-    for tag in QUERIES:
+    for tag in LANGUAGES:
         search(embedders[1], tag, console, gallery)
     console.print(f"\nThe model: {output}")
     return {tag: [*recalls, chance] for tag, recalls in asked.items()}
 
 
-def _pairs(names: "Dataset", language: str) -> list[tuple[str, str]]:
-    """The names of a language with their English ones."""
-    rows = ({each["language"]: each["text"] for each in captions} for captions in names["captions"])
-    return [(row[language], row["en"]) for row in rows if language in row and "en" in row]
-
-
-def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset | None" = None) -> None:
-    """Searches images by a vendor that was not in training for a red heart."""
+def search(embedder: "Embedder", language: str, console: "Console", gallery: "Dataset") -> None:
+    """Searches the images of a vendor for a red heart, by its name in CLDR."""
     from rich.text import Text
 
     from ..data.batching.views import Images
-    from ..data.emoji.benchmark import load_emoji
 
-    if gallery is None:
-        gallery = load_emoji(vendors=[_UNSEEN_VENDOR], languages=["en", language])
+    names = [{each["language"]: each["text"] for each in captions} for captions in gallery["captions"]]
+    query = next(row[language] for row, emoji in zip(names, gallery["emoji"], strict=True) if emoji == _HEART)
     images = embedder.encode_image(Images(gallery), show_progress=False)
-    scores = images @ embedder.encode_text(QUERIES[language], language=language)[0]
+    scores = images @ embedder.encode_text(query, language=language)[0]
     console.print()
-    console.print(Text(QUERIES[language], "bold"), f"({language}):")
+    console.print(Text(query, "bold"), f"({language}):")
     for position in (-scores).argsort(kind="stable")[:_SHOWN].tolist():
-        names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
-        console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)
+        shown = f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names[position]['en']}"
+        console.print(shown, highlight=False)

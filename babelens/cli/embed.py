@@ -8,7 +8,7 @@ import typer
 from ..utils.errors import CorpusError
 from ..utils.files import atomic_file
 from ..utils.languages import normalize_language
-from .common import BatchSize, Model, TruncateDim, TrustRemoteCode, begin_work, split_tags
+from .common import BatchSize, Model, TrustRemoteCode, begin_work, split_tags
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
@@ -19,11 +19,7 @@ _FORMATS = (".npy", ".parquet")
 def embed(
     model: Model,
     output: Annotated[
-        Path,
-        typer.Option(
-            help="A `.parquet` or `.npy` file; without an extension, a folder of parquet shards; repeat the "
-            "command to complete it."
-        ),
+        Path, typer.Option(help="A `.parquet` or `.npy` file; without an extension, a folder of parquet shards.")
     ],
     images: Annotated[
         str | None,
@@ -38,28 +34,22 @@ def embed(
     language: Annotated[
         str | None, typer.Option(help="The language of texts that state none, as a BCP-47 tag.")
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Metadata to keep in shards, such as `url,width:int`."),
-    ] = None,
-    shard_size: Annotated[int, typer.Option(help="Images of a folder, or lines, in a shard.", min=1)] = 10_000,
+    columns: Annotated[str | None, typer.Option(help="Metadata to keep in shards, such as `url,width:int`.")] = None,
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16"],
-        typer.Option(help="The number format of the computation."),
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="The number format of the computation.")
     ] = "float32",
     ray: Annotated[
-        str | None,
-        typer.Option(help="Write shards by Ray: `local`, `auto`, or the address of a cluster."),
+        str | None, typer.Option(help="Write shards by Ray: `local`, `auto`, or the address of a cluster.")
     ] = None,
     batch_size: BatchSize = 64,
-    truncate_dim: TruncateDim = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write the embeddings of images or of texts: vectors of length 1, whose dot product is their cosine.
 
     `babelens embed runs/mural --images photos --output photos.parquet`
 
-    `babelens index` makes a search index from the embeddings of images.
+    `babelens index` makes a search index from the embeddings of images. Repeat the command to complete a folder of
+    shards.
     """
     if (images is None) == (texts is None):
         raise typer.BadParameter("give either --images or --texts")
@@ -81,8 +71,7 @@ def embed(
     from ..inference.embed import EmbeddingJob, embed_on_ray, embed_source, parse_columns
     from ..inference.embedder import Embedder
 
-    loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": True, "truncate_dim": truncate_dim}
-    loading["trust_remote_code"] = trust_remote_code
+    loading: dict[str, Any] = {"batch_size": batch_size, "draft_jpegs": True, "trust_remote_code": trust_remote_code}
     if is_file:
         embedder = Embedder.from_pretrained(model, **loading)
         _write_file(embedder, images, texts, language, output, precision)
@@ -93,7 +82,6 @@ def embed(
         what="images" if images else "texts",
         columns=parse_columns(split_tags(columns or "")),
         precision=precision,
-        shard_size=shard_size,
         language=language,
     )
     if ray:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode, begin_work
+from .common import Model, ResultsFile, TrustRemoteCode, begin_work
 from .evaluate_benchmark import benchmark
 from .evaluate_captions import captions
 from .evaluate_classes import classes
@@ -22,9 +22,7 @@ def task(
         typer.Option(help="The recipe whose `test` data are used: a file, or a name such as `rc3/xvnli`."),
     ],
     output: ResultsFile = None,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure a model on the task that it was fine-tuned on, by the task's own metrics.
 
@@ -32,24 +30,18 @@ def task(
     translation. A fine-tuning recipe names the task and its test data.
     """
     begin_work()
-    from ..training.loading import load_recipe
     from ..training.rc3_tasks import Rc3TaskData, Rc3TaskRecipe, evaluate_task
-    from .tables import print_task_report, show_results
+    from ..training.schema import load_recipe
+    from .tables import print_task_report, save_results
 
     loaded = load_recipe(recipe)
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
-    tests = Rc3TaskData(loaded).tests
     ranks: dict[str, QueryRanks] = {}
     code = {"trust_remote_code": trust_remote_code}
-    results = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
-    show_results(
-        results,
-        output,
-        as_json,
-        lambda: print_task_report(results, loaded.rc3_task),
-        ranks=ranks,
-    )
+    report = evaluate_task(loaded, Rc3TaskData(loaded).tests, model, ranks=ranks, **code)
+    save_results(report, output, ranks=ranks)
+    print_task_report(report, loaded.rc3_task)
 
 
 evaluate = typer.Typer(no_args_is_help=True, help="Measure how well a model does, language by language.")

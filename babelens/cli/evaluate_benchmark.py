@@ -1,6 +1,5 @@
 """`babelens evaluate benchmark`: evaluates on a published retrieval benchmark by its protocol, or lists them."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,15 +7,12 @@ import typer
 
 from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
 from .common import (
-    AsJson,
-    BatchSize,
     Languages,
     ResultsFile,
     TrustRemoteCode,
     begin_work,
     check_path,
     plain_console,
-    print_json,
     results_table,
     tags_of,
 )
@@ -49,9 +45,7 @@ def benchmark(
     ] = None,
     languages: Languages = None,
     output: ResultsFile = None,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure a model on a published benchmark, by its own protocol, next to the results of papers.
 
@@ -64,7 +58,7 @@ def benchmark(
             raise typer.BadParameter(
                 f"give {missing} too; without a model, the benchmarks are only described", param_hint=missing
             )
-        _show_benchmarks(name, as_json)
+        _show(find_benchmark(name)) if name else _list()
         return
     if root is None:
         raise typer.BadParameter("name the folder with the benchmark's files", param_hint="--root")
@@ -74,13 +68,14 @@ def benchmark(
 
     from ..evaluation.benchmarks import load_benchmark
     from ..inference.embedder import Embedder
-    from .tables import show_results
+    from .tables import save_results
 
     benchmark = load_benchmark(name, root, tags)
-    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     ranks: dict[str, QueryRanks] = {}
     report = benchmark.evaluate(embedder, ranks=ranks)
-    show_results(report, output, as_json, lambda: _print_report(report, model), ranks=ranks)
+    save_results(report, output, ranks=ranks)
+    _print_report(report, model)
 
 
 _RETRIEVAL = "mean_recall"  # only results of image-text retrieval have it
@@ -95,38 +90,26 @@ def _print_report(report: dict[str, Any], model: str) -> None:
         else:
             _print_numbers(test_set, by_language)
     if report["means"]:
-        _print_numbers(
-            "means over languages", {group: _main_recalls(means) for group, means in report["means"].items()}
-        )
-    for table in report["published"]:
-        _print_published(table, model)
-
-
-def _main_recalls(numbers: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in numbers.items() if not name.endswith("_equal_texts")}
+        _print_numbers("means over languages", report["means"])
+    for published in report["published"]:
+        metric = f", {published['metric']}" if published["metric"] else ""
+        table = results_table("", *published["columns"])
+        table.add_row(model, *_cells(published["ours"]), style="bold", end_section=True)
+        for row, values in published["rows"].items():
+            table.add_row(row, *_cells(values))
+        _print(f"{published['test_set']}{metric}, next to {published['source']}", table)
+        if published["note"]:
+            plain_console().print(f"Note: {published['note']}\n")
 
 
 def _print_numbers(title: str, rows: dict[str, dict[str, float]]) -> None:
     """Prints rows of numbers with the same column names."""
-    table = results_table("", *next(iter(rows.values())))
-    for name, numbers in rows.items():
-        table.add_row(
-            name, *(f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in numbers.values())
-        )
+    names = [name for name in next(iter(rows.values())) if not name.endswith("_equal_texts")]
+    table = results_table("", *names)
+    for row, numbers in rows.items():
+        values = (numbers[name] for name in names)
+        table.add_row(row, *(f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in values))
     _print(title, table)
-
-
-def _print_published(published: dict[str, Any], model: str) -> None:
-    """Prints the measured results next to those of a paper."""
-    metric = f", {published['metric']}" if published["metric"] else ""
-    title = f"{published['test_set']}{metric}, next to {published['source']}"
-    table = results_table("", *published["columns"])
-    table.add_row(model, *_cells(published["ours"]), style="bold", end_section=True)
-    for row, values in published["rows"].items():
-        table.add_row(row, *_cells(values))
-    _print(title, table)
-    if published["note"]:
-        plain_console().print(f"Note: {published['note']}\n")
 
 
 def _print(title: str, table: "Table") -> None:
@@ -141,17 +124,6 @@ def _cells(values: list[float | None]) -> list[str]:
 
 
 # ---- The list of published benchmarks ----
-
-
-def _show_benchmarks(name: str | None, as_json: bool) -> None:
-    chosen = find_benchmark(name) if name else None
-    if as_json:
-        shown = asdict(chosen) if chosen else [asdict(find_benchmark(each)) for each in benchmark_names()]
-        print_json(shown)
-    elif chosen:
-        _show(chosen)
-    else:
-        _list()
 
 
 def _list() -> None:

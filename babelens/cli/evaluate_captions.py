@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .common import (
-    AsJson,
-    BatchSize,
     Languages,
     Model,
     ResultsFile,
@@ -20,6 +18,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..evaluation.query_ranks import QueryRanks
+    from ..inference.translation import Translator
 
 _ENGLISH = "en"  # the target language of translate-test
 
@@ -41,10 +40,7 @@ def captions(
     ] = "standard",
     consistency: Annotated[
         bool,
-        typer.Option(
-            "--consistency",
-            help="Also search with each caption and its translations together: cross-lingual consistency, CLC.",
-        ),
+        typer.Option("--consistency", help="Also search with each caption and its translations together: CLC."),
     ] = False,
     fit: Annotated[
         str | None,
@@ -54,13 +50,11 @@ def captions(
         str | None,
         typer.Option(
             help="A translation model, or a file of translations, for CLC. Without --consistency, captions also "
-            "search by their English translations.",
+            "search by their English translations."
         ),
     ] = None,
     output: ResultsFile = None,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure retrieval on captioned images: recall at 1, 5 and 10 in percent, in both directions.
 
@@ -82,41 +76,42 @@ def captions(
     from ..evaluation.retrieval import evaluate_retrieval
     from ..evaluation.translation_baseline import evaluate_translate_test
     from ..inference.embedder import Embedder
-    from .common import load_translator, read_source
-    from .tables import print_consistency, print_recalls, print_translate_test, show_results
+    from .common import read_source
+    from .tables import print_consistency, print_recalls, print_translate_test, save_results
 
-    translates = None
-    if translator:
-        translates = load_translator(
-            translator, None if consistency else _ENGLISH, trust_remote_code=trust_remote_code
-        )
-    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    translates = None if translator is None else _translator(translator, not consistency, **code)
+    embedder = Embedder.from_pretrained(model, **code)
     corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if tags is None else tags
     ranks: dict[str, QueryRanks] = {}
     ranking = "standard" if protocol == "wit" else protocol
     measured: dict[str, Any] = {"protocol": ranking, "only_captioned": protocol == "wit", "ranks": ranks}
-    results: Any
+    report: dict[str, Any]
     if translates is not None and not consistency:
         compared = evaluate_translate_test(embedder, corpus, tags, translates, to=_ENGLISH, **measured)
-        as_it_is = {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]}
-        results = {RECALLS: as_it_is, TRANSLATE_TEST: compared}
+        report = {RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]}}
+        report |= {TRANSLATE_TEST: compared}
+        print_translate_test(data, compared, _ENGLISH)
     else:
-        results = evaluate_retrieval(embedder, corpus, tags, **measured)
+        report = {RECALLS: evaluate_retrieval(embedder, corpus, tags, **measured)}
+        print_recalls(data, report[RECALLS])
     if consistency:
         other = {"source": fit} if fit and Path(fit).exists() else {"source": data, "split": fit}
         fitted = read_source(options=options, **other) if fit else None
-        joined = compare_consistency(
-            embedder, {data: corpus}, tags, validation=fitted, translator=translates, protocol=ranking
-        )
-        results = {RECALLS: results, CONSISTENCY: joined}
+        given: dict[str, Any] = {"validation": fitted, "translator": translates, "protocol": ranking}
+        report |= {CONSISTENCY: compare_consistency(embedder, {data: corpus}, tags, **given)}
+        print_consistency(report[CONSISTENCY])
+    save_results(report, output, dataset=data, split=split, ranks=of_captions(ranks))
 
-    def show() -> None:
-        if TRANSLATE_TEST in results:
-            print_translate_test(data, results[TRANSLATE_TEST], _ENGLISH)
-            return
-        print_recalls(data, results[RECALLS] if consistency else results)
-        if consistency:
-            print_consistency(results[CONSISTENCY])
 
-    show_results(results, output, as_json, show, dataset=data, split=split, ranks=of_captions(ranks))
+def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
+    """The translator of --translator, which caches its translations on disk: one model, a file of translations, or a
+    model for each language, as in `de=MODEL,fr=MODEL`, into English."""
+    from ..inference.translation import TranslatorsByPair
+    from ..inference.translation_cache import open_translator
+
+    if not into_english or "=" not in given:
+        return open_translator(given, **code)
+    pairs = {(tag, _ENGLISH): name for tag, name in (part.split("=", 1) for part in given.split(","))}
+    return TranslatorsByPair({pair: open_translator(name, pair=pair, **code) for pair, name in pairs.items()})

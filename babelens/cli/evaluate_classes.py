@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .common import (
-    AsJson,
-    BatchSize,
+    Languages,
     Model,
     ResultsFile,
     TrustRemoteCode,
@@ -33,52 +32,34 @@ def classes(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="The labels of the classes in each language: a JSON file with an object for each language, a TSV "
-            "file with the header `class`, `en`, `de` and so on, or Babel-ImageNet's published file.",
+            help="The labels in each language: a JSON file with an object for each language, a TSV file with the "
+            "header `class`, `en`, `de` and so on, or Babel-ImageNet's file.",
             dir_okay=False,
         ),
     ] = None,
     prompts: Annotated[
         str,
         typer.Option(
-            help="The templates of the texts: `photo` (the package's template of each language), `clip` (CLIP's 80 "
-            'English ones), `label` (only the labels), or a JSON file such as {"de": ["ein Foto von {}."]}. A '
-            "language without a template uses only its labels.",
+            help="The templates: `photo` (one for each language), `clip` (CLIP's 80 in English), `label` (only the "
+            'labels), or a JSON file such as {"de": ["ein Foto von {}."]}.',
         ),
     ] = "photo",
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="The languages to evaluate: tags separated by commas, such as `en,de,zh-Hant`. Without this "
-            "option, all languages of the labels.",
-        ),
-    ] = None,
+    languages: Languages = None,
     train_data: Annotated[
         Path | None,
-        typer.Option(
-            help="Other images of the same classes, in the same form, for --knn.",
-            file_okay=False,
-        ),
+        typer.Option(help="Other images of the same classes, in the same form, for --knn.", file_okay=False),
     ] = None,
     knn: Annotated[
         int | None,
-        typer.Option(
-            help="Classify by a vote of the K nearest images of --train-data.",
-            metavar="K",
-            min=1,
-        ),
+        typer.Option(help="Classify by a vote of the K nearest images of --train-data.", metavar="K", min=1),
     ] = None,
     output: ResultsFile = None,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure image classification: top-1 and top-5 accuracy in percent.
 
     With --labels, each image is compared with the labels of the classes, language by language. A language is measured
-    on the classes that have a label in it.
-
-    With --knn, each image is compared with images of known classes; no text is used.
+    on the classes that have a label in it. With --knn, each image is compared with images of known classes.
     """
     tags = tags_of(languages)
     if labels is None and knn is None:
@@ -99,9 +80,9 @@ def classes(
     )
     from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
     from ..inference.embedder import Embedder
-    from .tables import show_results
+    from .tables import save_results
 
-    embedder = Embedder.from_pretrained(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = Embedder.from_pretrained(model, trust_remote_code=trust_remote_code)
     tested = ClassifiedImages.of_folder(data)
     trained = None if train_data is None else ClassifiedImages.of_folder(train_data)
     named = None if labels is None else read_labels(labels, tested.classes, tags)
@@ -123,7 +104,8 @@ def classes(
         voted: list[int] = []
         report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=knn, ranks=voted)
         ranks[f"{NEIGHBORS}/{IMAGES}"] = tested.query_ranks(np.array(voted))
-    show_results(report, output, as_json, lambda: _print(str(data), report), dataset=str(data), ranks=ranks)
+    save_results(report, output, dataset=str(data), ranks=ranks)
+    _print(str(data), report)
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:

@@ -7,8 +7,7 @@ import typer
 
 from ..utils.errors import ModelFolderError
 from .common import (
-    AsJson,
-    BatchSize,
+    Languages,
     Model,
     TrustRemoteCode,
     begin_work,
@@ -31,17 +30,7 @@ def mteb(
             metavar="TASKS",
         ),
     ],
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure only the subsets that have one of these languages: tags separated by commas, such as "
-            "`uk,sw`. Without this option, all subsets."
-        ),
-    ] = None,
-    text_task: Annotated[
-        str | None,
-        typer.Option(help="The head for text-only tasks, such as MURAL's `text_text`."),
-    ] = None,
+    languages: Languages = None,
     text_prompt: Annotated[
         str | None,
         typer.Option(help="The prompt of a text-only encoder, such as `query: ` for E5."),
@@ -49,21 +38,16 @@ def mteb(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The folder in which mteb keeps its results; existing results are not measured again. By default "
-            "`evaluation/mteb` in the model's folder; for a model on the Hub, results are not kept.",
+            help="The folder in which mteb keeps its results; existing results are not measured again.",
             file_okay=False,
+            show_default="`evaluation/mteb` in the model's folder",
         ),
     ] = None,
     card: Annotated[
         bool,
-        typer.Option(
-            "--card",
-            help="Add the results to the `model-index` of the card in the model's folder.",
-        ),
+        typer.Option("--card", help="Add the results to the `model-index` of the card in the model's folder."),
     ] = False,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Measure a model on tasks of mteb, on which embedding models are compared.
 
@@ -77,7 +61,6 @@ def mteb(
     from ..evaluation.mteb import evaluate_mteb, model_index, mteb_model, mteb_tasks
     from ..inference.embedder import Embedder
     from ..model_cards.result_tables import add_results, check_card
-    from .tables import show_results
 
     if card:
         try:
@@ -85,26 +68,16 @@ def mteb(
         except ModelFolderError as error:
             raise typer.BadParameter(str(error), param_hint="--card") from error
     chosen = mteb_tasks(names, tags)
-    loading: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    loading: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     loading |= {} if text_prompt is None else {"text_prompt": text_prompt}
     embedder = Embedder.from_pretrained(model, **loading)
-    judged = mteb_model(embedder, text_task=text_task, source=model, **loading)
+    judged = mteb_model(embedder, source=model, **loading)
     if output is None and Path(model).is_dir():
         output = Path(model) / "evaluation" / "mteb"
-    scores = evaluate_mteb(judged, chosen, cache=output, show_progress=not as_json)
+    scores = evaluate_mteb(judged, chosen, cache=output, show_progress=True)
     if card:
         add_results(model, model_index(scores))
-    show_results(_by_task(scores), None, as_json, lambda: _print(scores, output))
-
-
-def _by_task(scores: "list[MtebScore]") -> dict[str, Any]:
-    """All of mteb's metrics by task, split and subset, with the description of each task."""
-    results: dict[str, Any] = {}
-    for score in scores:
-        of_task = results.setdefault(score.task, {"main_metric": score.main_metric, "splits": {}})
-        of_split = of_task["splits"].setdefault(score.split, {})
-        of_split[score.subset] = {"languages": score.languages, **score.scores}
-    return results
+    _print(scores, output)
 
 
 def _print(scores: "list[MtebScore]", output: Path | None) -> None:

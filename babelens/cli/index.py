@@ -1,12 +1,11 @@
 """`babelens index`: builds a search index of image embeddings, for millions of images."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .common import AsJson, BatchSize, TruncateDim, TrustRemoteCode, begin_work, check_folder, check_path, print_json
+from .common import TrustRemoteCode, begin_work, check_folder, check_path
 
 
 def index(
@@ -37,10 +36,7 @@ def index(
         bool,
         typer.Option("--approximate", help="Search the nearest of many cells (IVF-PQ) instead of all vectors."),
     ] = False,
-    truncate_dim: TruncateDim = None,
-    batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
 ) -> None:
     """Build a search index of image embeddings, which `babelens search --index` reads.
 
@@ -60,21 +56,13 @@ def index(
     from ..utils.identity import index_identity
 
     lance.check_free(output)  # before any image is encoded
-    loading: dict[str, Any] = {
-        "truncate_dim": truncate_dim,
-        "batch_size": batch_size,
-        "trust_remote_code": trust_remote_code,
-    }
-    embedder = Embedder.from_pretrained(model, draft_jpegs=True, **loading) if model else None
+    embedder = info = None
+    if model:
+        embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
+        info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), 0)
     if images and embedder:
         source = lance.images_source(embedder, model or "", images)
     else:
-        info = None
-        if embedder:
-            info = EmbeddingsInfo(model or "", index_identity(embedder.model, embedder.processor), 0)
         source = lance.embeddings_source(embeddings or Path(), info)
     built = lance.build_index(output, source, approximate=approximate)
-    if as_json:
-        print_json({"index": output, "vectors": len(built), "approximate": built.is_approximate} | asdict(built.info))
-    else:
-        typer.echo(f"{len(built):,} vectors of {built.info.model}: {output}")
+    typer.echo(f"{len(built):,} vectors of {built.info.model}: {output}")

@@ -12,7 +12,6 @@ from .common import (
     PUBLISHED_TOO,
     AsJson,
     SourceOptions,
-    Split,
     TrustRemoteCode,
     begin_work,
     check_source,
@@ -40,7 +39,6 @@ def info(
         ),
     ],
     options: SourceOptions = None,
-    split: Split = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -61,7 +59,7 @@ def info(
     begin_work()
     from ..configuration.presets import list_presets
 
-    of_data = bool(options or split or output) or source == _EMOJI
+    of_data = bool(options or output) or source == _EMOJI
     if not of_data and (source in list_presets() or _is_model(source)):
         _show_model(parameter_facts(source, trust_remote_code=trust_remote_code), as_json)
         return
@@ -69,7 +67,7 @@ def info(
     from ..data.corpus.parquet_files import save_captions
 
     skipped: list[SkippedImage] = []
-    corpus = read_source(source, options, split=split, skipped=skipped)
+    corpus = read_source(source, options, skipped=skipped)
     facts: dict[str, Any] = {"source": source} | corpus_statistics(corpus)
     if source == _EMOJI:
         from ..data.emoji.benchmark import emoji_licenses

@@ -96,10 +96,14 @@ def search(
     if as_json:
         print_json(facts)
         return
+    title = " + ".join([*texts, *map(str, image or [])]) + (f" [{facts['language']}]" if facts["language"] else "")
+    _print(title, columns, rows, number)
+
+
+def _print(title: str, columns: list[str], rows: list[tuple[str, ...]], searched: int) -> None:
     from rich.table import Table
 
-    title = " + ".join([*texts, *map(str, image or [])]) + (f" [{facts['language']}]" if facts["language"] else "")
-    table = Table(title=title, caption=f"{number} images searched")
+    table = Table(title=title, caption=f"{searched} images searched")
     table.add_column("score", justify="right")
     for name in ("image", *columns):
         table.add_column(name, overflow="fold")

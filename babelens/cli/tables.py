@@ -1,11 +1,9 @@
 """Prints results as tables on the terminal."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
@@ -14,14 +12,14 @@ from ..evaluation.ranking import RECALL_AT
 from ..evaluation.results import report_measurements, report_ranks, write_results
 from ..model_cards.card_text import public_name, publishable
 from ..trainers.rc3_tasks import Rc3Task
-from ..training.base import RecipeRun
 from ..training.rc3_tasks import Rc3TaskRecipe, TaskReport
+from ..training.run import RecipeRun
 from ..utils.redaction import typed_command
 from .common import plain_console, results_table
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
-    """Prints the results of a run as tables, the rates of unknown tokens, and where everything was written."""
+    """Prints the results of a run as tables, the highest rate of unknown tokens, and where everything was written."""
     task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
     if report and task:
         print_task_report(report, task, console, trained=run.data.image_languages)
@@ -29,16 +27,11 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
         print_emoji_report(report, console)
     if run.reporting.validated:
         print_recalls("validation data", run.reporting.validated)
-    if task is None:
-        _print_unknown_rates(run.reporting.unknown_rates, console)
-    console.print(f"Model and card: {run.output}")
-
-
-def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:
-    """Prints the highest rate of unknown tokens, unless all data are streams."""
-    if rates:
+    rates = run.reporting.unknown_rates
+    if task is None and rates:
         language, rate = max(rates.items(), key=lambda item: item[1])
         console.print(f"[UNK] in {len(rates)} languages: at most {rate} % of the tokens ({language})")
+    console.print(f"Model and card: {run.output}")
 
 
 def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None:
@@ -115,14 +108,7 @@ def print_consistency(joined: Mapping[str, Any]) -> None:
 def print_task_report(
     report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
 ) -> None:
-    """Prints a table for each test set.
-
-    Args:
-        report: the results of each test set, by language.
-        task: the task, whose metrics are the columns.
-        console: where to print.
-        trained: the languages that the model was trained on; the mean of the others is shown too.
-    """
+    """Prints a table for each test set, with the mean over the languages that are not among `trained`."""
     console = console or plain_console()
     for name, results in report.items():
         counts = [key for key in next(iter(results.values())) if key.startswith("n")]
@@ -159,35 +145,23 @@ def _emoji_cells(numbers: dict[str, Any]) -> list[str]:
     return [f"{value:.1f}" for value in values] + parts
 
 
-# ---- Showing results: as JSON in a file or on the terminal, or as a table ----
-
-
-def show_results(
-    results: Mapping[str, Any],
+def save_results(
+    report: Mapping[str, Any],
     output: Path | None,
-    as_json: bool,
-    print_table: Callable[[], None],
     *,
     dataset: str = "",
     split: str | None = None,
     ranks: Mapping[str, QueryRanks] | None = None,
 ) -> None:
-    """Adds results to the file `output` if it is given (`evaluation.results`), and prints them as JSON or by
-    `print_table`.
+    """Adds the results of a report to the file `output` if it is given, and the ranks of the queries next to it.
 
     Args:
-        results: the results.
-        output: the file.
-        as_json: whether to print JSON.
-        print_table: prints a table.
+        report: the report of an evaluation.
+        output: a file such as `results.json`.
         dataset, split: the data that was measured, if the report does not say.
-        ranks: the ranks of the queries, which are written next to the file.
+        ranks: the ranks of the queries.
     """
     if output:
         named: dict[str, Any] = {"dataset": public_name(dataset), "split": split or ""}
-        found = report_measurements(results, **named, command=str(publishable(typed_command("babelens"))))
-        write_results(output, found, report_ranks(results, ranks or {}, **named))
-    if as_json:
-        typer.echo(json.dumps(results, ensure_ascii=False, indent=2))
-    else:
-        print_table()
+        found = report_measurements(report, **named, command=str(publishable(typed_command("babelens"))))
+        write_results(output, found, report_ranks(report, ranks or {}, **named))

@@ -1,25 +1,14 @@
 """`babelens train`: trains a model by a recipe."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..utils.errors import RecipeError
 from ..utils.identity import check_free
 from ..utils.redaction import typed_command
-from .common import (
-    Settings,
-    TrustRemoteCode,
-    begin_work,
-    check_recipe,
-    plain_console,
-    settings_of,
-    show_next,
-)
-
-if TYPE_CHECKING:
-    from ..training.base import RecipeRun
+from .common import TrustRemoteCode, begin_work, check_recipe, plain_console, show_next
 
 
 def train(
@@ -43,7 +32,14 @@ def train(
             "those of an uninterrupted run, unless a warning says what has changed.",
         ),
     ] = False,
-    settings: Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a key of the recipe: `training.max_steps=100`, `stages.NAME.languages=[de]`. Repeatable.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model by a recipe, evaluate it, and write its card.
@@ -51,15 +47,19 @@ def train(
     Pass the model's folder to `AutoModel.from_pretrained`, `babelens search` and `babelens push`. To train on several
     devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
-    overrides = settings_of(settings)
+    changes = dict(_change(text) for text in settings or ())
     if output is not None and not resume:
         check_free(output)
     begin_work()
+    from ..training.recipe_file import run_name
+    from ..training.run import RecipeRun
+    from ..training.schema import load_recipe
     from ..utils.files import locked
     from .tables import print_run
 
-    run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
-    with locked(run.output):
+    output, command = output or Path("runs") / run_name(recipe), typed_command("babelens")
+    run = RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
+    with locked(output):
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
             return
@@ -72,28 +72,14 @@ def train(
     show_next(console, run.output, next(iter(languages), None), searches=searches)
 
 
-def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_code: bool) -> "RecipeRun":
-    from ..training.base import RecipeRun
-    from ..training.loading import load_recipe
-
-    command = typed_command("babelens")
-    return RecipeRun(load_recipe(recipe, changes), output, command, trust_remote_code=trust_remote_code)
-
-
-def _default_output(recipe: str) -> Path:
-    from ..training.recipe_file import run_name
-
-    return Path("runs") / run_name(recipe)
-
-
-def _changes(overrides: dict[str, str]) -> dict[str, object]:
-    return {key: _parsed(key, value) for key, value in overrides.items()}
-
-
-def _parsed(key: str, value: str) -> object:
+def _change(text: str) -> tuple[str, object]:
+    """The key and the value, in YAML, of a --set."""
     from ..training.recipe_file import parse
 
+    key, found, value = text.partition("=")
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
     try:
-        return parse(value)
+        return key, parse(value)
     except RecipeError as error:
         raise RecipeError(f"--set {key}: {error}") from error

@@ -8,7 +8,7 @@ import typer
 from .common import Model, TrustRemoteCode, begin_work, check_path, plain_console, results_table
 
 if TYPE_CHECKING:
-    from ..training.trimming import TrimmingReport
+    from ..training.trim import TrimmingReport
 
 
 def trim(
@@ -45,7 +45,7 @@ def trim(
         raise typer.BadParameter("name the texts that the model must read: --texts or --recipe")
     begin_work()
 
-    from ..training.trimming import gather_texts, trim as trim_model
+    from ..training.trim import gather_texts, trim as trim_model
 
     kept = gather_texts(texts or (), recipe)
     _show(trim_model(model, kept, output, coverage=coverage, trust_remote_code=trust_remote_code), output)

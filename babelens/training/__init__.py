@@ -1,14 +1,14 @@
 """Training by recipes, from files to a saved model with its card.
 
-`babelens train` runs a recipe (`base.RecipeRun`) in these parts:
+`babelens train` runs a recipe (`run.RecipeRun`) in these parts:
 
-    recipe file ── loading.load_recipe ─> Recipe                the keys, checked (recipe_checks, argument_checks)
-         Recipe ── data.RecipeData ─────> corpora, languages    the training data and its languages
-                ── building.ModelBuilder > processor, model     new ones, or a saved model to continue from
-                ── training.StagedTraining > trained model      stage after stage, from checkpoints (resuming)
-                ── reporting.Reporting ─> evaluation, card      the results of the saved model
+    recipe file ── schema.load_recipe ──> Recipe               the keys, checked (checks)
+         Recipe ── data.RecipeData ─────> corpora, languages   the training data and its languages
+                ── build.ModelBuilder ──> processor, model     new ones, or a saved model to continue from
+                ── run.StagedTraining ──> trained model        stage after stage, from checkpoints (resuming)
+                ── results.Reporting ───> evaluation, card     the results of the saved model
 
-The parts are the same for all methods, unless the method's module (`loading`, `mla`, `words`, `rc3`) declares a
-subclass of one: a `Workflow` names the five classes. `trimming` and `babelens evaluate task` use only `RecipeData`, to
+The parts are the same for all methods, unless the method's module (`mla`, `smalr`, `rc3`, `rc3_tasks`) declares a
+subclass of one: a `run.Workflow` names the five classes. `trim` and `babelens evaluate task` use only `RecipeData`, to
 read a recipe's data.
 """

@@ -14,7 +14,7 @@ from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
 from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..utils.errors import CorpusError, RecipeError
-from .recipe import Recipe, Stage
+from .schema import Recipe, Stage, load_recipe, workflow_of
 
 
 class RecipeData:
@@ -48,28 +48,13 @@ class RecipeData:
     def _load(self, task: str) -> Dataset | IterableDataset:
         source = self.recipe.train[task]
         corpus = source.load(translations=task in self.translation_tasks)
-        if source.translations is not None:
-            pairs = self.recipe.train[source.translations].pairs
-            try:
-                return add_translations(
-                    corpus, self._corpus(source.translations), languages=source.languages, pairs=pairs
-                )
-            except CorpusError as error:
-                raise RecipeError(f"train.{task}.translations: {error}; or set it to null") from error
-        if source.translated is not None:
-            return source.translated.apply(corpus, f"train.{task}", only=self._named_languages(task))
-        return corpus
-
-    def _named_languages(self, task: str) -> set[str] | None:
-        """The languages that the recipe names for a task, in any stage; None for all languages of the data."""
-        source, stages = self.recipe.train[task], [stage for stage in self.recipe.all_stages if task in stage.tasks]
-        if source.pairs is not None:
-            return {tag for pair in source.pairs for tag in pair}
-        named = [
-            source.languages if task in self.translation_tasks else stage.languages or source.languages
-            for stage in stages
-        ]
-        return None if None in named else {tag for tags in named for tag in tags or ()}
+        if source.translations is None:
+            return corpus
+        pairs = self.recipe.train[source.translations].pairs
+        try:
+            return add_translations(corpus, self._corpus(source.translations), languages=source.languages, pairs=pairs)
+        except CorpusError as error:
+            raise RecipeError(f"train.{task}.translations: {error}; or set it to null") from error
 
     @cached_property
     def streams(self) -> list[str]:
@@ -86,11 +71,8 @@ class RecipeData:
         return {language: list(captions[language]) for language in sorted(captions)}
 
     def texts(self, sample: int) -> dict[str, list[str]]:
-        """The captions of all corpora, by language, including a sample of each stream.
-
-        Args:
-            sample: the number of rows from each stream, spread evenly over its shards.
-        """
+        """The captions of all corpora, by language, with those of `sample` rows of each stream, spread evenly over its
+        shards."""
         if not self.streams:
             return self.captions
         texts = {language: dict.fromkeys(captions) for language, captions in self.captions.items()}
@@ -106,9 +88,7 @@ class RecipeData:
     def validation(self) -> Dataset | None:
         """The data on which the model is evaluated during training; None if the recipe names none."""
         source = self.recipe.validation
-        if source is None or source.translated is None:
-            return source and source.load()
-        return source.translated.apply(source.load(), "validation")
+        return source and source.load()
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -145,11 +125,7 @@ class RecipeData:
         return None
 
     def languages_of_task(self, task: str) -> list[str]:
-        """The languages of a task's examples.
-
-        Raises:
-            RecipeError: if the data is a stream and the recipe does not name its languages.
-        """
+        """The languages of a task's examples; a stream does not tell them, so the recipe must."""
         source = self.recipe.train[task]
         if source.pairs:
             return list(dict.fromkeys(tag for pair in source.pairs for tag in pair))
@@ -158,9 +134,7 @@ class RecipeData:
             added = self._translated_into(source.languages, source.translations) if source.translations else []
             return list(dict.fromkeys([*source.languages, *added]))
         if streamed:
-            raise RecipeError(
-                f"train.{task}: the languages of a stream are not known beforehand: name them in languages"
-            )
+            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
         return list(languages_of(self.corpora[task]))
 
     def _translated_into(self, tags: list[str], task: str) -> list[str]:
@@ -191,8 +165,19 @@ class RecipeData:
         data = self.task_data(task, stage)
         if task == IMAGE_TEXT:
             return len(image_text_pairs(data.corpus, data.languages))
-        return (
-            len(translation_pairs(data.corpus, data.pairs, co_captions=self.co_captions))
-            if task == TEXT_TEXT
-            else None
-        )
+        if task == TEXT_TEXT:
+            return len(translation_pairs(data.corpus, data.pairs, co_captions=self.co_captions))
+        return None
+
+
+class MuralData(RecipeData):
+    """The data of MURAL; a pair of texts may be two captions of an image in one language."""
+
+    pairs_with_itself = True
+
+
+def recipe_data(name: str) -> RecipeData:
+    """The data of a recipe, read by the class of its method."""
+    recipe = load_recipe(name)
+    data: RecipeData = workflow_of(recipe.method, recipe.task_name).data(recipe)
+    return data

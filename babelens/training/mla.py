@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 from transformers import (
@@ -24,6 +25,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.utils import CONFIG_NAME
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..configuration.presets import load_preset, merged, preset_facts
@@ -42,15 +44,22 @@ from ..processing.text_normalization import NORMALIZATION
 from ..trainers.base import BabelensTrainer, FiniteGradients
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
-from ..utils.errors import RecipeError
-from ..utils.pretrained import load_model, load_processor
-from .argument_checks import checked_arguments, overrides_checked, training_arguments
-from .building import ModelBuilder, native_with_vocabulary, pretrained_table, rows_of_pieces
+from ..utils.errors import InputError, RecipeError
+from ..utils.hub_code import optional_file
+from ..utils.pretrained import explained, load_model, load_processor, located
+from .build import ModelBuilder, overrides_checked
 from .data import RecipeData
-from .loading import Workflow
-from .recipe import TEXT_MODEL, DualEncoderRecipe, Recipe, Section, TokenizerSource
-from .reporting import Reporting
-from .training import FINISHED, is_finished
+from .results import Reporting
+from .run import FINISHED, Workflow, is_finished
+from .schema import (
+    TEXT_MODEL,
+    DualEncoderRecipe,
+    Recipe,
+    Section,
+    TokenizerSource,
+    checked_arguments,
+    training_arguments,
+)
 
 
 class MlaRecipe(DualEncoderRecipe):
@@ -101,8 +110,7 @@ class MlaBuilder(ModelBuilder):
     @cached_property
     def native_parts(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         """The trained model that training continues from, and its processor."""
-        attention: dict[str, Any] = {"attn_implementation": self.recipe.model.attn_implementation}
-        model = load_model(AutoModel, self.start, as_stored=True, **attention, **self.code)
+        model = load_model(AutoModel, self.start, as_stored=True, **self.attention, **self.code)
         return model, load_processor(AutoProcessor, self.start, **self.code)
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
@@ -135,27 +143,54 @@ class MlaBuilder(ModelBuilder):
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source, tokenizer = self.recipe.model, processor.multilingual_tokenizer
         options: dict[str, Any] = source.overrides | {"languages": processor.languages}
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
         if source.preset is None:
             model = self.native_parts[0]
             if isinstance(model, MlaModel):
                 return model.reconfigured(**options)
-            return native_with_vocabulary(model, tokenizer, self._pretrained_table(tokenizer), **options)
+            return MlaModel.from_native(model, table=self._pretrained_table(tokenizer), **options, **vocabulary)
         native = {"vocab_size": len(processor.tokenizer), "eos_token_id": processor.tokenizer.sep_token_id}
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
-        changes = merged(options, {"base_config": {"text_config": native}} | vocabulary)
-        config = load_preset(source.preset, **changes)
-        return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
+        config = load_preset(source.preset, **merged(options, {"base_config": {"text_config": native}} | vocabulary))
+        return AutoModel.from_config(config, **self.attention)
 
     def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
-        """The embeddings of the model that the multilingual tokenizer comes from, if there is one."""
+        """The embeddings of the model that the multilingual tokenizer comes from, if there is one, such as M-BERT's in
+        Zhang et al. (2022)."""
         source = self.recipe.multilingual_tokenizer
         if source is None or source.from_pretrained is None:
             return None
-        if source.coverage is None:
-            return pretrained_table(source.from_pretrained, tokenizer, **self.code)
         whole = load_processor(AutoTokenizer, source.from_pretrained, **self.code)
         table = pretrained_table(source.from_pretrained, whole, **self.code)
-        return None if table is None else rows_of_pieces(table, tokenizer, whole)
+        return table if table is None or source.coverage is None else rows_of_pieces(table, tokenizer, whole)
+
+
+def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
+    """The word-piece embeddings [vocabulary, size] of the model that the tokenizer in `source` belongs to; None if it
+    comes without a model."""
+    place = located(source, **loading)
+    with explained(source, place):
+        file = optional_file(source, CONFIG_NAME, place)
+        if file is None or "model_type" not in json.loads(file.read_text(encoding="utf-8")):
+            return None
+    model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
+    table = _embedding(model).weight.detach()
+    if len(table) < len(tokenizer):
+        raise InputError(f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}")
+    return table
+
+
+def _embedding(model: PreTrainedModel) -> nn.Module:
+    try:
+        return model.get_input_embeddings()
+    except NotImplementedError as error:
+        raise InputError(f"{type(model).__name__} has no single table of word pieces") from error
+
+
+def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
+    """The rows [pieces, size] of an embedding table [vocabulary, size] that belong to the pieces of `tokenizer`, which
+    was trimmed from `whole`."""
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
 
 
 ADAPTER, _EMBEDDING = "adapter", "embedding"
@@ -285,16 +320,14 @@ class MlaStudentBuilder(MlaBuilder):
         if self.recipe.model.preset:
             raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
         source = self.recipe.text_model
-        if source is not None:
-            checked_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
-            if source.training.get("save_strategy", "no") != "no":
-                raise RecipeError(
-                    "text_model.training.save_strategy: the encoder is saved after training; it has no checkpoints"
-                )
-        if source is not None and source.preset:
-            with overrides_checked("text_model.preset"):
-                if "text_config" not in preset_facts(source.preset)["config"]:
-                    raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
+        if source is None:
+            return
+        checked_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
+        if source.training.get("save_strategy", "no") != "no":
+            raise RecipeError("text_model.training.save_strategy: the encoder has no checkpoints; leave it out")
+        with overrides_checked("text_model.preset"):
+            if source.preset and "text_config" not in preset_facts(source.preset)["config"]:
+                raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer
@@ -335,36 +368,26 @@ class MlaStudentBuilder(MlaBuilder):
         source = self._text_source.from_pretrained
         return chosen_pooling(source, **self.code) if source else "cls"
 
-    @property
-    def _seed(self) -> int:
-        """The seed of the student's training, also the default for its text encoder's training."""
-        training: dict[str, Any] = self.recipe.training | self.recipe.all_stages[0].training
-        return training.get("seed", TrainingArguments.seed)
-
     def _text_model(self, tokenizer: PreTrainedTokenizerBase, pooling: str) -> PreTrainedModel:
         """The text encoder before the student's training; a newly trained one is kept among the checkpoints."""
-        source, attention = self._text_source, self.recipe.model.attn_implementation
+        source = self._text_source
         finished = self.checkpoints / TEXT_MODEL / FINISHED
-        if source.preset and not is_finished(finished):
-            own = {"seed": self._seed, "save_strategy": "no"}
-            arguments = own | source.training
-            where = "text_model.training"
-            args = training_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
-            text = {
-                "vocab_size": len(tokenizer),
-                "pad_token_id": tokenizer.pad_token_id,
-                "attn_implementation": attention,
-            }
-            config = load_preset(source.preset, text_config=text).text_config
-            trained = train_masked_language(config, tokenizer, self.data.documents(), args)
-            if args.process_index == 0:
-                with atomic_directory(finished) as scratch:
-                    trained.save_pretrained(scratch)
-                    tokenizer.save_pretrained(scratch)
-            return trained
-        return load_text_encoder(
-            source.from_pretrained or finished, pooling=pooling, attn_implementation=attention, **self.code
-        )
+        if not source.preset or is_finished(finished):
+            place = source.from_pretrained or finished
+            return load_text_encoder(place, pooling=pooling, **self.attention, **self.code)
+        of_student: dict[str, Any] = self.recipe.training | self.recipe.all_stages[0].training
+        seed = of_student.get("seed", TrainingArguments.seed)
+        arguments = {"seed": seed, "save_strategy": "no"} | source.training
+        where, folder = "text_model.training", str(finished.parent)
+        args: Any = training_arguments(PrecisionTrainingArguments, arguments, where, output_dir=folder)
+        text = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **self.attention}
+        config = load_preset(source.preset, text_config=text).text_config
+        trained = train_masked_language(config, tokenizer, self.data.documents(), args)
+        if args.process_index == 0:
+            with atomic_directory(finished) as scratch:
+                trained.save_pretrained(scratch)
+                tokenizer.save_pretrained(scratch)
+        return trained
 
 
 class MlaStudentReporting(Reporting):
@@ -416,7 +439,6 @@ def train_masked_language(
 
     Returns:
         The encoder without its prediction head.
-
     """
     set_seed(args.seed)
     model = MaskedLanguageModel(config)

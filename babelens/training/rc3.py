@@ -27,12 +27,11 @@ from ..trainers.base import BabelensTrainer
 from ..utils.errors import RecipeError
 from ..utils.languages import normalize_languages
 from ..utils.pretrained import load_config, load_model, load_processor
-from .building import ModelBuilder
+from .build import ModelBuilder
 from .data import RecipeData
-from .loading import Workflow
-from .recipe import Count, ImageSizes, Recipe, Section, TokenizerSource
-from .reporting import Reporting
-from .training import StagedTraining
+from .results import Reporting
+from .run import StagedTraining, Workflow
+from .schema import Count, ImageSizes, Recipe, Section, TokenizerSource
 
 MBART = "mbart"
 REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
@@ -133,18 +132,14 @@ class Rc3Builder(ModelBuilder):
             self._check_patches()
 
     def _check_patches(self) -> None:
-        """
-        Raises:
-            RecipeError: if the images that a new processor makes are not those that the model cuts into patches.
-        """
+        """Checks whether a new processor makes images of the size that the model cuts into patches."""
         source = self.recipe.model
         overrides = self.known_overrides
         config = load_preset(source.preset, **overrides) if source.preset else Rc3Config(**overrides)
         sizes = self.stated_sizes or ImageSizes()
         if config.has_patches and sizes.crop != config.image_size:
-            given = f"image.crop is {sizes.crop}" if self.stated_sizes else f"without image they have {sizes.crop}"
             raise RecipeError(
-                f"image: the model cuts patches from images of {config.image_size} pixels (image_size), and {given}: "
+                f"image.crop is {sizes.crop}, but the model cuts patches from images of {config.image_size} pixels: "
                 f"set image: {{resize: {config.image_size}, crop: {config.image_size}}}"
             )
 
@@ -171,19 +166,16 @@ class Rc3Builder(ModelBuilder):
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source = self.recipe.model
-        attention = {"attn_implementation": source.attn_implementation}
         if source.preset:
             config = load_preset(source.preset, **source.overrides | processor.config_fields())
-            return AutoModelForPreTraining.from_config(config, **attention)
+            return AutoModelForPreTraining.from_config(config, **self.attention)
         if self._is_mbart:
-            mbart = Rc3ForPreTraining.from_mbart(
-                load_model(MBartForConditionalGeneration, self.start),
-                **source.overrides | processor.config_fields(),
-            )
+            mbart = load_model(MBartForConditionalGeneration, self.start)
+            made = Rc3ForPreTraining.from_mbart(mbart, **source.overrides | processor.config_fields())
             if source.attn_implementation:
-                mbart.set_attn_implementation(source.attn_implementation)
-            return mbart
-        options = attention | self.code | source.overrides
+                made.set_attn_implementation(source.attn_implementation)
+            return made
+        options = self.attention | self.code | source.overrides
         return load_model(AutoModelForPreTraining, self.start, part=lambda model: model.base_model, **options)
 
 
@@ -219,18 +211,12 @@ class Rc3Reporting(Reporting):
 def load_regions(
     recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
 ) -> RegionExtractor | SeveralRegions | None:
-    """The regions that a recipe names.
+    """The regions that a recipe names; None for a recipe without `regions`.
 
     Args:
         recipe: the recipe.
         sizes: `region_size` and `max_regions` of the model.
         loading: arguments of loaders, such as `trust_remote_code`.
-
-    Returns:
-        None for a recipe without `regions`.
-
-    Raises:
-        RecipeError: for a grid without a backbone, or regions that are too many for the model, or of another width.
     """
     source = recipe.regions
     if source is None:
@@ -238,17 +224,11 @@ def load_regions(
     if source.features:
         files = [source.features] if isinstance(source.features, str) else source.features
         return open_joined_regions(files, **sizes)
-    if source.detector:
-        extractor = RegionExtractor.from_pretrained(source.detector, max_regions=sizes["max_regions"], **loading)
-        return _checked(extractor, source.detector, sizes)
-    if recipe.backbone is None or source.grid is None:
+    called = source.detector or recipe.backbone
+    if called is None:
         raise RecipeError("regions.grid: its cells are features of a backbone, which the recipe does not name")
-    extractor = RegionExtractor.from_pretrained(recipe.backbone, grid=source.grid, **loading)
-    return _checked(extractor, recipe.backbone, sizes)
-
-
-def _checked(extractor: RegionExtractor, called: str, sizes: Mapping[str, int]) -> RegionExtractor:
-    """An extractor whose regions the model can read; arguments and errors as in `load_regions`."""
+    given: dict[str, Any] = {"max_regions": sizes["max_regions"]} if source.detector else {"grid": source.grid}
+    extractor = RegionExtractor.from_pretrained(called, **given, **loading)
     count, width = extractor.shape()
     if width != sizes["region_size"]:
         raise RecipeError(

@@ -1,16 +1,31 @@
-"""Recipes that fine-tune a pre-trained RC3 on a task, and report its measures in each language of the test data."""
+"""Recipes that fine-tune a pre-trained RC3 on a task, and report its measures in each language of the test data.
 
-from collections.abc import Mapping
+The data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or captioned images of one's own:
+
+    source: xvnli                                    # which reader
+    options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each of
+    languages: [ar, es, fr, ru]
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from datasets import Dataset, concatenate_datasets
+from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..data.batching.mixture import TaskData
+from ..data.corpus.corpus import captions_of
+from ..data.corpus.loading import load_captions
 from ..data.corpus.overlap import Overlap, corpus_overlaps
+from ..data.corpus.sampling import evenly_spread
+from ..data.emoji.benchmark import load_emoji
+from ..data.emoji.tasks import emoji_entailment, emoji_questions
+from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
+from ..data.readers.multi30k import load_multi30k
 from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.results import measurements
 from ..evaluation.tasks import Ranks, Results
@@ -22,11 +37,10 @@ from ..utils.errors import ModelKindError, RecipeError
 from ..utils.languages import language_id
 from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
-from .loading import Workflow
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
-from .rc3_task_data import joined, languages_in, read_task_data, texts_of
-from .recipe import EMOJI, DataSource, Stage
-from .reporting import Reporting
+from .results import Reporting
+from .run import Workflow
+from .schema import EMOJI, DataSource, Stage
 
 TaskReport = dict[str, Results]  # by test set
 
@@ -53,15 +67,143 @@ class Rc3TaskRecipe(RegionsRecipe):
         return RC3_TASKS[str(self.task)]
 
 
+# ---- Reading data: in parts that are evaluated separately, one for each language with a file of its own ----
+
+Reader = Callable[[DataSource], list[TaskData]]
+_LANGUAGE = "{language}"
+
+
+def _by_language(load: Callable[..., Dataset], source: DataSource, *, says_language: bool = False) -> list[TaskData]:
+    """A part for each language, read from a file of its own; `says_language` is for files that name theirs."""
+    named = any(_LANGUAGE in value for value in source.options.values() if isinstance(value, str))
+    if source.languages is None and named:
+        raise RecipeError(f"options with {_LANGUAGE} need languages")
+    if source.languages is None or (not named and len(source.languages) > 1):
+        return [TaskData(load(**source.options), source.languages)]
+    parts = []
+    for language in source.languages:
+        options = {
+            name: value.replace(_LANGUAGE, language) if isinstance(value, str) else value
+            for name, value in source.options.items()
+        }
+        stated = {} if says_language else {"language": language}
+        parts.append(TaskData(load(**stated | options), [language]))
+    return parts
+
+
+def _xgqa(answers: str, **options: Any) -> Dataset:
+    return load_xgqa(answers=load_answers(answers), **options)
+
+
+def _few(corpus: Dataset, max_images: int | None) -> Dataset:
+    """Some of the rows, evenly spread: a cross-encoder reads every text with every image, which takes long."""
+    return corpus if max_images is None else corpus.select(evenly_spread(len(corpus), max_images))
+
+
+def _xflickrco(max_images: int | None = None, **options: Any) -> Dataset:
+    return _few(load_xflickrco(**options), max_images)
+
+
+def _captions(source: DataSource) -> list[TaskData]:
+    """A caption corpus: the emoji benchmark, or what `load_captions` takes."""
+    options = dict(source.options)
+    max_images = options.pop("max_images", None)
+    corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
+    return [TaskData(_few(corpus, max_images), source.languages, source.pairs)]
+
+
+def _multi30k(source: DataSource) -> list[TaskData]:
+    if not source.pairs:
+        raise RecipeError("pairs: name the languages to translate from and into, such as [[en, de]]")
+    languages = list(dict.fromkeys(tag for pair in source.pairs for tag in pair))
+    return [TaskData(load_multi30k(languages=languages, **source.options), None, source.pairs)]
+
+
+def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool) -> list[TaskData]:
+    """A task of the emoji benchmark's names, or of its images alone."""
+    if not source.languages:
+        raise RecipeError("the emoji benchmark's tasks need languages")
+    loading = dict(source.options)
+    max_images = loading.pop("max_images", None)
+    own = {name: loading.pop(name) for name in ("hard_negatives", "seed") if name in loading}
+    corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
+    return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
+
+
+# Task -> source -> reader; the source "" stands for any other.
+READERS: dict[str, dict[str, Reader]] = {
+    "visual-entailment": {
+        "xvnli": partial(_by_language, load_xvnli),
+        EMOJI: partial(_emoji_task, emoji_entailment, named=True),
+    },
+    "visual-question-answering": {
+        "xgqa": partial(_by_language, _xgqa),
+        EMOJI: partial(_emoji_task, emoji_questions, named=False),
+    },
+    "visual-reasoning": {
+        "nlvr2": partial(_by_language, load_nlvr2),
+        "marvl": partial(_by_language, load_marvl, says_language=True),
+    },
+    "image-text-retrieval": {"xflickrco": partial(_by_language, _xflickrco), "": _captions},
+    "translation": {"multi30k": _multi30k, "": _captions},
+}
+
+
+def _joined(parts: list[TaskData]) -> TaskData:
+    """All parts as one, to train on."""
+    if len(parts) == 1:
+        return parts[0]
+    chosen = [part.languages for part in parts]
+    every = [tag for languages in chosen for tag in languages or []]
+    pairs = [pair for part in parts for pair in part.pairs or []]
+    return TaskData(
+        concatenate_datasets([part.corpus for part in parts]),
+        None if None in chosen else list(dict.fromkeys(every)),
+        list(dict.fromkeys(pairs)) or None,
+    )
+
+
+def _texts_of(corpus: Dataset) -> dict[str, list[str]]:
+    """The texts of a task's data, or of a caption corpus, by language."""
+    texts: dict[str, list[str]] = {}
+    if "captions" in corpus.column_names:
+        for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
+            texts.setdefault(caption["language"], []).append(caption["text"])
+        return texts
+    for text, language in zip(corpus["text"], corpus["language"], strict=True):
+        texts.setdefault(language, []).append(text)
+    return texts
+
+
+def _languages_in(data: TaskData) -> list[str]:
+    """The languages of a task's data that are trained on or evaluated."""
+    if data.pairs:
+        return list(dict.fromkeys(tag for pair in data.pairs for tag in pair))
+    return data.languages or sorted(_texts_of(data.corpus))
+
+
 class Rc3TaskData(RecipeData):
     """The data of a task. All parts of `train` are trained on together; the parts of `test` are evaluated apart."""
 
     recipe: Rc3TaskRecipe
+    pair_languages: list[str] = []
+    streams: list[str] = []
+
+    def _read(self, key: str, source: DataSource) -> list[TaskData]:
+        task = self.recipe.rc3_task.name
+        readers = READERS[task]
+        reader = readers.get(source.source, readers.get(""))
+        if reader is None:
+            raise RecipeError(f"{key}.source: {task} has no {source.source!r}; it has {', '.join(readers)}")
+        try:
+            return reader(source)
+        except TypeError as error:
+            raise RecipeError(f"{key}.options: {error}") from error
 
     @cached_property
     def training(self) -> TaskData:
         """All parts of `train` as one."""
-        return joined(
+        return _joined(
             [part for name, source in self.recipe.train.items() for part in self._read(f"train.{name}", source)]
         )
 
@@ -73,7 +215,7 @@ class Rc3TaskData(RecipeData):
     @cached_property
     def validation(self) -> TaskData | None:
         source = self.recipe.validation
-        return None if source is None else joined(self._read("validation", source))
+        return None if source is None else _joined(self._read("validation", source))
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -83,28 +225,21 @@ class Rc3TaskData(RecipeData):
         is_text_task = isinstance(self.recipe.rc3_task, TranslationTask)
         return corpus_overlaps(self.validation.corpus, images=data, texts=data if is_text_task else {})
 
-    def _read(self, key: str, source: DataSource) -> list[TaskData]:
-        return read_task_data(self.recipe.rc3_task.name, source, key)
-
     @cached_property
     def image_languages(self) -> list[str]:
         """The languages of the texts that are trained on."""
-        return languages_in(self.training)
-
-    @property
-    def pair_languages(self) -> list[str]:
-        return []
+        return _languages_in(self.training)
 
     @cached_property
     def unseen_languages(self) -> list[str]:
         """The languages that are tested and not trained on."""
-        tested = [tag for parts in self.tests.values() for part in parts for tag in languages_in(part)]
+        tested = [tag for parts in self.tests.values() for part in parts for tag in _languages_in(part)]
         return [tag for tag in dict.fromkeys(tested) if tag not in self.image_languages]
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
         """The texts that are trained on, by language."""
-        texts = texts_of(self.training.corpus)
+        texts = _texts_of(self.training.corpus)
         return {language: texts[language] for language in self.image_languages}
 
     @cached_property
@@ -115,12 +250,11 @@ class Rc3TaskData(RecipeData):
             return {}
         return {"id2label": dict(enumerate(label.names)), "label2id": {name: k for k, name in enumerate(label.names)}}
 
-    @property
-    def streams(self) -> list[str]:
-        return []
-
     def stage_data(self, stage: Stage) -> TaskData:
         return self.training
+
+
+# ---- The parts of a run ----
 
 
 class Rc3TaskBuilder(Rc3Builder):
@@ -135,19 +269,14 @@ class Rc3TaskBuilder(Rc3Builder):
         return load_processor(AutoProcessor, self.start, **self.code)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        self._check_languages(processor)
+        for data in [self.data.training, *(part for parts in self.data.tests.values() for part in parts)]:
+            for tag in _languages_in(data):
+                language_id(tag, processor.languages)  # refuses a language before anything is trained
         source, task = self.recipe.model, self.recipe.rc3_task
         config = load_config(self.start, **self.code)
         labels = {} if task.model.__name__ in (config.architectures or []) else self.data.labels
-        options = {"attn_implementation": source.attn_implementation} | self.code | labels | source.overrides
+        options = self.attention | self.code | labels | source.overrides
         return load_model(task.model, self.start, part=lambda model: model.base_model, **options)
-
-    def _check_languages(self, processor: ProcessorMixin) -> None:
-        """Before anything is trained."""
-        everything = [self.data.training, *(part for parts in self.data.tests.values() for part in parts)]
-        for data in everything:
-            for tag in languages_in(data):
-                language_id(tag, processor.languages)
 
 
 class Rc3TaskTraining(Rc3Training):
@@ -156,11 +285,7 @@ class Rc3TaskTraining(Rc3Training):
     recipe: Rc3TaskRecipe
 
     trainer_class = Rc3TaskTrainer
-
-    @property
-    def tasks(self) -> list[str]:
-        """None: the parts of `train` have any names."""
-        return []
+    tasks: list[str] = []  # the parts of `train` have any names
 
     def check_tasks(self) -> None:
         task = self.recipe.rc3_task
@@ -184,11 +309,9 @@ class Rc3TaskReporting(Reporting):
         """The results of the saved model by test set and language. None for a recipe without test data."""
         if not self.recipe.test:
             return None
-        ranks: dict[str, QueryRanks] = {}
-        report = self._evaluate(self.data.tests, ranks)
+        report = self._evaluate(self.data.tests, self.ranks)
         for name, results in report.items():
             self.measured += measurements(results, dataset=name, command=self.command)
-        self.ranks |= ranks
         return report
 
     def _evaluate(self, sets: Mapping[str, list[TaskData]], ranks: dict[str, QueryRanks] | None = None) -> TaskReport:
@@ -214,12 +337,13 @@ class Rc3TaskReporting(Reporting):
 
     def card_facts(self, trainer: BabelensTrainer, report: TaskReport | None) -> TaskCardFacts:
         task = self.recipe.rc3_task
+        labels = self.data.labels and trainer.model.config.id2label
         return TaskCardFacts(
             **self.common_facts(trainer),
             task=task.name,
             model_class=task.model.__name__,
             scores=task.metrics,
-            labels=self._card_labels(trainer.model.config),
+            labels=[labels[index] for index in sorted(labels)],
             unseen_languages=self.data.unseen_languages if report else [],
             parameters=trainer.model.num_parameters(),
             results=[*self.report_results(report or {}), *self.validation_results(trainer)],
@@ -235,22 +359,17 @@ class Rc3TaskReporting(Reporting):
                 sources.append(CardSource(name=source.source, role=self.recipe.rc3_task.name, **given))
         return list(dict.fromkeys(sources))
 
-    def _card_labels(self, config: PreTrainedConfig) -> list[str]:
-        """The model's labels in their order; none for a task without labels."""
-        labels = self.data.labels and config.id2label
-        return [labels[index] for index in sorted(labels)]
-
 
 def evaluate_task(
     recipe: Rc3TaskRecipe,
     sets: Mapping[str, list[TaskData]],
     model: str | Path,
     *,
-    batch_size: int,
+    batch_size: int = 64,
     ranks: dict[str, QueryRanks] | None = None,
     **loading: Any,
 ) -> TaskReport:
-    """The results of a model of a task.
+    """The results of a model of a task, in percent, by name of the set and by language.
 
     Args:
         recipe: a recipe of the task, which names the regions of the images.
@@ -260,9 +379,6 @@ def evaluate_task(
         ranks: a dictionary to which the ranks of the single queries are added, by set and language, such as
             `xvnli/fr`; none of translations.
         loading: arguments of loaders, such as `trust_remote_code`.
-
-    Returns:
-        The task's measures in percent, by name of the set and by language.
 
     Raises:
         ModelKindError: for a model that was not trained on the task.

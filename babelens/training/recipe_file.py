@@ -1,4 +1,4 @@
-"""Recipe files as people write them: YAML 1.2, `extends`, `variants`, and single keys that `--set` replaces.
+"""Recipe files: YAML 1.2, `extends`, `variants`, and single keys that `--set` replaces.
 
 PyYAML reads YAML 1.1, where `no` is false and `1e-3` is text: Norwegian would not be a language, and many a learning
 rate would not be a number. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
@@ -7,20 +7,16 @@ rate would not be a number. Here only `true` and `false` are booleans, as in the
 
 import copy
 import re
-from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from ..configuration.presets import merged
 from ..utils.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
 
 RECIPES = Path(str(files("babelens.recipes")))
-Model = TypeVar("Model", bound=BaseModel)
 
 
 # ---- YAML ----
@@ -61,11 +57,7 @@ for _kind in ("int", "float"):
 
 
 def parse(text: str) -> Any:
-    """The value of a text in YAML 1.2.
-
-    Raises:
-        RecipeError: for a text that is not YAML.
-    """
+    """The value of a text in YAML 1.2."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
@@ -77,11 +69,7 @@ def parse(text: str) -> Any:
 
 def find_recipe(name: str | Path) -> Path:
     """The file of a recipe, given its path or its name among the recipes of the package, such as `emoji/mural`; the
-    name of a variant may follow, as in `mural/base:large`.
-
-    Raises:
-        RecipeError: if there is no such file and no such recipe.
-    """
+    name of a variant may follow, as in `mural/base:large`."""
     return _located(name)[0]
 
 
@@ -105,9 +93,9 @@ def _located(name: str | Path) -> tuple[Path, str | None]:
     base, colon, variant = str(name).rpartition(":")
     if not colon:
         base = variant
-    file = (
-        Path(base) if Path(base).is_file() else RECIPES / f"{base.removeprefix('recipes/').removesuffix('.yaml')}.yaml"
-    )
+    file = Path(base)
+    if not file.is_file():
+        file = RECIPES / f"{base.removeprefix('recipes/').removesuffix('.yaml')}.yaml"
     if file.is_file() and (not colon or variant in _variants(file)):
         return file, variant if colon else None
     known = [f"{base}:{each}" for each in _variants(file)] if colon and file.is_file() else shipped_recipes()
@@ -142,14 +130,13 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 
     `extends` names another recipe in the same folder, or, in a variant, another variant of the same file; a variant
     that names none is merged over the file's own recipe.
-
-    Raises:
-        RecipeError: for a file that is not a recipe.
     """
     return _merged(*_located(name), ())
 
 
 def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None], ...]) -> dict[str, Any]:
+    from ..configuration.presets import merged  # imports transformers, which finding a recipe does not need
+
     if (path.resolve(), variant) in above:
         raise RecipeError(f"{path}: extends: {variant or path.stem!r} leads back to this file")
     above = (*above, (path.resolve(), variant))
@@ -164,9 +151,8 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
             raise RecipeError(f"{path}: variants.{variant}.extends: there is no variant {start[1]!r}")
         content = merged(_merged(*start, above), content)
     elif "extends" in content:
-        name = content.pop("extends")
+        file, _, of_file = str(content.pop("extends")).partition(":")
         try:
-            file, _, of_file = str(name).partition(":")
             start = _located(f"{path.parent / file}.yaml" + (f":{of_file}" if of_file else ""))
         except RecipeError as error:
             raise RecipeError(f"{path}: extends: {error}") from error
@@ -177,13 +163,8 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
-    """A copy of nested settings with another value at a dotted key, such as `training.max_steps`.
-
-    In a list of mappings with names, a part of the key is such a name: `stages.layers.training.max_steps`.
-
-    Raises:
-        RecipeError: if a part of the key is not a mapping or names nothing in such a list.
-    """
+    """A copy of nested settings with another value at a dotted key, such as `training.max_steps`. In a list of
+    mappings with names, a part of the key is such a name: `stages.layers.training.max_steps`."""
     return _with_keys(settings, dotted.split("."), value, dotted)
 
 
@@ -204,64 +185,3 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
         else:
             raise RecipeError(f"{dotted}: {key} is not a mapping")
     return settings | {key: value}
-
-
-# ---- Checking against types ----
-
-
-def build(cls: type[Model], content: Any, where: str = "") -> Model:
-    """A section of a recipe from a mapping.
-
-    Args:
-        cls: the class of the section.
-        content: the mapping.
-        where: the key of the mapping, such as `train.image_text`; empty for the recipe itself.
-
-    Raises:
-        RecipeError: with every unknown key, missing key and wrong value, each by its path.
-    """
-    try:
-        return cls.model_validate(content)
-    except ValidationError as error:
-        raise RecipeError("; ".join(_complaints(error, cls, where))) from error
-
-
-def validate(kind: Any, value: Any, where: str) -> Any:
-    """A value as a type has it: `on` and `no` become booleans where the type is a boolean.
-
-    Raises:
-        RecipeError: for a value of another type.
-    """
-    try:
-        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
-    except ValidationError as error:
-        raise RecipeError("; ".join(_complaints(error, None, where))) from error
-
-
-def check_known(key: object, known: Collection[str], place: str = "") -> None:
-    """Raises a `RecipeError`, with the nearest known key, for a key that is not among those known."""
-    if key not in known:
-        listed = ", ".join(nearest_first(key, known))
-        raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {listed}")
-
-
-def _complaints(error: ValidationError, cls: type[BaseModel] | None, where: str) -> Iterator[str]:
-    for found in error.errors():
-        key = ".".join([*filter(None, [where]), *map(str, found["loc"])])
-        if found["type"] == "extra_forbidden":
-            known = _keys_at(cls, found["loc"][:-1])
-            yield f"unknown key {key}{did_you_mean(found['loc'][-1], known)}"
-        elif found["type"] == "missing":
-            yield f"{key} is missing"
-        else:
-            message = found["msg"].removeprefix("Value error, ")
-            yield f"{key}: {message}" if key else message
-
-
-def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
-    """The keys of the section at a path below a type; none where there is no section."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = kind.model_fields
-        return _keys_at(fields[path[0]].annotation, path[1:]) if path and path[0] in fields else list(fields)
-    parts = [part for part in get_args(kind) if part not in (str, type(None))]
-    return _keys_at(parts[-1], path[1:] if get_origin(kind) in (list, dict) else path) if parts else []

@@ -17,8 +17,8 @@ from babelens.inference.onnx.model import GraphSettings
 from babelens.model_cards.result_tables import add_results
 from babelens.publishing import folder_problems
 from babelens.search import build_index, images_source, open_index, search_index
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from babelens.utils.identity import folder_identity, model_identity
 from tests.support.tiny_recipes import mural

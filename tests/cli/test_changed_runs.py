@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 from transformers.trainer_callback import CallbackHandler
 
 from babelens.configuration.presets import merged
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, rc3, smalr, student

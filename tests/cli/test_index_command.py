@@ -82,8 +82,7 @@ def test_shards_become_an_index(run, tmp_path):
         ids = [f"{number}-{row}.jpg" for row in range(50)]
         rows = shard_table(ids, unit(random, 50), pa.table({"width": list(range(50))}))
         pq.write_table(rows, shard_file(folder, number))
-    stat = json.loads(run("index", folder, "--output", tmp_path / "index", "--json").stdout)
-    assert stat["vectors"] == 100 and stat["model"] == "runs/mural"
+    assert "100 vectors of runs/mural" in run("index", folder, "--output", tmp_path / "index").stdout
 
 
 def test_a_parquet_file_of_embed(run, model, images, tmp_path):

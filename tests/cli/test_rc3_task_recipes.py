@@ -17,7 +17,7 @@ from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.utils.errors import CorpusError, InputError, LanguageTagError, RecipeError
-from tests.support.results import metrics_of, numbers_of
+from tests.support.results import numbers_of
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
     REGION_SIZE,
@@ -162,12 +162,9 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     assert all(set(metrics) <= numbers.keys() for numbers in report.values())
     ranks = read_ranks(output / "results.ranks.npz")
     assert list(ranks) == ([] if task == "translation" else [f"shapes/{language}" for language in LANGUAGES])
-    again = CliRunner().invoke(
-        app,
-        ["evaluate", "task", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],
-        catch_exceptions=False,
-    )
-    assert metrics_of(json.loads(again.stdout)["shapes"]) == report
+    words = ["evaluate", "task", output, "--recipe", tmp_path / "recipe.yaml", "--output", tmp_path / "again.json"]
+    again = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert again.exit_code == 0 and numbers_of(tmp_path / "again.json", "shapes") == report
     card = ModelCard.load(output / "README.md")
     assert card.data.pipeline_tag == PIPELINE_TAGS[task]
     named = {result.metric_name for result in card.data.eval_results}
@@ -245,7 +242,7 @@ def test_training_goes_on_with_the_answers_that_a_model_has(files, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"task": "chess"}, RecipeError, "there is no 'chess'; there are visual-entailment"),
+        ({"task": "chess"}, RecipeError, "there is no 'chess'; there are"),
         ({"training": {"learning_speed": 1}}, RecipeError, "learning_speed"),
     ],
 )

@@ -7,9 +7,9 @@ import yaml
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
 from babelens.training.recipe_file import parse
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes

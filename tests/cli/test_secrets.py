@@ -15,7 +15,7 @@ from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts, TrainingRun
 from babelens.publishing import folder_problems
 from babelens.pushed_cards import _run_of
-from babelens.training.base import RecipeRun
+from babelens.training.run import RecipeRun
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
 SECRETS = ("hf_" + "aBcDeFgHiJkLmNoPqRsTuVwX", "plain-hunter2")

@@ -174,7 +174,7 @@ def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
 @pytest.mark.parametrize(
     ("files", "options", "complaint"),
     [
-        (["de", "cs"], {}, r"words\.dictionary: the model has no language 'cs'; it has de, en, fr"),
+        (["de", "cs"], {}, r"words\.dictionary: there is no 'cs'; there are: de, en, fr"),
         (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is the target"),
         (["de"], {"below": 3}, r"unknown key words\.dictionary\.below"),
     ],

@@ -15,9 +15,8 @@ from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.checkpoints import atomic_directory
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
-from babelens.training.training import is_finished
+from babelens.training.run import RecipeRun, is_finished
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import ModelFolderError, RecipeError, SaveError
 from babelens.utils.files import locked
 from tests.support.killed_saving import killed_at_each_operation

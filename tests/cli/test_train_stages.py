@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.trainers.mla import MlaTrainer
-from babelens.training.loading import load_recipe
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_training import write_shapes

@@ -1,15 +1,19 @@
 """`translations` in a recipe: captions that the data of another task translate are captions of more languages."""
 
 import copy
+import json
+import runpy
+from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.data import languages_of
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.data import languages_of, load_captions
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
@@ -82,14 +86,10 @@ def test_a_stream_of_captions(content, tmp_path):
         ({"train__image_text__translations": "image_text"}, "there is no 'image_text'"),
         (
             {"train__text_text__translations": "text_text"},
-            "text_text pairs texts with each other by their order",
+            "train.text_text.translations: only captions of images",
         ),
         ({"train__text_text__text_filter": {}}, "train.text_text.text_filter: text_text pairs texts with each other"),
-        ({"validation__translations": "text_text"}, "validation.translations: it is for data that are trained on"),
-        (
-            {"train__image_text__translate": {"model": "m", "from": "en", "to": ["cs"]}},
-            "either translate or translations",
-        ),
+        ({"validation__translations": "text_text"}, "validation.translations: only captions of images"),
         ({"train__text_text__pairs": [["en", "ja"]]}, "train.image_text.translations: no row has texts in"),
         (
             {"train__text_text__options": {"streaming": True}},
@@ -101,3 +101,39 @@ def test_a_stream_of_captions(content, tmp_path):
 def test_wrong_values(content, tmp_path, changes, message):
     with pytest.raises(RecipeError, match=message):
         made(copy.deepcopy(content), tmp_path, **changes).train()
+
+
+# ---- Captions that are translated beforehand ----
+
+
+@pytest.fixture
+def translate():
+    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "translate_captions.py"))["main"]
+
+
+def test_captions_are_translated_between_languages_that_have_some(tmp_path, translate):
+    """As SMALR's data are (Burns et al. 2020, table 4), from a file of translations."""
+    rows = [{"captions": {"en": [f"a dot {n}", f"a spot {n}"], "de": [f"ein Punkt {n}"]}} for n in range(4)]
+    (tmp_path / "photos").mkdir()
+    for n, row in enumerate(rows):
+        row["file_name"] = f"{n}.png"
+        Image.new("RGB", (8, 8), (n, n, n)).save(tmp_path / "photos" / row["file_name"])
+    (tmp_path / "photos" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    table = [f"{en} {n}\t{en} auf Deutsch {n}\t{en} en français {n}" for n in range(4) for en in ("a dot", "a spot")]
+    table += [f"a point {n}\tein Punkt {n}\t" for n in range(4)]
+    (tmp_path / "table.tsv").write_text("\n".join(["en\tde\tfr", *table]))
+    given = [str(tmp_path / "photos"), str(tmp_path / "table.tsv"), "--translate", "en:de,fr"]
+    translate([*given, "--translate", "de:en", "--everywhere", "--output", str(tmp_path / "everywhere")])
+    translate([*given, "--output", str(tmp_path / "missing")])
+    translate([*given, "--replace", "--output", str(tmp_path / "replaced")])
+
+    def found(name):
+        captions = load_captions(tmp_path / name)[3]["captions"]
+        return {tag: [each["text"] for each in captions if each["language"] == tag] for tag in ("en", "de", "fr")}
+
+    english, german = ["a dot 3", "a spot 3"], ["a dot auf Deutsch 3", "a spot auf Deutsch 3"]
+    french = ["a dot en français 3", "a spot en français 3"]
+    everywhere = {"en": [*english, "a point 3"], "de": ["ein Punkt 3", *german], "fr": french}
+    assert found("everywhere") == everywhere
+    assert found("missing") == {"en": english, "de": ["ein Punkt 3"], "fr": french}
+    assert found("replaced") == {"en": english, "de": german, "fr": french}

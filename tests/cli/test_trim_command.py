@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
 from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.cli.main import main
 from babelens.processing.processing_rc3 import Rc3Processor
-from babelens.training.trimming import gather_texts, trim
+from babelens.training.trim import gather_texts, trim
 from tests.contracts import drawn_images
 from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
 from tests.support.tiny_cross_encoder import tiny_cross_encoder

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from transformers.trainer_callback import CallbackHandler
 
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, RecipeError
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import mla, mural, rc3, smalr, student

@@ -114,7 +114,7 @@ def swahili(tmp_path_factory):
 @pytest.mark.slow
 def test_a_query_in_swahili_finds_its_picture(swahili, tmp_path):
     model, rows, captions = swahili
-    words = ["export", model, "--layout", "immich", "--output", tmp_path / "ViT-B-32__openai"]
+    words = ["export", model, "--format", "immich", "--output", tmp_path / "ViT-B-32__openai"]
     done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
     assert "replaces ViT-B-32__openai" in done.output
     server = Server(tmp_path / "ViT-B-32__openai")
@@ -136,7 +136,7 @@ def test_what_the_server_cannot_do_is_refused(swahili, tmp_path):
         export_immich(tmp_path / "naflex", tmp_path / "out")
     with pytest.raises(InputError, match="choose one of"):
         export_immich(swahili[0], tmp_path / "out", precision="int4")
-    for options in (["--language", "sw"], ["--layout", "immich", "--format", "transformers"]):
+    for options in (["--language", "sw"], ["--format", "immich", "--precision", "fp32", "--precision", "int8"]):
         done = CliRunner().invoke(app, ["export", "model", "--output", "out", *options])
         assert done.exit_code in (1, 2)
     assert not (tmp_path / "out").exists()

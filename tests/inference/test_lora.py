@@ -65,10 +65,9 @@ def test_commands_take_a_lora(clip, tmp_path):
         assert done.exit_code == 0, done.output
         return done.output
 
-    found = run(
-        "evaluate", "captions", tmp_path / "lora", "--data", tmp_path / "shapes", "--languages", "en", "--json"
-    )
-    assert "t2i_r10" in found
+    given = ("--data", tmp_path / "shapes", "--languages", "en", "--output", tmp_path / "results.json")
+    run("evaluate", "captions", tmp_path / "lora", *given)
+    assert "t2i_r10" in (tmp_path / "results.json").read_text()
     assert ".png" in run("search", tmp_path / "lora", "a red dot", "--images", tmp_path / "shapes", "--language", "en")
 
 

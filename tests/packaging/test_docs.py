@@ -6,8 +6,8 @@ import shlex
 from importlib import import_module
 from itertools import pairwise
 
-from babelens.training.loading import load_recipe
 from babelens.training.recipe_file import find_recipe
+from babelens.training.schema import load_recipe
 from tests.support.documents import CHECKOUT, DOCUMENTS, blocks_in, commands, known_commands, mistakes
 
 

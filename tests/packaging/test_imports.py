@@ -62,7 +62,7 @@ def test_there_is_no_circle_of_imports():
     files += [path for name in ("training", "serving", "cli") for path in (package / name).rglob("*.py")]
     graph = {"/".join(path.relative_to(CHECKOUT).with_suffix("").parts): modules_of(path) for path in files}
     assert "modeling/losses/contrastive" in graph["modeling/modeling_etcl"]
-    assert {"babelens/training/loading", "babelens/trainers/checkpoints"} <= graph["babelens/training/base"]
+    assert {"babelens/training/schema", "babelens/trainers/checkpoints"} <= graph["babelens/training/run"]
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:

@@ -42,7 +42,7 @@ facts["promised"] = [type(getattr(babelens, name)).__name__ for name in babelens
 from babelens.configuration.presets import list_presets
 from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
-from babelens.training.recipe import RECIPES, find_recipe
+from babelens.training.recipe_file import RECIPES, find_recipe
 names = [path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml")]
 facts["recipes"] = sorted(find_recipe(name).name for name in names)
 from babelens.data.emoji.benchmark import emoji_licenses, published_manifest

@@ -18,7 +18,7 @@ FIGURES = {
     "MURAL 4 to 6, 9 to 14": ("retrieval", ["mural/base:align", "mural/base"], WIT),
     "MLA 1": ("retrieval", ["mla/cc300k"], ["--data", "xtd", "--option", "folder=data/xtd", "--languages", "en,de"]),
     "MLA 2": ("labels", ["mla/cc300k"], ["--data", "data/cifar10", "--labels", "labels.tsv"]),
-    "RC3 5": ("distances", ["rc3/base", "rc3/base:no-kl"], [*FLICKR, "--split", "test", "--languages", "de"]),
+    "RC3 5": ("distances", ["rc3/base", "rc3/base:no-kl"], [*FLICKR, "--option", "split=test", "--languages", "de"]),
 }
 
 

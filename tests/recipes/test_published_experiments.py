@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from babelens.data.readers.published import PUBLISHED
-from babelens.training.loading import load_recipe
+from babelens.training.schema import load_recipe
 from tests.support.recipe_world import NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "tools"))
@@ -23,7 +23,8 @@ ROWS = [(paper["name"], row) for paper in TABLE["papers"] for row in paper["rows
 KEYS = {"table", "row", "recipes", "how", "data", "none", "unread"}
 OWN_RECIPES = {"mla/adapter", "mla/student"}  # for a file of translations, of no paper
 FOLDERS = ("mural", "etcl", "mla", "rc3", "smalr")
-OWN_FILES = {"data/multi30k-features", "data/coco-features"}
+# Which `features` and `translate_captions.py` write.
+OWN_FILES = {"data/multi30k-train", "data/coco-train", "data/cc12m-translated"}
 
 
 def sources_of(name):

@@ -3,7 +3,7 @@ is evaluated: two steps of tiny models, in the folder of `recipe_world`."""
 
 import pytest
 
-from babelens.training.loading import load_recipe
+from babelens.training.schema import load_recipe
 from tests.support.recipe_world import NAMES, header_commands
 
 # One recipe of each method, which every run of the tests starts; the others are `slow`.

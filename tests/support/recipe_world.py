@@ -90,7 +90,7 @@ class World:
         self._trained: dict[str, Path] = {}
         for name in ("smalr/smalr", "smalr/smalr:mscoco"):
             [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
-            self.run(*(self._replaced(word, name) for word in features[1:]), "--resize", "34", "--crop", "32")
+            self.run(*(self._replaced(word, name) for word in features[1:]), "--crop", "32")
 
     def stand_in(self, hub_id: str) -> str:
         """The folder of the tiny model in the place of one on the Hub."""
@@ -103,6 +103,7 @@ class World:
     def train(self, name: str) -> Path:
         """The folder of a recipe's model, trained by the command in its header."""
         if name not in self._trained:
+            self._translate(name)
             output = self.folder / "out" / name
             settings = {**self._given(name), **self._changes(name)}
             command = ["train", name, "--output", str(output)]
@@ -118,9 +119,13 @@ class World:
             if words[0] == "evaluate":
                 words[2] = str(self.train(name))
                 self.run(*(self._replaced(word, name) for word in words))
-            elif words[0] == _TRANSLATE and not Path(words[words.index("--output") + 1]).exists():
-                runpy.run_path(str(ROOT / _TRANSLATE))["main"]([self._replaced(word, name) for word in words[1:]])
         return any(words[1] == "evaluate" for words in commands)
+
+    def _translate(self, name: str) -> None:
+        """Prepares translated captions by the commands in a recipe's header."""
+        for _, *words in header_commands(name):
+            if words[0] == _TRANSLATE and not Path(words[words.index("--output") + 1]).exists():
+                runpy.run_path(str(ROOT / _TRANSLATE))["main"]([self._replaced(word, name) for word in words[1:]])
 
     def _given(self, name: str) -> dict[str, str]:
         """What the command in the header sets; capitals stand for one's own files, which recipes name as well."""

@@ -24,8 +24,8 @@ from babelens.inference import Embedder
 from babelens.modeling.towers import build_tower
 from babelens.trainers.tower_features import FrozenTowers
 from babelens.trainers.tower_training import layer_depths, tower_layers
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import BabelensError, InputError
 from tests.support.processes import together
 from tests.support.scaled_training import BATCH_NORM, PLAIN, make_double, train

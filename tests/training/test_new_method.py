@@ -14,8 +14,8 @@ from babelens import METHODS
 from babelens.cli.main import app
 from babelens.configuration import presets
 from babelens.inference.embedder import Embedder
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 from tests.support.tiny_training import TEXT, VISION, write_shapes
 
@@ -86,9 +86,9 @@ FILES = {
             task_weights = {"image_text": 1.0}
     """,
     "workflow.py": """
-        from babelens.training.loading import Workflow
-        from babelens.training.building import ModelBuilder
-        from babelens.training.recipe import DualEncoderRecipe
+        from babelens.training.run import Workflow
+        from babelens.training.build import ModelBuilder
+        from babelens.training.schema import DualEncoderRecipe
 
         class ToyRecipe(DualEncoderRecipe):
             freeze_images: bool = False

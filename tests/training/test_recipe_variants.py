@@ -2,8 +2,8 @@
 
 import pytest
 
-from babelens.training.loading import load_recipe
 from babelens.training.recipe_file import find_recipe, read_recipe, run_name, shipped_recipes
+from babelens.training.schema import load_recipe
 from babelens.utils.errors import RecipeError
 
 BASE = """

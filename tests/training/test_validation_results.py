@@ -8,8 +8,8 @@ import yaml
 
 from babelens import Embedder
 from babelens.evaluation.results import read_results
-from babelens.training.base import RecipeRun
-from babelens.training.loading import load_recipe
+from babelens.training.run import RecipeRun
+from babelens.training.schema import load_recipe
 from tests.support.results import numbers_of
 from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_recipes import liwe, mla, mural, smalr, student

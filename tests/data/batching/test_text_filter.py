@@ -5,8 +5,7 @@ from datasets import Dataset
 
 from babelens.data import TextFilter, as_caption_corpus
 from babelens.data.batching import text_filter
-from babelens.training.recipe import DataSource
-from babelens.training.recipe_file import build
+from babelens.training.schema import DataSource, validate
 from babelens.utils.errors import CorpusError, RecipeError
 
 SHORT, LONG, LETTERS = "two words", " ".join("w" * 101), "a b " + "c" * 997
@@ -57,10 +56,10 @@ def test_what_leaves_nothing_is_refused():
         ({"min_words": "few"}, r"text_filter\.min_words"),
     ):
         with pytest.raises(RecipeError, match=message):
-            build(DataSource, {"source": "photos", "text_filter": given}, "train.image_text")
+            validate(DataSource, {"source": "photos", "text_filter": given}, "train.image_text")
 
 
 def test_a_source_is_filtered_when_it_is_read(tmp_path):
     corpus_of([["a cat"], ["a cat on a mat"]]).save_to_disk(tmp_path / "photos")
-    source = build(DataSource, {"source": str(tmp_path / "photos"), "text_filter": {}}, "train.image_text")
-    assert spelled(source.load()) == [["a cat on a mat"]] and source.changes == [str(TextFilter())]
+    source = validate(DataSource, {"source": str(tmp_path / "photos"), "text_filter": {}}, "train.image_text")
+    assert spelled(source.load()) == [["a cat on a mat"]] and source.text_filter == TextFilter()

@@ -10,7 +10,7 @@ from datasets import IterableDataset
 
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
 from babelens.data.readers.published import PUBLISHED, load_published
-from babelens.training.recipe import DataSource
+from babelens.training.schema import DataSource
 from babelens.utils.errors import CorpusError
 from tests.support.published_layouts import (
     caption,

@@ -24,10 +24,9 @@ from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..utils.errors import InputError
 from ..utils.files import locked
 from ..utils.pretrained import load_config, load_model, load_processor
-from .base import recipe_data
-from .loading import load_recipe
+from .data import recipe_data
 
-# Of a processor with two tokenizers, the one to trim stands first.
+# For a processor with two tokenizers, the one to trim comes first.
 _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
 _SAMPLES = 5
 
@@ -130,7 +129,7 @@ def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[
     """
     texts: list[str] = []
     if recipe is not None:
-        data = recipe_data(load_recipe(recipe))
+        data = recipe_data(recipe)
         for language in dict.fromkeys([*data.image_languages, *data.pair_languages]):
             texts.extend(data.captions.get(language, ()))
     lines = (line.strip() for file in files for _, line in read_lines(file))

@@ -1,14 +1,13 @@
 """Builds the processor and the model that a recipe describes: new ones, or a saved model to continue from."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModel,
     AutoProcessor,
@@ -19,25 +18,33 @@ from transformers import (
     PreTrainedTokenizerFast,
     ProcessorMixin,
 )
-from transformers.utils import CONFIG_NAME
 
 from ..configuration.presets import load_preset
-from ..modeling.modeling_mla import MlaModel
+from ..modeling.modeling_etcl import EtclModel
+from ..modeling.modeling_mural import MuralModel
 from ..modeling.tower_loading import config_of_towers
 from ..processing.image_processing_mural import MuralImageProcessor
-from ..processing.processing_mla import closing_token_id
+from ..processing.processing_etcl import EtclProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..registry import METHODS
-from ..utils.errors import InputError, RecipeError
-from ..utils.hub_code import optional_file
-from ..utils.languages import normalize_languages
-from ..utils.pretrained import explained, load_model, load_processor, located
-from .argument_checks import overrides_checked
+from ..utils.errors import ModelKindError, RecipeError
+from ..utils.pretrained import load_config, load_model, load_processor
 from .data import RecipeData
-from .recipe import ImageSizes, Recipe, TokenizerSource
+from .schema import ImageSizes, Recipe, TokenizerSource, check_names
 
 _RATED_CAPTIONS = 2_000  # per language, to compute the share of unknown tokens
+
+
+@contextmanager
+def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
+    """Turns errors of a configuration into errors of the recipe's key."""
+    try:
+        yield
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        if isinstance(error, RecipeError | ModelKindError):  # ModelKindError is about the model itself
+            raise
+        raise RecipeError(f"{key}: {' '.join(str(error).split())}") from error
 
 
 class ModelBuilder:
@@ -64,15 +71,8 @@ class ModelBuilder:
     def __init__(
         self, recipe: Recipe, data: RecipeData, checkpoints: Path, *, trust_remote_code: bool = False
     ) -> None:
-        self.recipe = recipe
-        self.data = data
-        self.checkpoints = checkpoints
-        self.trust_remote_code = trust_remote_code
-
-    @property
-    def code(self) -> dict[str, Any]:
-        """The loaders' argument for code that comes with a model."""
-        return {"trust_remote_code": self.trust_remote_code}
+        self.recipe, self.data, self.checkpoints = recipe, data, checkpoints
+        self.code: dict[str, Any] = {"trust_remote_code": trust_remote_code}  # an argument of all loaders
 
     @property
     def start(self) -> str:
@@ -80,6 +80,11 @@ class ModelBuilder:
         start = self.recipe.model.from_pretrained
         assert start is not None
         return start
+
+    @property
+    def attention(self) -> dict[str, Any]:
+        """The loaders' argument for the implementation of attention."""
+        return {"attn_implementation": self.recipe.model.attn_implementation}
 
     @property
     def stated_sizes(self) -> ImageSizes | None:
@@ -95,25 +100,14 @@ class ModelBuilder:
 
     def check_towers(self) -> None:
         """Checks two pretrained towers without loading weights: their kinds, the image processor, the tokenizer, and
-        the recipe's overrides.
-
-        Raises:
-            RecipeError: if the overrides do not fit the towers.
-            ModelFolderError: if there is no such folder or repository, or it lacks an image processor or a tokenizer.
-            ModelKindError: if a source has no such tower, or cannot pool texts in this way.
-            InputError: if the vision backbone cannot read the image processor's image size.
-        """
+        the recipe's overrides."""
         if self.recipe.model.towers:
             _ = self._tower_processor
 
     # ---- Parts that a method may define ----
 
     def check(self) -> None:
-        """Checks before data is read whether the model can be built.
-
-        Raises:
-            RecipeError: if the overrides do not fit the preset.
-        """
+        """Checks before data is read whether the model can be built."""
         source = self.recipe.model
         if source.preset:
             with overrides_checked():
@@ -138,35 +132,27 @@ class ModelBuilder:
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         """The model before training."""
         source = self.recipe.model
-        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
         if source.towers:
-            return self._tower_model()
+            fresh, model_class = source.fresh_towers, METHODS[self.recipe.method].model
+            made = model_class.from_towers(*source.towers, fresh=fresh, loading=self.code, **source.overrides)
+            if source.attn_implementation:
+                made.set_attn_implementation(source.attn_implementation)
+            return made
         if source.preset is None:
-            model = load_model(AutoModel, self.start, **attention, **self.code)
+            model = load_model(AutoModel, self.start, **self.attention, **self.code)
             if source.fresh_heads:
                 model.reset_heads()
             return model
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
-        return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
+        return AutoModel.from_config(load_preset(source.preset, **overrides), **self.attention)
 
     @cached_property
     def _tower_config(self) -> PreTrainedConfig:
         """The configuration of a model from two pretrained towers."""
-        image, text = self._towers
+        config = METHODS[self.recipe.method].config
         with overrides_checked():
-            return config_of_towers(
-                METHODS[self.recipe.method].config, image, text, loading=self.code, **self.recipe.model.overrides
-            )
-
-    def _tower_model(self) -> PreTrainedModel:
-        image, text = self._towers
-        model = METHODS[self.recipe.method].model
-        fresh = self.recipe.model.fresh_towers
-        made = model.from_towers(image, text, fresh=fresh, loading=self.code, **self.recipe.model.overrides)
-        if self.recipe.model.attn_implementation:
-            made.set_attn_implementation(self.recipe.model.attn_implementation)
-        return made
+            return config_of_towers(config, *self._towers, loading=self.code, **self.recipe.model.overrides)
 
     @cached_property
     def _tower_processor(self) -> ProcessorMixin:
@@ -219,26 +205,20 @@ class ModelBuilder:
             key: the recipe's key, such as `tokenizer`.
             languages: the languages whose captions train the word pieces, unless the recipe names others.
             spelled: the languages whose characters all become pieces.
-
-        Raises:
-            RecipeError: if the recipe lacks the key, or its tokenizer cannot be trained.
         """
         source: TokenizerSource | None = getattr(self.recipe, key)
         if source is None:
             raise RecipeError(f"{key}: a model trained from scratch needs one")
+        texts = self.data.texts(source.sample)
         if source.vocab_size is None:
             assert source.from_pretrained is not None  # a recipe gives one or the other
             tokenizer = load_processor(AutoTokenizer, source.from_pretrained, **self.code)
             if source.coverage is None:
                 return tokenizer
-            return trimmed_to(tokenizer, list(chain(*self.data.texts(source.sample).values())), source.coverage)
-        texts = self.data.texts(source.sample)
-
-        def texts_in(tags: Iterable[str]) -> list[str]:
-            return [text for tag in tags for text in texts.get(tag, [])]
-
-        chosen = texts_in(normalize_languages(source.languages) if source.languages else languages)
-        alphabet = texts_in(dict.fromkeys([*spelled, *texts]))
+            counts = count_pieces(tokenizer, list(chain(*texts.values())))
+            return trim_tokenizer(tokenizer, choose_pieces(tokenizer, counts, coverage=source.coverage))
+        chosen = [text for tag in source.languages or languages for text in texts.get(tag, [])]
+        alphabet = [text for tag in dict.fromkeys([*spelled, *texts]) for text in texts.get(tag, [])]
         try:
             return self.train_vocabulary(source, chosen, source.vocab_size, alphabet)
         except RecipeError:
@@ -247,89 +227,66 @@ class ModelBuilder:
             raise RecipeError(f"{key}.vocab_size: {error}") from error
 
 
-# ---- Vocabulary ----
-# The vocabulary that acquired languages share: an existing tokenizer and, if it belongs to a model, that model's
-# embedding table (M-BERT's in Zhang et al. 2022).
+# ---- MURAL, ALIGN and ETCL ----
+
+# Keys that may change in a saved model: its tasks, each with a head, and its losses.
+_TASK_OVERRIDES = (
+    *("tasks", "image_text_loss", "logit_bias_init_value", "label_smoothing"),
+    *("text_text_temperature", "text_text_margin", "matryoshka_dims", "truncate_dim"),
+)
 
 
-def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
-    """The word-piece embeddings [vocabulary, size] of the model that a tokenizer belongs to.
+class MuralBuilder(ModelBuilder):
+    """Builds a MURAL model; a saved model may get another task."""
 
-    Args:
-        source: folder or Hub id of the tokenizer.
-        tokenizer: the tokenizer that was loaded from there.
-        loading: arguments of `load_model`, such as `trust_remote_code`.
+    starts = ("mural",)
+    overrides_start = True
+    takes_towers = True
 
-    Returns:
-        None if the tokenizer comes without a model.
+    def check(self) -> None:
+        super().check()
+        if self.recipe.model.from_pretrained:
+            check_names(self.recipe.model.overrides, _TASK_OVERRIDES, "model.overrides of a saved model")
 
-    Raises:
-        ModelFolderError: if the model cannot be loaded.
-        InputError: if the model has fewer word pieces than the tokenizer, or no single table of them.
-    """
-    if not _has_model(source, **loading):
-        return None
-    model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
-    table = _embedding(model).weight.detach()
-    if len(table) < len(tokenizer):
-        raise InputError(f"{source}: the model has {len(table)} word pieces, but its tokenizer has {len(tokenizer)}")
-    return table
+    def check_towers(self) -> None:
+        super().check_towers()
+        if not self.recipe.model.from_pretrained:
+            return
+        tasks = self.recipe.model.overrides.get("tasks") or load_config(self.start, **self.code).tasks
+        for task in self.recipe.train:
+            if task not in tasks:
+                raise RecipeError(
+                    f"train.{task}: {self.start} has the tasks {', '.join(tasks)}; leave it out, or add the task in "
+                    "model.overrides.tasks"
+                )
 
-
-def trimmed_to(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], coverage: float) -> PreTrainedTokenizerBase:
-    """Trims a tokenizer to the pieces that texts need: see `processing.vocabulary_trimming`.
-
-    Args:
-        tokenizer: a fast tokenizer, which is not changed.
-        texts: the texts.
-        coverage: the minimum share of their running pieces to keep.
-
-    Raises:
-        InputError: if it cannot be trimmed.
-    """
-    return trim_tokenizer(tokenizer, choose_pieces(tokenizer, count_pieces(tokenizer, texts), coverage=coverage))
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model, source = super().make_model(processor), self.recipe.model
+        if source.from_pretrained and source.overrides:
+            with overrides_checked():
+                model = MuralModel.from_native(model, **source.overrides)
+            model.set_attn_implementation(source.attn_implementation or "sdpa")
+        return model
 
 
-def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
-    """The rows [pieces, size] of an embedding table that belong to the pieces of a trimmed tokenizer.
+class EtclBuilder(ModelBuilder):
+    """Builds an ETCL model. If `model.from_pretrained` is a MURAL's folder, `model.overrides` are keys of
+    `EtclConfig`."""
 
-    Args:
-        table: the embeddings [vocabulary, size] of the whole vocabulary.
-        tokenizer: the trimmed tokenizer.
-        whole: the tokenizer before trimming.
-    """
-    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
+    starts = ("etcl", "mural")
+    overrides_start = True
+    takes_towers = True
 
+    def make_processor(self) -> ProcessorMixin:
+        processor: Any = super().make_processor()
+        if isinstance(processor, EtclProcessor):
+            return processor
+        kept = {name: getattr(processor, name) for name in ("text_prompt", "max_text_length", "pad_to_max_length")}
+        return EtclProcessor(processor.image_processor, processor.tokenizer, **kept)
 
-def native_with_vocabulary(
-    native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Tensor | None, **options: Any
-) -> MlaModel:
-    """Makes an MLA model of a plain dual encoder, with a vocabulary that acquired languages share.
-
-    Args:
-        native: the dual encoder.
-        tokenizer: the vocabulary of the acquired languages.
-        table: the initial embeddings [vocabulary, size]; None for random ones as wide as the native text tower.
-        options: keys of `MlaConfig`, such as `native_language` and `languages`.
-    """
-    own = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
-    return MlaModel.from_native(native, table=table, **options, **own)
-
-
-def _embedding(model: PreTrainedModel) -> nn.Module:
-    try:
-        return model.get_input_embeddings()
-    except NotImplementedError as error:
-        raise InputError(
-            f"a vocabulary must be a text encoder or a tokenizer; {type(model).__name__} has no single table of word "
-            "pieces"
-        ) from error
-
-
-def _has_model(source: str, **loading: Any) -> bool:
-    """Whether a folder or repository has a model's configuration in addition to its tokenizer."""
-    loading = located(source, **loading)
-    with explained(source, loading):
-        file = optional_file(source, CONFIG_NAME, loading)
-        return file is not None and "model_type" in json.loads(file.read_text(encoding="utf-8"))
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model = super().make_model(processor)
+        if isinstance(model, MuralModel):
+            model = EtclModel.from_native(model, **self.recipe.model.overrides)
+            model.set_attn_implementation(self.recipe.model.attn_implementation or "sdpa")
+        return model

@@ -1,19 +1,32 @@
-"""Recipes: a training run as a YAML file, from data to a model folder with its card.
+"""The keys of recipes, as pydantic models.
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME in the same folder. The keys here
-are those of all methods; a method declares its own in a subclass of `Recipe`.
+experiments and of the emoji benchmark. The keys here are those of all methods; a method declares its own in a subclass
+of `Recipe`.
 """
 
+import dataclasses
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from datasets import Dataset, IterableDataset
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from transformers import TrainingArguments
 
 from ..data.batching.text_filter import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
@@ -21,10 +34,10 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji
 from ..data.readers.bitext import is_bitext, load_bitext
 from ..data.readers.published import PUBLISHED
-from ..utils.errors import RecipeError
+from ..registry import METHODS, imported
+from ..utils.errors import RecipeError, did_you_mean, nearest_first
 from ..utils.languages import normalize_language
-from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe, validate
-from .translated_source import TranslatedSources
+from .recipe_file import find_recipe, read_recipe, with_key
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -34,6 +47,95 @@ _NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a rec
 # A stage's checkpoints lie in a folder of its name, next to what a run keeps under these.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
 _STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
+
+
+# ---- Checking values ----
+
+
+def validate(kind: Any, value: Any, where: str = "") -> Any:
+    """A value as a type or a section has it: `on` and `no` become booleans where the type is a boolean.
+
+    Args:
+        kind: a type, or a class of `Section`.
+        value: the value in the recipe.
+        where: its key, such as `train.image_text`; empty for the recipe itself.
+
+    Raises:
+        RecipeError: with every unknown key, missing key and wrong value, each by its path.
+    """
+    is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
+    config = None if is_section else ConfigDict(arbitrary_types_allowed=True)
+    try:
+        return TypeAdapter(kind, config=config).validate_python(value)
+    except ValidationError as error:
+        raise RecipeError("; ".join(_complaints(error, kind, where))) from error
+
+
+def _complaints(error: ValidationError, kind: Any, where: str) -> Iterator[str]:
+    for found in error.errors():
+        key = ".".join([*filter(None, [where]), *map(str, found["loc"])])
+        if found["type"] == "extra_forbidden":
+            known = _keys_at(kind, found["loc"][:-1])
+            yield f"unknown key {key}{did_you_mean(found['loc'][-1], known)}"
+        elif found["type"] == "missing":
+            yield f"{key} is missing"
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            yield f"{key}: {message}" if key else message
+
+
+def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
+    """The keys of the section at a path below a type; none where there is no section."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = kind.model_fields
+        return _keys_at(fields[path[0]].annotation, path[1:]) if path and path[0] in fields else list(fields)
+    parts = [part for part in get_args(kind) if part not in (str, type(None))]
+    return _keys_at(parts[-1], path[1:] if get_origin(kind) in (list, dict) else path) if parts else []
+
+
+def check_known(key: object, known: Collection[str], place: str = "") -> None:
+    """Raises a `RecipeError`, with the nearest known key, for a key that is not among those known."""
+    if key not in known:
+        listed = ", ".join(nearest_first(key, known))
+        raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {listed}")
+
+
+def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> None:
+    """Raises a `RecipeError` for an unknown name, such as a task's."""
+    for name in names or ():
+        if name not in known:
+            listed = ", ".join(nearest_first(name, known))
+            raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {listed}")
+
+
+# Arguments that the run sets.
+_NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", "local_rank")
+
+
+def checked_arguments(
+    arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The trainer's arguments in a recipe, with the types that their class states."""
+    hints = get_type_hints(arguments_class)  # `HfArgumentParser` may have changed `Field.type`
+    names = [field.name for field in dataclasses.fields(arguments_class) if field.init]
+    kinds: dict[str, Any] = {name: (hints[name], None) for name in names if name not in _NOT_GIVEN}
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    made = validate(create_model("Arguments", __config__=config, **kinds), dict(given), where)
+    return {name: getattr(made, name) for name in given}
+
+
+def training_arguments(
+    arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str, **own: Any
+) -> TrainingArguments:
+    """The trainer's arguments: those of a recipe at the key `where`, and the run's own, such as `output_dir`."""
+    values = checked_arguments(arguments_class, given, where)
+    try:
+        return arguments_class(**own, **values)
+    except (TypeError, ValueError, ImportError, NotImplementedError) as error:
+        raise RecipeError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+# ---- Types of values ----
 
 
 def _distinct(tags: list[str]) -> list[str]:
@@ -73,6 +175,9 @@ class Section(BaseModel):
     )
 
 
+# ---- Sections ----
+
+
 class DataSource(Section):
     """Where captions or translations come from.
 
@@ -87,13 +192,8 @@ class DataSource(Section):
             `max_steps`, and `languages` or `pairs`. An option that is null is left out, such as one of another source
             in a recipe that this one extends.
         languages: languages of image-text pairs; default: all.
-        translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
-            translation model of transformers, a folder or Hub id, or a file of translations (`.tsv`, `.jsonl`), or a
-            mapping with one for each language in `to`. With `everywhere: true`, images that have captions in a
-            language get translations into it as well. A list of such mappings translates from several languages. A
-            stream is translated while it is read; translations are kept on disk, and made once.
         text_filter: rules for alt texts (`TextFilter`), such as `{min_words: 3, max_words: 100, max_characters: 1000,
-            max_images: 10}`, the defaults: captions that break one are left out before any is translated.
+            max_images: 10}`, the defaults: captions that break one are left out.
         translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
             word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
@@ -111,26 +211,8 @@ class DataSource(Section):
     pairs: Pairs | None = None
     license: str = "unknown"
     attribution: str = ""
-    translate: dict[str, Any] | list[dict[str, Any]] | None = None
     text_filter: TextFilter | None = None
     translations: str | None = None
-
-    @model_validator(mode="after")
-    def _translated_once(self) -> "DataSource":
-        if self.translate is not None and self.translations is not None:
-            raise ValueError("give either translate or translations")
-        _ = self.translated
-        return self
-
-    @property
-    def translated(self) -> TranslatedSources | None:
-        """What `translate` describes."""
-        return None if self.translate is None else TranslatedSources.of(self.translate)
-
-    @property
-    def changes(self) -> list[str]:
-        """What is done with the texts, in words."""
-        return [str(done) for done in (self.text_filter, self.translated) if done is not None]
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
         """The function that reads the corpus, but for `options`."""
@@ -150,26 +232,21 @@ class DataSource(Section):
         parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
         return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
 
-    def loader_options(self, *, translations: bool = False) -> dict[str, Any]:
-        """`options` with the types of the loader's arguments."""
+    def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
+        """`options` with the types of the loader's arguments; `where` is their key, for errors."""
         kinds = self.option_types(translations=translations)
-        return {name: validate(kinds.get(name, Any), value, name) for name, value in self.options.items()}
+        for name in self.options:
+            check_known(name, kinds, f"{where}.")
+        return {name: validate(kinds[name], value, f"{where}.{name}") for name, value in self.options.items()}
 
     def load(self, *, translations: bool = False, **given: Any) -> Dataset | IterableDataset:
-        """The caption corpus, or the translation corpus.
-
-        Args:
-            translations: whether translations are read.
-            given: further arguments of the loader.
-
-        Raises:
-            RecipeError: if an option that has no default is missing.
-        """
-        for name, parameter in inspect.signature(self.loader(translations=translations)).parameters.items():
+        """The caption corpus, or the translation corpus; `given` are further arguments of the loader."""
+        loader = self.loader(translations=translations)
+        for name, parameter in inspect.signature(loader).parameters.items():
             is_needed = parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty
             if is_needed and name not in self.options:
                 raise RecipeError(f"options.{name}: {self.source} needs it")
-        corpus = self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
+        corpus = loader(**self.loader_options(translations=translations) | given)
         return corpus if self.text_filter is None else self.text_filter.apply(corpus)
 
 
@@ -358,3 +435,51 @@ class DualEncoderRecipe(Recipe):
 
     tokenizer: TokenizerSource | None = None
     image: ImageSizes | None = None
+
+
+# ---- Loading ----
+
+
+def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
+    """Reads a recipe as an object of its method's recipe class.
+
+    Args:
+        name: path of a recipe, or the name of one that comes with the package.
+        overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
+
+    Raises:
+        RecipeError: if the file is not a recipe, or has an unknown method, unknown keys or wrong values.
+    """
+    path = find_recipe(name)
+    content = read_recipe(name)
+    try:
+        for dotted, value in (overrides or {}).items():
+            content = with_key(content, dotted, value)
+        if "method" not in content:
+            for key in content:
+                check_known(key, ["method", *Recipe.model_fields])
+            raise RecipeError(f"method is missing; choose one of {', '.join(METHODS)}")
+        recipe_class = workflow_of(content["method"], content.get("task")).recipe
+        # A null key of another method removes an inherited key.
+        own = {key: value for key, value in content.items() if value is not None or key in recipe_class.model_fields}
+        recipe: Recipe = validate(recipe_class, own)
+    except RecipeError as error:
+        # Values in a recipe may have line breaks and control characters.
+        shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(error))
+        raise RecipeError(f"{path}: {shown}") from error
+    recipe._file = path
+    return recipe
+
+
+def workflow_of(method: object, task: object = None) -> Any:
+    """The `run.Workflow` of a method's recipes, or of those that fine-tune its models on a task."""
+    check_names([str(method)], METHODS, "method")
+    found = METHODS[str(method)]
+    if task is None:
+        return imported(found.workflow)
+    if found.task_workflow is None:
+        others = ", ".join(name for name, other in METHODS.items() if other.task_workflow)
+        raise RecipeError(f"task: {method} is not fine-tuned on tasks; {others} is")
+    workflow = imported(found.task_workflow)
+    check_names([str(task)], workflow.tasks, "task")
+    return workflow

@@ -45,7 +45,7 @@ from ..modeling.encoding import evaluation_mode
 from ..registry import METHODS
 from ..trainers.base import BabelensTrainer
 from .data import RecipeData
-from .recipe import EMOJI, WEAK_EMOJI, Recipe
+from .schema import EMOJI, WEAK_EMOJI, Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,10 @@ class Reporting:
     def __init__(
         self, recipe: Recipe, data: RecipeData, output: Path, command: str, *, trust_remote_code: bool = False
     ) -> None:
-        self.recipe = recipe
-        self.data = data
+        self.recipe, self.data = recipe, data
         self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
         self.examples: list[Example] = []  # the model's own answers about images that may be published
-        self.measured: list[Measurement] = []  # what `results.json` will hold, and the ranks beside it
+        self.measured: list[Measurement] = []  # what `results.json` will hold, with the ranks next to it
         self.ranks: dict[str, QueryRanks] = {}
         self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
         self.unknown_rates: dict[str, float] = {}  # of tokens, by language
@@ -105,12 +104,9 @@ class Reporting:
         if self.recipe.report is None:
             return None
         embedder = self._saved_model()
-        benchmark = EmojiBenchmark(
-            embedder,
-            image_languages=self.data.image_languages,
-            pair_languages=self.data.pair_languages,
-            unseen_languages=self.recipe.unseen_languages,
-        )
+        data = self.data
+        languages: dict[str, Any] = {"image_languages": data.image_languages, "pair_languages": data.pair_languages}
+        benchmark = EmojiBenchmark(embedder, **languages, unseen_languages=self.recipe.unseen_languages)
         report = benchmark.report()
         self.measured += emoji_measurements(report, command=self.command)
         self.ranks |= emoji_ranks(report, benchmark.ranks())
@@ -142,14 +138,16 @@ class Reporting:
         name, split = public_name(self.recipe.validation.source), str(self.recipe.validation.options.get("split", ""))
         self.measured += measurements(recalls, dataset=name, split=split, command=self.command)
         self.ranks |= {f"{test_set(name, split)}/{language}": each for language, each in ranks.items()}
-        described = [public_name(self.recipe.validation.source), *self.recipe.validation.changes]
-        dataset = f"Validation data ({', '.join(described)})"
+        dataset = (
+            name if self.recipe.validation.text_filter is None else f"{name}, {self.recipe.validation.text_filter}"
+        )
+        note = self.validation_note(trainer)
         return list(
-            retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
+            retrieval_results(recalls, dataset=f"Validation data ({dataset})", command=self.command, note=note)
         )
 
     def validation_note(self, trainer: BabelensTrainer) -> str:
-        """What stands below the results on validation data: how much of them was trained on, and whether the model was
+        """The note below the results on validation data: how much of them was trained on, and whether the model was
         evaluated on them during training, too."""
         overlaps = [f"{overlap}." for overlap in self.data.overlaps]
         return " ".join([*overlaps, *([] if trainer.args.eval_strategy == "no" else [_WATCHED])])
@@ -162,27 +160,19 @@ class Reporting:
             if source.source in (EMOJI, WEAK_EMOJI):
                 sources += emoji_sources([] if translations else sorted(set(self.data.corpora[task]["vendor"])))
             else:
-                role = ", ".join(["translations" if translations else "images and captions", *source.changes])
+                role = "translations" if translations else "images and captions"
+                if source.text_filter is not None:
+                    role = f"{role}, {source.text_filter}"
                 if source.translations is not None:
                     role = f"{role}, with translations of {public_name(self.recipe.train[source.translations].source)}"
-                sources.append(
-                    CardSource(
-                        name=public_name(source.source),
-                        license=source.license,
-                        role=role,
-                        attribution=source.attribution,
-                    )
-                )
+                given = {"license": source.license, "attribution": source.attribution}
+                sources.append(CardSource(name=public_name(source.source), role=role, **given))
         return list(dict.fromkeys(sources))
 
     def base_sources(self) -> dict[str, str | None]:
         """The folder or Hub id of each model whose weights the trained model started from, by what it became."""
         model = self.recipe.model
-        return {
-            WHOLE_MODEL: model.from_pretrained,
-            IMAGE_TOWER: model.image,
-            TEXT_TOWER: model.text,
-        }
+        return {WHOLE_MODEL: model.from_pretrained, IMAGE_TOWER: model.image, TEXT_TOWER: model.text}
 
     @cached_property
     def base_models(self) -> list[BaseModel]:
@@ -206,16 +196,10 @@ class Reporting:
     # ---- The card ----
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """Writes the model card, with this run's facts and results alone; returns its path.
-
-        Args:
-            trainer: the trainer of the last stage.
-            report: the result of `report`.
-        """
+        """Writes the model card with this run's facts and results; returns its path."""
         files = METHODS[self.recipe.method].files
         texts = None if files is None else files / "model_cards"
-        facts = self.card_facts(trainer, report)
-        return write_card(self.output, facts, texts=texts)
+        return write_card(self.output, self.card_facts(trainer, report), texts=texts)
 
     def write_results(self) -> None:
         """Writes `results.json`, last of all: it marks a finished run."""

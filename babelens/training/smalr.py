@@ -1,6 +1,5 @@
-"""Recipes of methods that learn from the words of texts in several languages, and from a backbone's features of
-images: SMALR's and LIWE's.
-"""
+"""Recipes of SMALR and LIWE, which learn from the words of texts in several languages, and from a backbone's features
+of images."""
 
 import logging
 from collections.abc import Iterable
@@ -24,11 +23,13 @@ from ..processing.processing_liwe import LiweProcessor, frequent_characters
 from ..processing.processing_smalr import SmalrProcessor, frequent_words
 from ..processing.word_vectors import aligned_word_vectors, dictionary_words, reduce_vectors, word_vectors
 from ..utils.errors import RecipeError
-from .building import ModelBuilder
+from .build import ModelBuilder
 from .data import RecipeData
-from .loading import Workflow
-from .recipe import Count, ImageSizes, Language, Recipe, Section, Stage, Switch
-from .reporting import Reporting
+from .results import Reporting
+from .run import Workflow
+from .schema import Count, ImageSizes, Language, Recipe, Section, Stage, Switch, check_names
+
+logger = logging.getLogger(__name__)
 
 
 class DictionarySource(Section):
@@ -122,13 +123,12 @@ class WordsBuilder(ModelBuilder):
         return processor
 
     def config(self, **words: Any) -> PreTrainedConfig:
-        """The recipe's configuration with that of the backbone.
-
-        Args:
-            words: keys of the configuration that follow from the vocabularies.
-        """
-        source = self.recipe.model
-        vision = {"vision_config": self._backbone.config} if self._backbone is not None else self._feature_size
+        """The recipe's configuration with that of the backbone; `words` are keys that follow from the vocabularies."""
+        source, vision = self.recipe.model, {}
+        if self._backbone is not None:
+            vision = {"vision_config": self._backbone.config}
+        elif "features" in (corpus := self.data.corpora[IMAGE_TEXT]).column_names:  # which replace the images
+            vision = {"image_feature_size": len(corpus[0]["features"])}
         return load_preset(source.preset or "", **vision | source.overrides | words)
 
     def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
@@ -140,20 +140,13 @@ class WordsBuilder(ModelBuilder):
     def new_image_processor(self) -> BaseImageProcessor:
         """The backbone's own, or, where the recipe states the sizes of images, one with these."""
         source = self.recipe.backbone
-        if source is None:
-            return super().new_image_processor()
-        own = self.recipe.image is None
-        images = load_image_processor(source, **self.code) if own else super().new_image_processor()
-        check_backbone(self._backbone, images, source)
+        if source is None or self.recipe.image is not None:
+            images = super().new_image_processor()
+        else:
+            images = load_image_processor(source, **self.code)
+        if source is not None:
+            check_backbone(self._backbone, images, source)
         return images
-
-    @property
-    def _feature_size(self) -> dict[str, int]:
-        """The width of the features that a corpus has in the place of images."""
-        corpus = self.data.corpora[IMAGE_TEXT]
-        if "features" not in corpus.column_names:
-            return {}
-        return {"image_feature_size": len(corpus[0]["features"])}
 
     @cached_property
     def _backbone(self) -> PreTrainedModel | None:
@@ -198,7 +191,6 @@ class LiweBuilder(WordsBuilder):
         return self.with_backbone(LiweModel(self.config(vocab_size=processor.vocab_size)))
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        """The share of characters that are unknown, in percent, in each language of the corpora."""
         return {
             language: round(processor.unknown_rate(texts, language), 3)
             for language, texts in self.data.captions.items()
@@ -209,9 +201,6 @@ LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporti
 
 
 # ---- SMALR's recipes: words and their vectors from the captions, the latent vocabulary, then the model ----
-
-
-logger = logging.getLogger(__name__)
 
 
 class SmalrBuilder(WordsBuilder):
@@ -245,7 +234,6 @@ class SmalrBuilder(WordsBuilder):
         return self.with_backbone(model)
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        """The share of words that are unknown, in percent, in each language of the corpora."""
         return {
             language: round(vocabulary.unknown_rate(self.data.captions[language]), 3)
             for language, vocabulary in processor.vocabularies.items()
@@ -279,14 +267,9 @@ class SmalrBuilder(WordsBuilder):
         dictionary = self.words.dictionary
         if dictionary is None:
             return {}
-        for language in (dictionary.target, *dictionary.files):
-            if language not in self.data.languages:
-                known = ", ".join(self.data.languages)
-                raise RecipeError(f"words.dictionary: the model has no language {language!r}; it has {known}")
+        check_names([dictionary.target, *dictionary.files], self.data.languages, "words.dictionary")
         if dictionary.target in dictionary.files:
-            raise RecipeError(
-                f"words.dictionary.files: {dictionary.target!r} is the target, into which the others are translated"
-            )
+            raise RecipeError(f"words.dictionary.files: {dictionary.target!r} is the target")
         targets = self._own_words[dictionary.target]
         mapped: dict[str, dict[str, str]] = {}
         for language, path in dictionary.files.items():
@@ -301,13 +284,10 @@ class SmalrBuilder(WordsBuilder):
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
         """Gives words that a dictionary maps the rows of their translations."""
-        dictionary = self.words.dictionary
-        if dictionary is None:
-            return
         for language, translations in self._mapped.items():
+            target = self.words.dictionary.target if self.words.dictionary else ""
             words = _word_indices(model, processor, language, translations)
-            others = _word_indices(model, processor, dictionary.target, translations.values())
-            model.words.share(words, others)
+            model.words.share(words, _word_indices(model, processor, target, translations.values()))
 
     def _vectors(self, processor: ProcessorMixin) -> tuple[Tensor, Tensor]:
         """The vectors of all words [words, vector size], and those that specific words have [words, word size]."""
@@ -318,14 +298,9 @@ class SmalrBuilder(WordsBuilder):
             found = [*aligned_word_vectors(words, self.words.vectors, size=size).values()]
             parts = reduce_vectors(found, config.word_size)
         else:
+            captions = self.data.captions if self.words.train_vectors else {}
             found = [
-                word_vectors(
-                    own,
-                    language,
-                    self.words.vectors,
-                    captions=self.data.captions[language] if self.words.train_vectors else None,
-                    size=size,
-                )
+                word_vectors(own, language, self.words.vectors, captions=captions.get(language), size=size)
                 for language, own in words.items()
             ]
             parts = [part for each in found for part in reduce_vectors([each], config.word_size)]

@@ -1,0 +1,311 @@
+"""Runs a recipe: from data to a folder with the model, its processor, its evaluation and its card."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin, TrainingArguments, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+
+from ..evaluation.results import RESULTS
+from ..registry import METHODS, imported
+from ..trainers.base import BabelensTrainer
+from ..trainers.checkpoints import (
+    atomic_directory,
+    compare_conditions,
+    has_checkpoint,
+    newest_checkpoint,
+    prepare_saving,
+)
+from ..trainers.tower_training import check_towers, checked_training
+from ..utils.errors import InputError, RecipeError
+from ..utils.hub_code import refuse_kernels
+from ..utils.identity import holds_weights
+from ..utils.pretrained import load_model, load_processor
+from ..utils.redaction import redact
+from .build import EtclBuilder, ModelBuilder, MuralBuilder
+from .checks import check_arguments_fit, check_data, check_recipe, check_start, log_overlap
+from .data import MuralData, RecipeData
+from .recipe_file import parse
+from .results import Reporting
+from .schema import PROCESSOR, DualEncoderRecipe, Recipe, Stage, training_arguments, workflow_of
+
+CHECKPOINTS, FINISHED = "checkpoints", "finished"
+RECIPE = "recipe.yaml"
+Trained = TypeVar("Trained", bound=BabelensTrainer)
+
+
+def is_finished(stage: Path) -> bool:
+    """Whether a stage's folder holds its final model, completely saved."""
+    return (stage / "config.json").is_file()
+
+
+class StagedTraining:
+    """Trains the stages of a recipe, one after the other.
+
+    Args:
+        recipe: the recipe.
+        data: its data.
+        builder: the builder of its model, which turns the model of a stage into that of the next.
+        output: the model's folder; checkpoints lie in `output/checkpoints/<stage>`.
+    """
+
+    def __init__(self, recipe: Recipe, data: RecipeData, builder: ModelBuilder, output: Path) -> None:
+        self.recipe, self.data, self.builder, self.output = recipe, data, builder, output
+
+    # ---- Parts that a method may define ----
+
+    @cached_property
+    def trainer_class(self) -> type[BabelensTrainer]:
+        return imported(METHODS[self.recipe.method].trainer)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names that `train` may have."""
+        return list(self.trainer_class.task_weights)
+
+    def trainer_options(self) -> dict[str, Any]:
+        """Arguments of the method's trainer that other trainers do not have."""
+        return {}
+
+    def check_tasks(self) -> None:
+        """Checks the names in `train`."""
+        for task in self.recipe.train:
+            if task not in self.tasks:
+                listed = ", ".join(self.tasks)
+                raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {listed}")
+
+    # ---- Stages ----
+
+    def arguments(self, stage: Stage) -> TrainingArguments:
+        """The trainer's arguments in a stage."""
+        folder = str(self.output / CHECKPOINTS / stage.name)
+        given = self.recipe.training | stage.training
+        return training_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
+
+    def has_begun(self) -> bool:
+        """Whether the output holds a run already: a finished stage, or a checkpoint of the first one."""
+        folder = self.output / CHECKPOINTS
+        return any(folder.glob(f"*/{FINISHED}")) or has_checkpoint(folder / self.recipe.all_stages[0].name)
+
+    def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[BabelensTrainer, PreTrainedModel]:
+        """Trains all stages, from the newest checkpoint of each where there is one; returns the trainer of the last
+        stage, and the trained model."""
+        for stage in self.recipe.all_stages:  # before any is trained
+            try:
+                check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
+            except InputError as error:
+                raise InputError(f"{stage.training_key}.{error}") from error
+        *earlier, last = self.recipe.all_stages
+        for stage in earlier:
+            finished = self.output / CHECKPOINTS / stage.name / FINISHED
+            if not is_finished(finished):
+                trainer = self._train_stage(stage, model, processor)
+                if trainer.is_world_process_zero():
+                    with atomic_directory(finished) as scratch:
+                        model.save_pretrained(scratch)
+                        trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # its log is for the report
+                trainer.accelerator.wait_for_everyone()
+            else:
+                compare_conditions(finished, self.arguments(stage))
+            attention = self.recipe.model.attn_implementation
+            model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
+        return self._train_stage(last, model, processor), model
+
+    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> BabelensTrainer:
+        """Trains a stage to its end, from the newest complete checkpoint in its folder where there is one."""
+        trainer = self.trainer_class(
+            model=model,
+            args=self.arguments(stage),
+            processing_class=processor,
+            train_dataset=self.data.stage_data(stage),
+            eval_dataset=self.data.validation,
+            **self.trainer_options(),
+        )
+        newest = newest_checkpoint(trainer.args.output_dir)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        return trainer
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """The classes that run the recipes of a method. The defaults suit a dual encoder that reads word pieces; methods
+    override the parts that differ.
+
+    Args:
+        recipe: the keys of its recipes.
+        data: reads the data and its languages.
+        builder: builds the processor and the model.
+        training: trains the model, stage by stage.
+        reporting: evaluates the trained model, and writes its card.
+        tasks: the values of `task`, for a workflow that fine-tunes on tasks.
+    """
+
+    recipe: type[Recipe] = DualEncoderRecipe
+    data: type[RecipeData] = RecipeData
+    builder: type[ModelBuilder] = ModelBuilder
+    training: type[StagedTraining] = StagedTraining
+    reporting: type[Reporting] = Reporting
+    tasks: tuple[str, ...] = ()
+
+
+WORKFLOW = Workflow()
+MURAL = Workflow(data=MuralData, builder=MuralBuilder)
+ETCL = Workflow(builder=EtclBuilder)
+
+
+class RecipeRun:
+    """One run of a recipe, with its parts in the classes of its method.
+
+    Args:
+        recipe: the recipe.
+        output: the model's folder, with `checkpoints` and `results.json`.
+        command: the command to show on the card.
+        trust_remote_code: whether to run code that comes with the models in the recipe.
+    """
+
+    def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
+        self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
+        workflow: Workflow = workflow_of(recipe.method, recipe.task_name)
+        self.data = workflow.data(recipe)
+        self.builder = workflow.builder(recipe, self.data, output / CHECKPOINTS, trust_remote_code=trust_remote_code)
+        self.training = workflow.training(recipe, self.data, self.builder, output)
+        self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
+
+    def check(self) -> None:
+        """Checks everything that can be checked before data is read, including keys that are only used at the end."""
+        with self._file_named():
+            self.training.check_tasks()
+            check_recipe(self)
+            if not self.trust_remote_code:
+                refuse_kernels(self.recipe.model.model_dump(), "model")
+            self.builder.check()
+
+    def train(self, *, resume: bool = False) -> BabelensTrainer:
+        """Trains and saves the model and its processor; returns the trainer of the last stage.
+
+        Args:
+            resume: continue from the newest checkpoint, if there is one.
+
+        Raises:
+            RecipeError: if the recipe does not fit its method, its data or the trainer's arguments.
+            InputError: if the run to resume began with another recipe.
+            FileExistsError: if `output` already holds a run or a model and `resume` is not set, or if a finished run
+                has no checkpoints to resume from.
+            SaveError: if nothing can be saved to `output`.
+        """
+        with self._file_named():
+            return self._train(resume=resume)
+
+    def _train(self, *, resume: bool) -> BabelensTrainer:
+        has_run = self.training.has_begun()
+        if has_run and not resume:
+            raise FileExistsError(f"{self.output} already holds a run: resume it, or choose another folder")
+        if not has_run:
+            self._check_free(resume=resume)
+        self.check()
+        arguments = [self.training.arguments(stage) for stage in self.recipe.all_stages]  # before any is trained
+        check_arguments_fit(self, arguments)
+        check_start(self)
+        first = arguments[0]
+        with first.main_process_first(local=False, desc="the output folder"):
+            if first.process_index == 0:
+                prepare_saving(self.output)
+        check_data(self, arguments)
+        if first.process_index == 0:
+            log_overlap(self.data.overlaps)
+        set_seed(first.seed)
+        kept = self.output / CHECKPOINTS
+        has_record = has_run and (kept / RECIPE).is_file()  # a stage may come from another run
+        if has_record:
+            self._check_unchanged(kept / RECIPE)
+            processor = load_processor(AutoProcessor, kept / PROCESSOR)
+        else:
+            processor = self.builder.make_processor()
+        model = self.builder.make_model(processor)
+        if not has_record and first.process_index == 0:
+            with atomic_directory(kept / PROCESSOR) as scratch:
+                processor.save_pretrained(scratch)
+            content = yaml.safe_dump(_settled(self.recipe), allow_unicode=True, sort_keys=False)
+            (kept / RECIPE).write_text(content, encoding="utf-8")
+        trainer, model = self.training.train(model, processor)
+        if trainer.is_world_process_zero():
+            with atomic_directory(self.output) as scratch:
+                model.save_pretrained(scratch)
+                processor.save_pretrained(scratch)
+            self.reporting.unknown_rates = self.builder.unknown_rates(processor)
+        trainer.accelerator.wait_for_everyone()
+        return trainer
+
+    def _check_free(self, *, resume: bool) -> None:
+        """Checks that no model would be overwritten, because its card and results would stay. A resumed run without
+        checkpoints, interrupted between saving its model and its card, starts over."""
+        if not (holds_weights(self.output) and (self.output / "config.json").is_file()):
+            return
+        if not resume:
+            raise FileExistsError(f"{self.output} already holds a model: choose another folder, or remove it")
+        if (self.output / RESULTS).is_file():
+            raise FileExistsError(
+                f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
+            )
+
+    def _check_unchanged(self, path: Path) -> None:
+        """Checks that the run began with this recipe."""
+        began, now = flattened(parse(path.read_text(encoding="utf-8"))), flattened(_settled(self.recipe))
+        if changed := [key for key in sorted(began | now) if began.get(key) != now.get(key)]:
+            raise InputError(
+                f"{', '.join(changed)}: changed since the run began with {path}; restore it, or choose another folder"
+            )
+
+    @contextmanager
+    def _file_named(self) -> Iterator[None]:
+        """Adds the recipe's file to its errors."""
+        try:
+            yield
+        except RecipeError as error:
+            file = self.recipe.file
+            if file is None or str(error).startswith(f"{file}: "):
+                raise
+            raise RecipeError(f"{file}: {error}") from error
+
+    def report(self) -> dict[str, Any] | None:
+        """The results of the saved model on the recipe's `report`; None if the recipe has none."""
+        return self.reporting.report()
+
+    def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
+        """Evaluates the saved model on the recipe's validation data, and writes the model card and `results.json`.
+
+        Args:
+            trainer: the result of `train`.
+            report: the result of `report`.
+
+        Returns:
+            The path of the card.
+        """
+        card = self.reporting.write_card(trainer, report)
+        self.reporting.write_results()
+        return card
+
+
+def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Flattens nested mappings to one with dotted keys; an empty mapping counts as a value."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{where}.{name}" if where else str(name)
+        flat |= flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
+    return flat
+
+
+# Keys that do not change the weights; changes to `training` are left to the user's judgment.
+_FREE = ("training", "test", "report", "unseen_languages", "license", "license_name")
+
+
+def _settled(recipe: Recipe) -> dict[str, Any]:
+    """The part of a recipe that must not change during a run: without the trainer's arguments and evaluations."""
+    content = recipe.model_dump(mode="json", exclude={"stages": {"__all__": {"training"}}})
+    content = {key: value for key, value in content.items() if key not in _FREE}
+    return redact(content | {"stages": {stage.pop("name"): stage for stage in content["stages"]}})

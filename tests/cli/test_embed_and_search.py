@@ -1,0 +1,191 @@
+"""`babelens embed` into a file and into shards, and `babelens search` in a folder, on a tiny model and real files."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from babelens.inference.embedder import Embedder
+from babelens.inference.embedding_shards import read_info
+from babelens.search import open_index
+from babelens.utils.errors import CorpusError, InputError, LanguageTagError
+from tests.support.full_disk import full_disk
+from tests.support.image_sources import contents, write_tars
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "babelens" / "image_index"
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, color in enumerate(("red", "green", "blue", "white")):
+        Image.new("RGB", (20, 20), color).save(folder / f"{number}.png")
+    return folder
+
+
+# ---- Into a file ----
+
+
+def test_images_into_a_file(run, model, images, tmp_path):
+    run("embed", model, "--images", images, "--output", tmp_path / "out" / "p.parquet")
+    table = pq.read_table(tmp_path / "out" / "p.parquet")
+    assert table["file"].to_pylist() == ["0.png", "1.png", "2.png", "3.png"]
+    expected = Embedder.from_pretrained(model).encode_image(sorted(images.iterdir()))
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), expected, atol=1e-6)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["p.parquet"]
+
+
+def test_texts_into_a_file_and_into_shards(run, model, tmp_path):
+    texts = ["ein\u2028rotes auto", "ein\x0chaus"]  # lines end at line feeds alone
+    (tmp_path / "texts.txt").write_bytes(("\ufeff" + "\r\n".join(texts)).encode())
+    options = ("--texts", tmp_path / "texts.txt", "--language", "DE", "--output")
+    run("embed", model, *options, tmp_path / "texts")
+    table = pq.read_table(tmp_path / "texts" / "shard-000000.parquet")
+    assert (table["text"].to_pylist(), table["language"].to_pylist()) == (texts, ["de", "de"])
+    assert read_info(tmp_path / "texts").settings["language"] == "de"
+    run("embed", model, *options, tmp_path / "texts.parquet")
+    run("embed", model, *options, tmp_path / "rounded.npy", "--precision", "bfloat16")
+    table, embedder = pq.read_table(tmp_path / "texts.parquet"), Embedder.from_pretrained(model)
+    assert table.column_names == ["text", "language", "embedding"] and table["text"].to_pylist() == texts
+    vectors = embedder.encode_text(texts, language="de")
+    np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), vectors)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = embedder.encode_text(texts, language="de")
+    np.testing.assert_array_equal(np.load(tmp_path / "rounded.npy"), rounded)
+    assert (rounded != vectors).any()
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"a\n\nb\n", CorpusError, "line 2: the line is empty"),
+        ("ein auto\nein tür\n".encode("latin-1"), CorpusError, "line 2: not UTF-8"),
+    ],
+)
+def test_a_wrong_line_is_named_and_nothing_is_left(run, model, tmp_path, content, error, message):
+    (tmp_path / "texts").write_bytes(content)
+    given = ("--texts", tmp_path / "texts", "--language", "de", "--output", tmp_path / "t.npy")
+    failed = run("embed", model, *given, code=1).exception
+    assert isinstance(failed, error) and message in str(failed)
+    assert not (tmp_path / "t.npy").exists()
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(run, model, tmp_path):
+    (tmp_path / "texts").write_text("".join(f"ein auto {number}\n" for number in range(200)))
+    output = tmp_path / "out" / "t.npy"
+    with full_disk(2000):
+        failed = run("embed", model, "--texts", tmp_path / "texts", "--language", "de", "--output", output, code=1)
+    assert isinstance(failed.exception, OSError) and str(output) in str(failed.exception)
+    assert not output.exists()
+
+
+# ---- Into shards ----
+
+
+def test_tars_to_shards_and_again(run, model, tmp_path):
+    tars = write_tars(tmp_path / "tars", 3, 4, broken=(5,))
+    output = tmp_path / "out"
+    options = ("--images", tars, "--output", output, "--columns", "url,width:int,license", "--batch-size", 4)
+    for _ in range(2):  # the second finds everything done
+        told = run("embed", model, *options).stderr
+        assert f"11 of 12 images embedded; left out: 1 with unreadable image: {output}" in told
+        assert "11 of them have no license" in told
+    table = pq.read_table(output / "shard-000002.parquet")
+    assert table.column_names == ["id", "embedding", "url", "width", "license"]
+    assert table["id"].to_pylist() == ["0008", "0009", "0010", "0011"] and table["width"].to_pylist() == [8, 9, 10, 11]
+    before = contents(output)
+    changed = run("embed", model, "--images", tars, "--output", output, code=1).exception
+    assert isinstance(changed, InputError)
+    (output / "shard-000001.parquet").unlink()
+    run("embed", model, *options)
+    assert contents(output) == before
+
+
+def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path, monkeypatch):
+    """In a file, in shards, in an index, in a search and by the server."""
+    served = []
+    monkeypatch.setattr("babelens.serving.app.create_app", lambda service, **_: served.append(service))
+    monkeypatch.setattr("babelens.serving.app.make_server", lambda *_: SimpleNamespace(run=lambda **_: None))
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.effect_noise((800, 600), 90).convert("RGB").save(photos / "a.jpg")
+    embedder, other = (Embedder.from_pretrained(model, draft_jpegs=drafts) for drafts in (True, False))
+    expected = embedder.encode_image(photos / "a.jpg")
+    assert (expected.astype(np.float16) != other.encode_image(photos / "a.jpg").astype(np.float16)).any()
+    run("embed", model, "--images", photos, "--output", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), expected)
+    run("embed", model, "--images", photos, "--output", tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "shard-000000.parquet")
+    np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), expected.astype(np.float16))
+    run("index", "--images", photos, "--model", model, "--output", tmp_path / "index")
+    indexed = open_index(tmp_path / "index").table.to_arrow()["embedding"].to_pylist()
+    np.testing.assert_array_equal(indexed, expected.astype(np.float16))
+    found = json.loads(run("search", model, "ein auto", "--images", photos, "--json").stdout)["results"]
+    [text] = embedder.encode_text("ein auto")
+    assert found[0]["score"] == pytest.approx(float(expected[0] @ text), abs=1e-6)
+    run("serve", model, "--images", photos, "--port", 0)
+    np.testing.assert_array_equal(served[0].index.embeddings, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--output", "v.npy"], "either"),
+        (["--output", "v.npy", "--images", "images", "--columns", "url"], "--columns"),
+        (["--output", "v.txt", "--images", "images"], ".npy"),
+        (["--output", "out", "--images", "images", "--language", "de"], "no language"),
+        (["--output", "out", "--images", "images", "--columns", "width:number"], "int"),
+        (["--output", "out", "--images", "no.tar"], "no.tar"),
+    ],
+)
+def test_options_that_do_not_fit(run, model, images, monkeypatch, options, word):
+    monkeypatch.chdir(images.parent)
+    assert word in run("embed", model, *options, code=2).output
+
+
+# ---- Searching a folder ----
+
+
+def test_search(run, model, images, own_cache):
+    embedder = Embedder.from_pretrained(model)
+    scores = embedder.encode_image(sorted(images.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
+    best = np.argsort(-scores)[:3]
+    arguments = ("search", model, "ein rotes auto", "--images", images, "--language", "de", "--top", 3)
+    found = json.loads(run(*arguments, "--json").stdout)["results"]
+    assert [each["file"] for each in found] == [str(images / f"{number}.png") for number in best]
+    np.testing.assert_allclose([each["score"] for each in found], scores[best], atol=1e-6)
+    assert list(own_cache.iterdir())
+    for name in ("x.png", "y.png"):
+        shutil.copy(found[0]["file"], images / name)
+    first, second, _ = json.loads(run(*arguments, "--json").stdout)["results"]
+    assert {first["file"], *first["copies"]} == {found[0]["file"], str(images / "x.png"), str(images / "y.png")}
+    assert (second["file"], second["copies"]) == (found[1]["file"], [])
+    table = run(*arguments).stdout
+    assert "(3 files)" in table and table.index("(3 files)") < table.index(Path(found[1]["file"]).name)
+
+
+def test_images_and_languages_that_cannot_be_read(run, model, images, tmp_path, caplog):
+    arguments = ("search", model, "auto", "--images", images, "--language")
+    assert isinstance(run(*arguments, "klingonish", code=1).exception, LanguageTagError)
+    (images / "broken.png").write_bytes(b"\x89PNG")
+    run(*arguments, "de")
+    assert "broken.png" in caplog.text
+    for path in images.glob("[0-9].png"):
+        path.unlink()
+    output = tmp_path / "p.npy"
+    for words in (("embed", model, "--output", output), ("search", model, "auto", "--language", "de")):
+        failed = run(*words, "--images", images, code=1).exception
+        assert isinstance(failed, CorpusError) and "broken.png" in str(failed)
+    assert not output.exists()

@@ -1,0 +1,268 @@
+"""`babelens evaluate`: the numbers in the file are those of the library, and the tables show them."""
+
+import json
+import shutil
+
+import mteb
+import pytest
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.data.benchmarks.catalog import benchmark_names, find_benchmark
+from babelens.data.corpus.loading import load_captions
+from babelens.evaluation import (
+    ClassifiedImages,
+    emoji,
+    evaluate_classification,
+    evaluate_consistent_retrieval,
+    evaluate_retrieval,
+    load_benchmark,
+    read_labels,
+)
+from babelens.evaluation.query_ranks import read_ranks
+from babelens.evaluation.results import read_results
+from babelens.inference.embedder import Embedder
+from babelens.utils.errors import InputError, LanguageTagError
+from tests.contracts import drawn_images
+from tests.support import tiny_mteb_tasks as tasks
+from tests.support.published_benchmarks import WRITERS
+from tests.support.results import metrics_of, numbers_of
+from tests.support.tiny_text_encoders import saved_encoder
+from tests.support.translation_models import save_nllb
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Eight images with captions in two languages, in two splits."""
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    folder.mkdir()
+    lines = []
+    for n in range(8):
+        Image.new("RGB", (20, 20), (30 * n, 255 - 30 * n, 10)).save(folder / f"{n}.png")
+        captions = {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}
+        lines.append({"file_name": f"{n}.png", "split": "test" if n < 4 else "validation", "captions": captions})
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedder(model):
+    return Embedder.from_pretrained(model)
+
+
+def words(output):
+    return " ".join(output.replace("│", " ").split())
+
+
+# ---- captions ----
+
+
+@pytest.mark.parametrize("protocol", ["standard", "mla"])
+def test_captioned_images(run, model, embedder, photos, tmp_path, protocol):
+    test, output = load_captions(photos, split="test"), tmp_path / "results.json"
+    expected = evaluate_retrieval(embedder, test, ["de", "en"], protocol=protocol)
+    options = ("--data", photos, "--split", "test", "--protocol", protocol, "--output", output)
+    shown = run("evaluate", "captions", model, *options).output
+    assert numbers_of(output) == metrics_of(expected) and (tmp_path / "results.ranks.npz").is_file()
+    assert f"{expected['en']['t2i_r1']:.1f}" in shown
+    found = {(each.dataset, each.split, each.n) for each in read_results(output) if each.metric == "i2t_r1"}
+    assert found == {("photos", "test", 4)}
+    only = run("evaluate", "captions", model, *options[:4], "--languages", "en").output
+    assert not [line for line in only.splitlines() if line.split()[:1] == ["de"]]
+
+
+def test_captions_and_their_english_translations(run, model, embedder, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.inference.translation_cache.DEFAULT_CACHE", tmp_path / "cache")
+    nllb, output = save_nllb(tmp_path / "nllb"), tmp_path / "photos.json"
+    given = ("--data", photos, "--split", "test", "--translator", nllb, "--output", output)
+    shown = run("evaluate", "captions", model, *given).output
+    assert "translated into en" in shown
+    expected = evaluate_retrieval(embedder, load_captions(photos, split="test"), ["de", "en"])
+    assert numbers_of(output) == metrics_of(expected)  # as they are, without translation
+    assert len(list((tmp_path / "cache").glob("*.sqlite"))) == 1
+
+
+def test_captions_search_together_with_their_translations(run, model, embedder, photos, tmp_path):
+    lines = [{"en": f"number {n}", "de": f"das {n}"} for n in range(8)]
+    lines += [{"de": f"{word} {n}", "en": f"that {n}"} for n in range(8) for word in ("nummer", "bild")]
+    table = tmp_path / "table.jsonl"
+    table.write_text("\n".join(map(json.dumps, lines)))
+    given = ("--data", photos, "--split", "test", "--languages", "en,de", "--consistency")
+    consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de"], aggregation="mean"))
+    test = load_captions(photos, split="test")
+    recalls = evaluate_consistent_retrieval(embedder, test, ["en", "de"], consistency)
+    shown = run("evaluate", "captions", model, *given, "--fit", "validation", "--output", tmp_path / "r.json").output
+    assert "CLC-A" in shown
+    assert (
+        f"{recalls['de']['mean_recall']:.1f}" in shown and "CLC-C, 96 weights" in shown and "hidden unit 32" in shown
+    )
+    plain = evaluate_retrieval(embedder, test, ["en", "de"])
+    assert numbers_of(tmp_path / "r.json") == metrics_of(plain)  # `compare` compares the searches by one caption
+    shown = run("evaluate", "captions", model, *given, "--translator", table).output
+    assert "CLC-C was left out" in shown and "served as translations" not in shown
+    table.write_text(json.dumps(lines[0]))
+    failed = run("evaluate", "captions", model, *given, "--translator", table, code=1).exception
+    assert isinstance(failed, InputError) and "have no translation" in str(failed)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--languages", "fr"), "fr"),
+        (("--test-vendor", "noto"), "--test-vendor"),
+        (("--fit", "validation"), "CLC-C is fitted with --consistency"),
+        (("--consistency", "--fit", "test"), "different captions"),
+        (("--consistency", "--protocol", "wit"), "search together"),
+        (("--translator", "nothing-here"), "nothing-here"),
+    ],
+)
+def test_options_that_do_not_fit_captions(run, model, photos, options, complaint):
+    given = ("evaluate", "captions", model, "--data", photos, "--split", "test", *options)
+    assert complaint in words(run(*given, code=2).output)
+
+
+# ---- emoji ----
+
+
+def test_the_emoji_benchmark(run, model, emoji_corpus, tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
+    groups = {"image": ("en", "de"), "pair": ("es",), "unseen": ("ar",)}
+    defaults = {f"{name}_languages": languages for name, languages in groups.items()}
+    monkeypatch.setattr(
+        emoji.EmojiBenchmark.__init__, "__kwdefaults__", emoji.EmojiBenchmark.__init__.__kwdefaults__ | defaults
+    )
+    monkeypatch.setattr("babelens.evaluation.consistency.load_emoji", lambda **_: emoji_corpus)
+    output = tmp_path / "emoji.json"
+    shown = run("evaluate", "emoji", model, "--consistency", "--output", output).output
+    assert asked == {"vendors": ["twemoji", "noto"], "languages": ["en", "de", "es", "ar", "en"]}
+    assert "Unseen concepts" in shown and "CLC-C, 96 weights" in shown
+    assert {each.language for each in read_results(output)} == {"en", "de", "es", "ar"}
+
+
+# ---- classes ----
+
+CLASSES = ["car", "cat", "dog", "house", "sea", "sun"]
+LABELS = {"en": {name: name for name in CLASSES}, "de": {"car": "Auto", "cat": "Katze", "dog": "Hund"}}
+
+
+@pytest.fixture
+def animals(tmp_path):
+    """Images to train and to test on."""
+    for number, image in enumerate(drawn_images(24)):
+        place = tmp_path / ("train" if number < 12 else "test") / CLASSES[number % 6]
+        place.mkdir(parents=True, exist_ok=True)
+        image.save(place / f"{number:02}.png")
+    (tmp_path / "labels.json").write_text(json.dumps(LABELS), "utf-8")
+    (tmp_path / "prompts.json").write_text('{"de": ["ein {}", "das {}"], "en": ["a {}"]}', "utf-8")
+    return tmp_path
+
+
+def test_classes_by_labels_and_by_neighbors(run, model, embedder, animals):
+    given = ("evaluate", "classes", model, "--data", animals / "test", "--labels", animals / "labels.json")
+    more = ("--train-data", animals / "train", "--knn", 3)
+    shown = run(*given, *more, "--output", animals / "photo.json").output
+    images = ClassifiedImages.of_folder(animals / "test")
+    expected = evaluate_classification(embedder, images, read_labels(animals / "labels.json", images.classes))
+    assert numbers_of(animals / "photo.json", "test") == metrics_of(expected)
+    for text in ("accuracy in %", "mean, all (2)", "3 nearest neighbors: top 1"):
+        assert text in words(shown)
+    run(*given, *more, "--prompts", "label", "--output", animals / "label.json")
+    compared = json.loads(run("compare", animals / "photo.json", animals / "label.json", "--format", "json").stdout)
+    of = {(each["test_set"], each["language"], each["metric"]): each for each in compared if each["run"] == "label"}
+    after = numbers_of(animals / "label.json", "test")["de"]["top1"]
+    assert of["test", "de", "top1"]["difference"] == pytest.approx(after - expected["de"]["top1"])
+    assert of["test, knn", "images", "top1"]["difference"] == 0
+    shown = run(*given, "--languages", "DE", "--prompts", animals / "prompts.json").output
+    assert "3 6 2" in words(shown) and " en " not in words(shown)  # classes, images, templates
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ([], "--labels or --knn"),
+        (["--knn", "1"], "go together"),
+        (["--knn", "1", "--train-data", "train", "--languages", "de"], "no labels"),
+        (["--labels", "labels.json", "--languages", "fr"], "'fr'"),
+        (["--labels", "labels.json", "--prompts", "photos"], "photos"),
+        (["--knn", "13", "--train-data", "train"], "12 images"),
+    ],
+)
+def test_options_that_do_not_fit_classes(run, model, animals, monkeypatch, options, word):
+    monkeypatch.chdir(animals)
+    assert word in words(run("evaluate", "classes", model, "--data", "test", *options, code=2).output)
+
+
+# ---- benchmark ----
+
+
+def test_benchmarks_are_listed_and_shown_in_full(run):
+    listed = run("evaluate", "benchmark").output
+    assert all(name in listed for name in benchmark_names())
+    for name in benchmark_names():
+        benchmark, shown = find_benchmark(name), run("evaluate", "benchmark", "--benchmark", name).output
+        files = [text for file in benchmark.files for text in (file.path, file.origin)]
+        for text in (benchmark.title, benchmark.license, benchmark.paper, benchmark.url, *benchmark.facts, *files):
+            assert text in shown
+
+
+def test_results_next_to_the_figures_of_papers(run, model, embedder, tmp_path):
+    WRITERS["xtd"](tmp_path / "xtd")
+    given = ("evaluate", "benchmark", model, "--benchmark", "xtd", "--root", tmp_path / "xtd")
+    output = tmp_path / "out/xtd.json"
+    shown = run(*given, "--languages", "ko,de", "--output", output).output
+    assert "xtd, t2i_r10, next to Jain et al. 2021 (MURAL), table 4" in shown and "88.1" in shown
+    report = load_benchmark("xtd", tmp_path / "xtd", ["ko", "de"]).evaluate(embedder)
+    assert numbers_of(output) == metrics_of(report["results"]["xtd"])
+    assert set(read_ranks(tmp_path / "out/xtd.ranks.npz")) == {"xtd/ko", "xtd/de"}
+    for options, word in ((["--languages", "sw"], "sw"), (["--languages", ","], "names no language")):
+        assert word in run(*given, *options, code=2).output
+    assert "'xdt'" in run("evaluate", "benchmark", "--benchmark", "xdt", code=2).output
+    (tmp_path / "xtd/STAIR/test_1kcaptions_jp.txt").unlink()
+    assert "test_1kcaptions_jp.txt" in words(run(*given, code=2).output)
+
+
+def test_the_parts_of_cxc_are_shown(run, model, tmp_path):
+    WRITERS["cxc"](tmp_path)
+    shown = run("evaluate", "benchmark", model, "--benchmark", "cxc", "--root", tmp_path).output
+    for part in ("image-text, recall in %", "text-text", "image-image", "sts", "spearman", "mean_rank"):
+        assert part in shown
+
+
+# ---- mteb ----
+
+
+@pytest.fixture
+def tiny_tasks(monkeypatch):
+    pairs = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball")]
+    made = {
+        "TinyBitext": lambda: tasks.bitext(pairs),
+        "TinyZeroShot": lambda: tasks.zero_shot(drawn_images(3), [0, 1, 0], ["rot", "blau"]),
+    }
+    monkeypatch.setattr(mteb, "get_task", lambda name: made[name]())
+
+
+def test_scores_of_mteb_are_printed_kept_and_added_to_the_card(run, model, tiny_tasks, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "clip")
+    given = ("evaluate", "mteb", folder, "--tasks", "TinyBitext,TinyZeroShot", "--languages", "de")
+    assert "modelcard" in words(run(*given, "--card", code=2).output).replace(" ", "")
+    (folder / "README.md").write_text("---\nlicense: mit\nlanguage: en\n---\n# A model\n")
+    shown = run(*given, "--card").output
+    (kept,) = (folder / "evaluation" / "mteb" / "results").glob("local__clip/*/TinyBitext.json")
+    f1 = json.loads(kept.read_text())["scores"]["test"][0]["f1"]
+    assert "TinyBitext, in %" in shown and "deu-Latn, eng-Latn" in shown and f"{100 * f1:.1f}" in shown
+    scores = {each.dataset_name: each for each in ModelCard.load(folder / "README.md").data.eval_results}
+    assert scores["TinyBitext (de-en)"].metric_value == pytest.approx(100 * f1, abs=1e-2)
+    assert scores["TinyZeroShot (default)"].metric_type == "accuracy"
+    run("evaluate", "mteb", folder, "--tasks", "TinyBitext", "--output", tmp_path / "mteb")
+    assert list((tmp_path / "mteb").rglob("TinyBitext.json"))
+    failed = run("evaluate", "mteb", folder, "--tasks", "TinyBitext", "--languages", "sw", code=1).exception
+    assert isinstance(failed, LanguageTagError) and "sw" in str(failed)
+
+
+def test_a_text_encoder_with_its_prompt(run, tiny_tasks, tmp_path):
+    saved_encoder("bert", tmp_path / "bert", "mean_tokens")
+    for prompt in ("query: ", "passage: "):  # results of one are not those of the other
+        run("evaluate", "mteb", tmp_path / "bert", "--tasks", "TinyBitext", "--text-prompt", prompt)
+    assert len(list((tmp_path / "bert" / "evaluation" / "mteb" / "results" / "local__bert").iterdir())) == 2
