@@ -26,36 +26,22 @@ def stating(folder, settings):
 
 @pytest.mark.parametrize(
     ("settings", "pooling"),
-    [
-        (OLD | {"pooling_mode_mean_tokens": True}, "mean"),
-        (OLD | {"pooling_mode_lasttoken": True}, "eos"),
-        ({"pooling_mode": ["cls"]}, "cls"),
-    ],
+    [(OLD | {"pooling_mode_lasttoken": True}, "eos"), ({"pooling_mode": ["cls"]}, "cls"), (None, None)],
 )
-def test_a_folder_states_its_pooling(bert, settings, pooling):
-    assert declared_pooling(stating(bert, settings)) == pooling
-
-
-def test_a_folder_without_the_file_and_a_model_state_none(bert):
-    assert declared_pooling(bert) is None
-    assert declared_pooling(tiny_bert()[0]) is None
+def test_a_folder_states_its_pooling_or_none(bert, settings, pooling):
+    assert declared_pooling(stating(bert, settings) if settings else bert) == pooling
 
 
 @pytest.mark.parametrize(
-    ("settings", "stated"),
+    ("settings", "error", "word"),
     [
-        (OLD | {"pooling_mode_max_tokens": True}, "max"),
-        (OLD | {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "cls and mean"),
+        (OLD | {"pooling_mode_max_tokens": True}, ModelKindError, "max .*choose text_pooling"),
+        (OLD | {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ModelKindError, "cls and mean"),
+        ("[]", ModelFolderError, "bert"),
     ],
 )
-def test_another_pooling_is_refused(bert, settings, stated):
-    with pytest.raises(ModelKindError, match=f"pools texts by {stated} .*choose text_pooling, one of cls, mean, eos"):
-        declared_pooling(stating(bert, settings))
-
-
-@pytest.mark.parametrize("settings", ["{", "[]"])
-def test_a_damaged_file_is_refused(bert, settings):
-    with pytest.raises(ModelFolderError, match="bert"):
+def test_other_poolings_and_damaged_files_are_refused(bert, settings, error, word):
+    with pytest.raises(error, match=word):
         declared_pooling(stating(bert, settings))
 
 

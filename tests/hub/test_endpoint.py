@@ -87,13 +87,9 @@ GOOD = {"candidate_labels": LABELS}
     ("inputs", "parameters", "message"),
     [
         ("no base64!", GOOD, "'inputs' is no image in base64 that can be read"),
-        ("/etc/passwd", GOOD, "'inputs' is no image in base64"),
         (["https://example.com/cat.png"], GOOD, "not of type list"),
         (..., {}, "no 'parameters' with 'candidate_labels'"),
-        (..., {"candidate_labels": []}, "'candidate_labels' is a list of texts"),
-        (..., GOOD | {"hypothesis_template": "a photo"}, "a text with {}, where the label stands"),
         (..., GOOD | {"hypothesis_template": "{} {name}"}, "has one {}, where the label stands, and no other braces"),
-        (..., GOOD | {"shape": 3}, "and no shape"),
     ],
 )
 def test_a_wrong_request_is_told_what_is_wrong(client, image, inputs, parameters, message):
@@ -107,12 +103,9 @@ def odd_images():
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (24, 40, 4), dtype=np.uint8)
     pixels[..., 3] = 255 * (random.random((24, 40)) < 0.5)
-    palette = Image.fromarray(pixels[..., :3]).quantize(8)
     turned = Image.Exif()
     turned[Image.ExifTags.Base.Orientation] = 6
     yield "transparent", Image.fromarray(pixels), {}
-    yield "transparent palette", palette, {"transparency": 3}
-    yield "16 bits", Image.fromarray(random.integers(0, 1 << 16, (24, 40), dtype=np.uint16)), {}
     yield "turned", Image.fromarray(pixels[..., :3]), {"exif": turned}
 
 

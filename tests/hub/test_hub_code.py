@@ -60,9 +60,6 @@ TOY = {
 LOAD = "modeling/modeling_toy"
 
 
-LOAD = "modeling/modeling_toy"
-
-
 def test_exactly_the_needed_modules_travel_and_work_alone(package, tmp_path):
     toy = package(TOY, LOAD)
     folder = tmp_path / f"flat{os.urandom(4).hex()}"
@@ -81,14 +78,6 @@ def test_what_is_saved_later_is_added(package, tmp_path):
             export_code(cls, tmp_path / name)
     first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab")
     assert first == second and len(first) == 5
-
-
-def test_modules_that_ship_with_another_travel_too(package, tmp_path):
-    declaration = 'SHIPS_WITH = """\nfrom .late_toy import TWICE\n"""\n'
-    model = "\n\nclass Model:\n    auto_classes = ('AutoModel',)\n"
-    toy = package({"modeling/modeling_toy": declaration + model, "modeling/late_toy": "TWICE = 2\n"}, LOAD)
-    export_code(toy.Model, tmp_path / "folder")
-    assert {path.stem for path in (tmp_path / "folder").iterdir()} == {"modeling_toy", "late_toy"}
 
 
 def test_auto_map_offers_every_head_and_prefers_the_saved_class(package, tmp_path):

@@ -1,6 +1,5 @@
 """Publishing: what goes up, what stays, what is refused, and a model that others load from the Hub."""
 
-import json
 import re
 import shutil
 from functools import partial
@@ -9,6 +8,7 @@ import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard, constants
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
@@ -104,11 +104,7 @@ def test_a_card_that_the_hub_refuses_is_one_sentence(hub, api, finished):
     assert not hub.repositories["models", ID].files
 
 
-def test_a_hub_that_does_not_answer_is_one_sentence(finished):
-    with pytest.raises(SourceUnavailableError, match=r"could not be published as owner/name .*refused"):
-        push(finished, "owner/name", api=HfApi(endpoint="http://127.0.0.1:1", token="hf_none"))
-
-
+@pytest.mark.slow
 def test_a_published_model_is_loaded_without_the_package(hub, api, finished, run_without_babelens, tmp_path):
     push(finished, ID, api=api)
     code = """
@@ -121,8 +117,6 @@ with torch.no_grad():
 print(found.pooler_output[0, 0].item())
 """
     printed = float(run_without_babelens(code, **hub.environment(tmp_path)).splitlines()[-1])
-    from transformers import AutoModel, AutoProcessor
-
     model, processor = AutoModel.from_pretrained(finished).eval(), AutoProcessor.from_pretrained(finished)
     with torch.no_grad():
         own = model.get_text_features(**processor(text=["ein rotes auto"], language="de", return_tensors="pt"))
@@ -130,12 +124,6 @@ print(found.pooler_output[0, 0].item())
 
 
 # ---- Folders that are not fit ----
-
-
-def edit_json(path, change):
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def edit_card(folder, **metadata):
@@ -154,22 +142,13 @@ def change_weights(folder, change):
     ("damage", "complaint"),
     [
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-        (lambda f: (f / "modeling_mural.py").unlink(), "modeling_mural.py is missing"),
-        (lambda f: (f / "pipelines.py").unlink(), "pipelines.py is missing"),
         (lambda f: (f / "modeling_mural.py").write_text("from .lost import x\n"), "lost.py is missing"),
-        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 50), "model.safetensors is truncated or damaged"),
         (lambda f: change_weights(f, lambda all_: {k: v * torch.nan for k, v in all_.items()}), "NaN"),
-        (lambda f: change_weights(f, lambda all_: dict(list(all_.items())[1:])), "lacks the weights"),
-        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is not a tokenizer"),
-        (lambda f: (f / "processor_config.json").unlink(), "processor_config.json is missing"),
-        (lambda f: (f / "README.md").unlink(), "README.md is missing"),
-        (lambda f: (f / "README.md").write_text("---\na: [\n---\n"), "README.md: "),
         (lambda f: (f / "README.md").write_text("# Model"), "has no license"),
         (lambda f: edit_card(f, model_identity="other"), "written for other weights"),
         (lambda f: (f / "examples/auto.png").unlink(), "'examples/auto.png', which is missing"),
         (lambda f: (f / "notes.txt").symlink_to("/etc/passwd"), "notes.txt is a link to /etc/passwd"),
-        (lambda f: (f / "more").symlink_to("/etc"), "more is a link to /etc"),
         (lambda f: (f / "notes.json").write_text('"hf_aBcDeFgHiJkLmNoPqRsTuVwX"'), "holds a token"),
     ],
 )

@@ -20,7 +20,7 @@ from babelens.utils.sentence_files import add_prompts
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
 from tests.support.tiny_cross_encoder import tiny_cross_encoder
 
-DUAL_ENCODERS = ["mural", "etcl", "mla", "mla_student", "smalr", "liwe"]
+DUAL_ENCODERS = ["mural", "mla", "mla_student", "smalr", "liwe"]
 TAGGED = [{"text": text, "language": language} for text, language in zip(TEXTS, LANGUAGES, strict=True)]
 # Classes of a model's folder are its own copies of babelens' errors, with the builtin bases of these.
 WRONG = ValueError
@@ -44,7 +44,7 @@ def folders(request, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=DUAL_ENCODERS)
+@pytest.fixture(scope="module", params=["mla", "smalr"])
 def folder(request, folders) -> Path:
     return folders(request.param)
 
@@ -62,13 +62,12 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_texts_have_the_embeddings_of_the_embedder(folder, model, batch_size):
+def test_texts_have_the_embeddings_of_the_embedder(folder, model):
     expected = expected_texts(folder)
-    close(model.encode(TAGGED, batch_size=batch_size), expected)
+    close(model.encode(TAGGED, batch_size=4), expected)
     for text, language, row in zip(TEXTS, LANGUAGES, expected, strict=True):
         close(model.encode(text, prompt_name=language), row)
-        close(model.encode([text], language=language, batch_size=batch_size), row[None])
+        close(model.encode([text], language=language, batch_size=1), row[None])
     close(model.encode_query(TEXTS[:1], prompt_name="en"), expected[:1])
     close(model.encode_document(TEXTS[:1], prompt="en"), expected[:1])
     assert model.get_embedding_dimension() == expected.shape[1]
@@ -111,7 +110,7 @@ def test_a_language_is_named_and_known(folders):
         mla.encode(TEXTS, prompt_name="de", language="en")
 
 
-@pytest.mark.parametrize("name", ["mural", "etcl", "liwe", "mla", "mla_student"])
+@pytest.mark.parametrize("name", ["liwe", "mla"])
 def test_a_language_may_be_left_out_where_one_is_known_or_none_matters(folders, name):
     model, text = loaded(folders(name)), "a red car"
     expected = Embedder.from_pretrained(folders(name), device="cpu").encode_text(text, language="en")
@@ -152,18 +151,11 @@ def test_the_head_of_a_task(make_mural, tmp_path):
 
 
 def test_in_half_precision(folders):
-    for name in ("mla", "mural"):
-        half = loaded(folders(name), model_kwargs={"dtype": torch.bfloat16})
-        assert half.dtype is torch.bfloat16
-        found = half.encode(TAGGED)
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected_texts(folders(name), dtype=torch.bfloat16), atol=1e-6)
-        assert half.encode(drawn_images(1)).dtype == np.float32
-
-
-def test_onnx_is_refused_with_the_command_that_exports(folders):
-    with pytest.raises(WRONG, match="babelens export"):
-        loaded(folders("mural"), backend="onnx")
+    half = loaded(folders("mla"), model_kwargs={"dtype": torch.bfloat16})
+    assert half.dtype is torch.bfloat16
+    found = half.encode(TAGGED)
+    assert found.dtype == half.encode(drawn_images(1)).dtype == np.float32
+    np.testing.assert_allclose(found, expected_texts(folders("mla"), dtype=torch.bfloat16), atol=1e-6)
 
 
 def test_saved_by_sentence_transformers_and_loaded_again(folder, model, tmp_path):
@@ -177,11 +169,6 @@ def test_saved_by_sentence_transformers_and_loaded_again(folder, model, tmp_path
         Embedder.from_pretrained(tmp_path, device="cpu").encode_text(TEXTS, language=LANGUAGES), model.encode(TAGGED)
     )
     assert {path.name for path in folder.iterdir()} <= {path.name for path in tmp_path.iterdir()}
-
-
-def test_the_code_of_a_folder_needs_to_be_trusted(folders):
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        SentenceTransformer(str(folders("mural")), device="cpu")
 
 
 WITHOUT_PACKAGE = """

@@ -50,6 +50,7 @@ def native_pairs(processor):
 
 class TestMla(MlaContract, PublishingContract):
     pipeline_languages = ["en"] * len(TEXTS)
+    pipelines_without_the_package = True
 
 
 class TestMlaOnMural(PublishedModelContract):

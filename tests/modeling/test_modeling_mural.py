@@ -18,7 +18,7 @@ class MuralContract(DualEncoderContract):
 
 
 class TestMural(MuralContract, PublishingContract):
-    pass
+    pipelines_without_the_package = True
 
 
 # ---- Heads ----

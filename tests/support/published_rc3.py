@@ -12,12 +12,9 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-import torch
 from transformers import MBartConfig, MBartForConditionalGeneration
 
-from babelens import Rc3Config, Rc3Model, Rc3Processor
 from babelens.data.readers.wit import COLUMNS
-from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 
 LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
@@ -34,16 +31,6 @@ SIZES = {
 PATCHES = {"image_size": 32, "patch_size": 16, "patch_width": 16}
 FLICKR = ["1000092795", "10002456", "1000268201", "1000344755"]
 COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
-
-
-def write_rc3() -> None:
-    """A pre-trained RC3 in `runs/rc3`."""
-    tokenizer = train_bpe(["a dog runs in the park", "ein Hund", "un chien", "seekor anjing", "犬", "狗"], 320)
-    sizes = {"region_size": 2048, "max_regions": 36, "max_text_length": 32}
-    processor = Rc3Processor.new(tokenizer, LANGUAGES, square_image_processor(32), **sizes)
-    torch.manual_seed(0)
-    Rc3Model(Rc3Config(**SIZES | PATCHES | processor.config_fields())).save_pretrained("runs/rc3")
-    processor.save_pretrained("runs/rc3")
 
 
 def write_regions(name: str, image_ids: list[str]) -> None:

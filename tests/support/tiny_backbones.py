@@ -38,7 +38,6 @@ _TOWER = _LAYERS | {"intermediate_size": 32, "image_size": 32, "patch_size": 8}
 # Wider than usual, so that what an untrained tower computes depends on its image.
 _WIDE: dict[str, Any] = {"initializer_range": 0.5}
 _SQUARE = {"height": 32, "width": 32}
-_STAGES: dict[str, Any] = {"depths": [1, 1], "num_heads": [1, 2]}
 _CONVOLUTIONS: dict[str, Any] = {"hidden_sizes": [8, 16], "depths": [1, 1]}
 
 BACKBONES = {

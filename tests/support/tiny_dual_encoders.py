@@ -4,12 +4,9 @@
 Where a kind's own tokenizer needs SentencePiece, another one stands for it that begins and ends texts as it does.
 """
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from transformers import (
     AlignConfig,
     AlignModel,
@@ -17,8 +14,6 @@ from transformers import (
     AltCLIPConfig,
     AltCLIPModel,
     AltCLIPProcessor,
-    AutoConfig,
-    AutoModel,
     BertTokenizer,
     ChineseCLIPConfig,
     ChineseCLIPModel,
@@ -199,131 +194,3 @@ KINDS: dict[str, Callable[[], Parts]] = {
     "mural": tiny_mural,
     "etcl": tiny_etcl,
 }
-
-# ---- A dual encoder whose code comes with it ----
-
-REMOTE_TOWER = {
-    "path": "text_model",
-    "embeddings": "transformer.table",
-    "blocks": "transformer.layers",
-    "pooling": "mean",
-}
-_REMOTE_CONFIGURATION = """
-from transformers import PreTrainedConfig
-
-
-class ToyDualConfig(PreTrainedConfig):
-    model_type = "toy_dual"
-
-    def __init__(self, text_config=None, vision_config=None, projection_dim=16, **kwargs):
-        super().__init__(**kwargs)
-        self.text_config = ToyTextConfig(**(text_config or {}))
-        self.vision_config = ToyVisionConfig(**(vision_config or {}))
-        self.projection_dim = projection_dim
-
-
-class ToyTextConfig(PreTrainedConfig):
-    model_type = "toy_text"
-
-    def __init__(self, vocab_size=200, embed_dim=16, pad_token_id=1, **kwargs):
-        super().__init__(**kwargs)
-        self.vocab_size, self.embed_dim, self.pad_token_id = vocab_size, embed_dim, pad_token_id
-
-
-class ToyVisionConfig(PreTrainedConfig):
-    model_type = "toy_vision"
-
-    def __init__(self, embed_dim=16, **kwargs):
-        super().__init__(**kwargs)
-        self.embed_dim = embed_dim
-"""
-_REMOTE_MODEL = '''
-import torch
-from torch import nn
-from transformers import PreTrainedModel
-
-from .configuration_toy import ToyDualConfig
-
-
-class ToyBlock(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
-        self.mix = nn.Linear(width, width)
-
-    def forward(self, hidden_states, padding, residual=None):
-        attended, _ = self.attention(hidden_states, hidden_states, hidden_states, key_padding_mask=padding)
-        return hidden_states + self.mix(attended).tanh(), attended
-
-
-class ToyTransformer(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.table = nn.Embedding(config.vocab_size, config.embed_dim)
-        self.layers = nn.ModuleList(ToyBlock(config.embed_dim) for _ in range(2))
-
-    def forward(self, ids, padding):
-        places = torch.arange(ids.shape[1], device=ids.device)[None, :, None]
-        states = self.table(ids) + torch.sin(places / 3)
-        for layer in self.layers:
-            states, _ = layer(states, padding)
-        return states
-
-
-class ToyText(nn.Module):
-    """It makes its mask from the ids, as JinaCLIP does, and takes them by another name."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.transformer = ToyTransformer(config)
-
-    def forward(self, x):
-        padding = x == self.config.pad_token_id
-        states = self.transformer(x, padding)
-        kept = (~padding)[..., None].to(states.dtype)
-        return (states * kept).sum(1) / kept.sum(1)
-
-
-class ToyDual(PreTrainedModel):
-    config_class = ToyDualConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.logit_scale = nn.Parameter(torch.tensor(2.0))
-        self.text_model = ToyText(config.text_config)
-        self.vision_model = nn.Conv2d(3, config.vision_config.embed_dim, 8, 8)
-        self.text_projection = nn.Linear(config.text_config.embed_dim, config.projection_dim, bias=False)
-        self.post_init()
-
-    def _init_weights(self, module):
-        if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight)
-
-    def get_text_features(self, input_ids=None, *_, **__):
-        return self.text_projection(self.text_model(x=input_ids))
-
-    def get_image_features(self, pixel_values=None, *_, **__):
-        return self.vision_model(pixel_values).mean((2, 3))
-'''
-
-
-def write_remote(folder: Path) -> Path:
-    """Writes a dual encoder whose code is in its folder; its text tower is at `REMOTE_TOWER`."""
-    tokenizer = xlm_tokenizer()
-    CLIPProcessor(images(), tokenizer).save_pretrained(folder)
-    (folder / "configuration_toy.py").write_text(_REMOTE_CONFIGURATION)
-    (folder / "modeling_toy.py").write_text(_REMOTE_MODEL)
-    code = {"AutoConfig": "configuration_toy.ToyDualConfig", "AutoModel": "modeling_toy.ToyDual"}
-    config = {"model_type": "toy_dual", "auto_map": code, "text_config": {"vocab_size": len(tokenizer)}}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-def save_remote(folder: Path) -> Path:
-    """The same with weights."""
-    model = AutoModel.from_config(
-        AutoConfig.from_pretrained(write_remote(folder), trust_remote_code=True), trust_remote_code=True
-    )
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
-    return folder

@@ -102,14 +102,6 @@ def bitext(pairs: Sequence[tuple[str, str]], subset: str = "de-en", *, backwards
     return _made(AbsTaskBitextMining, "TinyBitext", DatasetDict({subset: DatasetDict(test=data)}), described)
 
 
-def parallel_bitext(pairs: Sequence[tuple[str, str]]) -> Any:
-    """Sentence pairs whose columns are languages, as FLORES."""
-    data = DatasetDict(test=_columns(pairs, "deu_Latn", "eng_Latn"))
-    languages = {"deu_Latn-eng_Latn": ["deu-Latn", "eng-Latn"]}
-    described = metadata("TinyParallelBitext", "BitextMining", languages, "f1", category="t2t")
-    return _made(AbsTaskBitextMining, "TinyParallelBitext", data, described, parallel_subsets=True)
-
-
 def similarity(rows: Sequence[tuple[str, str, float]], languages: Languages = ("deu-Latn", "eng-Latn")) -> Any:
     """Sentence pairs with the similarity that people see in them."""
     described = metadata("TinySTS", "STS", list(languages), "cosine_spearman", category="t2t")

@@ -1,22 +1,16 @@
-"""A training run small enough for a test, as a module and as a program that a test can start, kill and start again.
+"""A training run small enough for a test."""
 
-python -m tests.support.tiny_training OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
-"""
-
-import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from datasets import Dataset
 from PIL import Image
 from transformers import TrainerCallback, set_seed
@@ -219,29 +213,3 @@ def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarr
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert np.array_equal(found[name], value), name
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("output")
-    parser.add_argument("--die-at", type=int)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--set", action="append", default=[])
-    given = parser.parse_args()
-    changes = {key: yaml.safe_load(value) for key, value in (text.split("=", 1) for text in given.set)}
-    torch.set_num_threads(1)
-    trainer = shapes_trainer(given.output, **changes)
-    if given.die_at:
-        trainer.add_callback(DieAt(given.die_at))
-    trainer.train(resume_from_checkpoint=given.resume or None)
-    if trainer.is_world_process_zero():
-        np.savez(Path(given.output) / "weights.npz", **weights(trainer.model))
-    trainer.accelerator.wait_for_everyone()
-    if trainer.args.world_size > 1:
-        # On a busy machine gloo's threads have been seen to abort or to hang while Python takes them down.
-        time.sleep(0.5)
-        os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

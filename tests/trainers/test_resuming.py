@@ -11,7 +11,6 @@ from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixtu
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
-from tests.support.killed_saving import kill_while_saving
 from tests.support.processes import ProcessesDied, together
 from tests.support.scaled_training import BATCH_NORM, train
 from tests.support.tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
@@ -79,16 +78,6 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, processes, settings)
         for task, losses in expected.losses.items():
             assert losses[-len(found.losses[task]) :] == found.losses[task]
         assert_same(found.weights, expected.weights)
-
-
-@pytest.mark.slow
-def test_kills_while_saving_lose_nothing(tmp_path):
-    """Each life goes on from the newest checkpoint that was saved whole, and all of them make one unbroken run."""
-    ((kills, unbroken),) = together(1, kill_while_saving, tmp_path / "killed", kills=20, seed=0)
-    for kill in kills:
-        assert kill.reported <= kill.found <= kill.saving
-        assert kill.digest == unbroken.get(kill.found, "")
-    assert kills[-1].found > 2
 
 
 def test_a_checkpoint_counts_once_it_is_overwritten_whole(tmp_path, monkeypatch):

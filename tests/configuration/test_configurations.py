@@ -1,0 +1,202 @@
+"""Configurations: the contract, the papers' defaults, and what is refused."""
+
+import dataclasses
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import BertConfig, CLIPConfig, MBartConfig, MBartModel, SiglipConfig, ViTConfig
+from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
+
+from babelens import (
+    EtclConfig,
+    LiweConfig,
+    LiweModel,
+    MlaConfig,
+    MuralConfig,
+    Rc3Config,
+    Rc3Model,
+    SmalrConfig,
+    load_preset,
+)
+from tests.contracts import TINY_RC3, ConfigContract
+
+
+class TestEtcl(ConfigContract):
+    factory = "make_etcl"
+
+
+class TestLiwe(ConfigContract):
+    factory = "make_liwe"
+
+
+class TestMla(ConfigContract):
+    factory = "make_mla"
+
+
+class TestMural(ConfigContract):
+    factory = "make_mural"
+
+
+class TestRc3(ConfigContract):
+    factory = "make_rc3"
+
+
+class TestSmalr(ConfigContract):
+    factory = "make_smalr"
+
+
+@pytest.mark.parametrize(
+    ("config_class", "settings", "complaint"),
+    [
+        (MuralConfig, {"tasks": ["image_text", "translation"]}, "tasks="),
+        (MuralConfig, {"text_config": {"model_type": "bret"}}, "'bret'"),
+        (MuralConfig, {"projection_dim": 7}, "projection_dim=7"),
+        (EtclConfig, {"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        (LiweConfig, {"annealing_rate": 1.5}, "annealing_rate=1.5"),
+        (MlaConfig, {"languages": ["de", "DE"]}, "'de' twice"),
+        (MlaConfig, {"languages": ["de", "en"]}, "'en' is the native language"),
+        (MlaConfig, {"vocab_size": 50, "sep_token_id": 50}, "sep_token_id=50"),
+        (MlaConfig, {"acquirer": "lora"}, "acquirer"),
+        (Rc3Config, TINY_RC3 | {"languages": ["en", "de"]}, "language_token_ids"),
+        (Rc3Config, TINY_RC3 | {"cls_token_id": 0}, "special tokens must differ"),
+        (Rc3Config, {"visual": "boxes"}, "boxes"),
+        (SmalrConfig, {"languages": ["en"], "vocabulary_sizes": [5, 6]}, "vocabulary_sizes"),
+        (SmalrConfig, {"languages": ["klingonish"]}, "klingonish"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_key(config_class, settings, complaint):
+    with pytest.raises((ValueError, StrictDataclassError), match=complaint):
+        config_class(**settings)
+
+
+# ---- The papers' defaults ----
+
+
+@pytest.mark.parametrize(
+    ("config", "preset"),
+    [
+        (MuralConfig(), "mural-base"),
+        (EtclConfig(), "etcl-base"),
+        (LiweConfig(), "s-liwe"),
+        (LiweConfig(character_size=120), "l-liwe"),
+        (Rc3Config(), "rc3-base"),
+        (SmalrConfig(vector_size=300), "smalr-base"),  # models that were saved before the key do not have it
+    ],
+)
+def test_without_arguments_it_is_a_papers_model(config, preset):
+    assert config.to_dict() == load_preset(preset).to_dict()
+
+
+def test_losses_begin_as_the_papers_say():
+    mural, etcl, mla, smalr = MuralConfig(), EtclConfig(), MlaConfig(), SmalrConfig()
+    assert (mural.temperature_init_value, mural.text_text_temperature, mural.text_text_margin) == (1.0, 0.01, 0.3)
+    assert (etcl.temperature_init_value, etcl.text_text_margin, etcl.label_smoothing) == (1.0, 0.3, 0.1)
+    assert (mla.text_text_objective, mla.image_text_objective, mla.logit_scale) == ("mse", "nce", 100.0)
+    assert (mla.acquirer, mla.acquirer_size, mla.embedding_size) == ("mlp", 256, 768) and mla.train_embedding
+    assert (smalr.mask_weight, smalr.adversarial_weight, smalr.neighborhood_weight) == (1e-4, 1e-6, 5e-2)
+    assert (smalr.specific_words, smalr.latent_tokens, smalr.word_size) == (5000, 40_000, 50)
+    assert (smalr.exploration_tokens, smalr.exploration_probability) == (20, 0.2)
+
+
+def test_mla_is_for_clip_vit_b_32_and_five_languages():
+    config = MlaConfig()
+    assert type(config.base_config) is CLIPConfig
+    assert (config.base_config.text_config.hidden_size, config.base_config.vision_config.patch_size) == (512, 32)
+    assert config.known_languages == ["en", "de", "fr", "cs", "zh", "ja"]
+
+
+def test_the_cost_of_a_larger_character():
+    with torch.device("meta"):
+        small, large = (LiweModel(load_preset(name)).parameter_parts() for name in ("s-liwe", "l-liwe"))
+    assert large.pop("embeddings") - small.pop("embeddings") == 96 * (4096 + 26 * 384)
+    assert large == small == {"image": 2049 * 1024, "transformer": 2 * 3 * 1024 * (300 + 1024 + 2)}
+
+
+# facebook/mbart-large-50's config.json, where it differs from transformers' defaults.
+MBART_50 = {"vocab_size": 250_054, "scale_embedding": True}
+
+
+def test_rc3_is_mbart_50_with_visual_inputs():
+    config, mbart = Rc3Config(), MBartConfig(**MBART_50)
+    shared = {field.name for field in dataclasses.fields(Rc3Config)} & set(MBartConfig.__annotations__)
+    assert {"d_model", "encoder_layers", "decoder_ffn_dim", "scale_embedding", "dropout", "eos_token_id"} <= shared
+    for name in shared - {"vocab_size"}:
+        assert getattr(config, name) == getattr(mbart, name), name
+    assert config.vocab_size == mbart.vocab_size + 2  # [CLS] and [SEP']
+    assert (config.mask_probability, config.slack, config.history) == (0.15, 0.9, 100)
+    first = 250_001  # behind 250 000 pieces and fairseq's offset
+    codes = {code.partition("_")[0]: first + i for i, code in enumerate(FAIRSEQ_LANGUAGE_CODES)}
+    for tag in ("en", "cs", "de", "fr", "id", "ja", "zh"):
+        assert config.language_token_id(tag) == codes[tag]
+    assert config.mask_token_id == first + len(FAIRSEQ_LANGUAGE_CODES)
+    with pytest.raises(ValueError, match="has not learned 'sw'; its languages are cs, de, en"):
+        config.language_token_id("sw")
+
+
+def test_parameters_of_rc3_are_mbart_50s_and_those_of_the_images():
+    with torch.device("meta"):
+        mbart, model = MBartModel(MBartConfig(**MBART_50)), Rc3Model(Rc3Config())
+    regions, patches = 2048 * 1024 + 1024, 3 * 32**2 * 768 + 768 + 768 * 1024 + 1024
+    assert model.parameter_parts()["visual"] == regions + patches
+    assert mbart.num_parameters() == 610_879_488
+    assert model.num_parameters() == mbart.num_parameters() + 2 * 1024 + regions + patches == 616_127_232
+
+
+# ---- What is read from settings ----
+
+
+def test_languages_become_canonical():
+    config = MlaConfig(native_language="EN", languages=("zh_cn", "iw"))
+    assert config.known_languages == ["en", "zh-CN", "he"]
+
+
+def test_towers_are_given_as_configurations_or_as_their_settings(tmp_path):
+    """Keys of others stay; where a tower was quantized is no part of the model."""
+    text = BertConfig(hidden_size=24, num_attention_heads=2, directionality="bidi")
+    vision, siglip = ViTConfig(hidden_size=36), SiglipConfig(text_config={"hidden_size": 24})
+    spelled = MuralConfig(text_config=text.to_dict(), vision_config=vision.to_dict())
+    assert MuralConfig(text_config=text, vision_config=vision).to_dict() == spelled.to_dict()
+    assert MlaConfig(base_config=siglip).to_dict() == MlaConfig(base_config=siglip.to_dict()).to_dict()
+    text.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    MuralConfig(text_config=text).save_pretrained(tmp_path)
+    again = MuralConfig.from_pretrained(tmp_path).text_config
+    assert again.directionality == "bidi" and not hasattr(again, "quantization_config")
+
+
+@pytest.mark.parametrize(("visual", "layer"), [("regions", "region"), ("patches", "patch")])
+def test_there_are_layers_only_for_what_the_model_reads(make_rc3, visual, layer):
+    model, _ = make_rc3(visual=visual)
+    names = {name.split(".")[1] for name, _ in model.named_parameters() if "_projection" in name}
+    assert {name for name in names if name.endswith("_projection")} == {f"{layer}_projection"}
+
+
+def test_only_given_labels_are_kept():
+    assert Rc3Config().num_labels == 0
+    for given in ({"num_labels": 2}, {"id2label": {0: "no", 1: "yes"}}):
+        config = Rc3Config(**given)
+        again = Rc3Config.from_dict(config.to_diff_dict())
+        assert again.num_labels == config.num_labels == 2 and again.id2label == config.id2label
+
+
+def test_specific_sizes_never_exceed_the_vocabulary():
+    two = {"languages": ["en", "de"], "vocabulary_sizes": [7, 3]}
+    assert SmalrConfig(**two, specific_words=5).specific_sizes == [5, 3]
+    mule = two | {"specific_words": None, "latent_tokens": 0}
+    assert SmalrConfig(**mule).specific_sizes == [7, 3]
+    assert SmalrConfig(**mule, dictionary_words=[0, 2]).specific_sizes == [7, 1]
+
+
+def test_a_folder_of_version_0_1_has_a_key_in_british_spelling():
+    saved = SmalrConfig().to_dict()
+    del saved["neighborhood_weight"]
+    config = SmalrConfig.from_dict(saved | {"neighbourhood_weight": 0.3})
+    assert config.neighborhood_weight == 0.3 and "neighbourhood_weight" not in config.to_dict()
+
+
+def test_native_ids_may_lie_beyond_the_learned_vocabulary(monkeypatch):
+    """Trainers write them; transformers warned of them each time."""
+    said = []
+    monkeypatch.setattr("transformers.configuration_utils.logger.warning_once", said.append)
+    MlaConfig(vocab_size=122, sep_token_id=3, pad_token_id=49407, eos_token_id=49407).to_dict()
+    assert not said
