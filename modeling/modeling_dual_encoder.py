@@ -56,7 +56,6 @@ class DualEncoderOutput(ModelOutput):
         return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
-Call = Callable[..., Any]
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
 # The output fields with vectors in the shared space.
 _SIDES = ("text", "image", "paired_text", "masked_text")
@@ -125,7 +124,7 @@ class WeightsAsMade(PreTrainedModel):
 _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
 
 
-def tower_keywords(given: dict[str, Any], *calls: Call) -> dict[str, Any]:
+def tower_keywords(given: dict[str, Any], *calls: Callable[..., Any]) -> dict[str, Any]:
     """Returns the extra keyword arguments of a call that concern a tower: transformers' own, such as
     `output_hidden_states`, and the parameters of the functions that run the tower."""
     accepted = _SHARED.union(*(signature(call).parameters for call in calls)) - {"inputs_embeds"}
@@ -177,14 +176,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     def bound_temperature(self) -> None:
         """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
-
-    def text_calls(self) -> list[Call]:
-        """Returns the functions that run the text tower."""
-        return [self.text_model.forward]
-
-    def image_calls(self) -> list[Call]:
-        """Returns the functions that run the image tower."""
-        return [self.vision_model.forward]
 
     @property
     def logit_bias(self) -> Tensor | float:

@@ -57,7 +57,6 @@ from .losses.contrastive import sigmoid_loss, symmetric_contrastive_loss
 from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
-    Call,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     asks_for_states,
@@ -214,7 +213,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         native = self.native_model
         tower = getattr(native, "vision_model", native)
         pixel_values = in_dtype_of(tower if isinstance(tower, PreTrainedModel) else native, pixel_values)
-        kwargs = tower_keywords(kwargs, *self.image_calls()) | {"return_dict": True}
+        kwargs = tower_keywords(kwargs, native.get_image_features, tower.forward) | {"return_dict": True}
         return native.get_image_features(pixel_values=pixel_values, **kwargs)
 
     @torch.no_grad()
@@ -244,11 +243,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             )
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
         return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
-
-    def image_calls(self) -> list[Call]:
-        native = self.native_model
-        tower = getattr(native, "vision_model", None)
-        return [native.get_image_features, *([] if tower is None else [tower.forward])]
 
     @can_return_tuple
     def forward(
@@ -568,13 +562,10 @@ class MlaModel(MlaPreTrainedModel):
         Returns:
             The output of the native model's `get_text_features`; `pooler_output` [N, d] is not normalized.
         """
-        kwargs = tower_keywords(kwargs, *self.text_calls())
+        kwargs = tower_keywords(kwargs, self.native_model.get_text_features, self.text_parts.tower.forward)
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
         with languages_of_rows(self.native_model, self._rows(language_ids)):
             return self.native_model.get_text_features(**kwargs)
-
-    def text_calls(self) -> list[Call]:
-        return [self.native_model.get_text_features, self.text_parts.tower.forward]
 
     def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         languages = [None, *self.config.languages]

@@ -215,7 +215,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         reads_natively = self.config.native_texts == "native"
         if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
-        kwargs = tower_keywords(kwargs, *self.text_calls())
+        kwargs = tower_keywords(kwargs, self.text_model.forward)
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         end_id = self.config.text_config.eos_token_id
         features = pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)

@@ -32,7 +32,7 @@ from ..configuration.configuration_two_tower import POOLER, feature_width, text_
 from ..utils.errors import InputError
 from .acquirer import load_plain_state_dict
 from .modeling_common import is_exporting
-from .modeling_dual_encoder import Call, count_parameters, normalize
+from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla import MlaPreTrainedModel, new_native_model
 from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
@@ -330,9 +330,6 @@ class RidgeModel(MlaPreTrainedModel):
 
     def set_trainable(self, part: str, languages: Sequence[str] | None = None, *, temperature: bool = False) -> None:
         raise ValueError(f"trainable={part!r}: the maps of a ridge model are solved for (babelens.trainers.ridge)")
-
-    def text_calls(self) -> list[Call]:
-        return [self.get_text_features]
 
     def get_input_embeddings(self) -> nn.Module:
         return (self.text_model or self.native_model).get_input_embeddings()

@@ -134,7 +134,7 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
             return BaseModelOutputWithPooling(pooler_output=head(self.text_head_input(features)))
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
-        kwargs = tower_keywords(kwargs, *self.text_calls())
+        kwargs = tower_keywords(kwargs, self.text_model.forward)
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = head(self.text_head_input(self.pooled_texts(output, input_ids, attention_mask)))
         return with_embeddings(output, pooled)
@@ -155,7 +155,7 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
             return BaseModelOutputWithPooling(pooler_output=self.image_projection(self.image_dropout(features)))
         if pixel_values is None:
             raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
-        kwargs = tower_keywords(kwargs, *self.image_calls())
+        kwargs = tower_keywords(kwargs, self.vision_model.forward)
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
         pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))

@@ -16,7 +16,6 @@ from ..configuration.configuration_two_tower import image_width
 from ..utils.errors import InputError
 from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
-    Call,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     asks_for_states,
@@ -80,12 +79,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         """Copies the weights of a vision backbone of this model's `vision_config`."""
         self.vision_model.load_state_dict(backbone.state_dict())
 
-    def text_calls(self) -> list[Call]:
-        return []  # recurrent layers have no keyword arguments of transformers
-
-    def image_calls(self) -> list[Call]:
-        return [] if self.vision_model is None else [self.vision_model.forward]
-
     def _embed_texts(
         self,
         input_ids: Tensor,
@@ -116,7 +109,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
                 raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
             if self.vision_model is None:
                 raise InputError("this model has no backbone (vision_config): give image_features")
-            kwargs = tower_keywords(kwargs, *self.image_calls())
+            kwargs = tower_keywords(kwargs, self.vision_model.forward)
             pixel_values = in_dtype_of(self.vision_model, pixel_values)
             output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
             image_features, attentions = pool_image(output), output.get("attentions")
