@@ -172,8 +172,9 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
     for name, source in files.items():
         Path(folder, f"{name}.py").write_text(source, encoding="utf-8")
     entries: dict[str, str] = {}
+    configuration = getattr(cls, "config_class", None)
     for offering in (cls, *_classes(modules)):
-        if offering is cls or _same_configuration(offering, cls):
+        if offering is cls or (configuration and getattr(offering, "config_class", None) is configuration):
             for auto_class in vars(offering).get("auto_classes", ()):
                 entries.setdefault(auto_class, f"{_file_of(offering.__module__)}.{offering.__name__}")
     return entries
@@ -241,11 +242,6 @@ def _classes(modules: list[str]) -> list[type]:
         for each in vars(importlib.import_module(name)).values()
         if isinstance(each, type) and each.__module__ == name
     ]
-
-
-def _same_configuration(other: type, cls: type) -> bool:
-    configuration = getattr(cls, "config_class", None)
-    return configuration is not None and getattr(other, "config_class", None) is configuration
 
 
 def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:

@@ -71,7 +71,7 @@ def trim(
         FileExistsError: when `output` holds a model.
         ModelFolderError: for a source that cannot be loaded.
         OSError: for a folder that cannot be written.
-        InputError, InputError: for what cannot be trimmed.
+        InputError: for what cannot be trimmed.
         SaveError: when another process writes to `output`.
     """
     if not 0 <= coverage <= 1:

@@ -47,9 +47,8 @@ def load_multi30k(
             `#`, and is left out.
 
     Raises:
-        CorpusError: if files are missing, have different numbers of lines, or the two tasks have different images.
-        CorpusError: for an empty sentence; the message names the file and the line.
-        CorpusError: for an image that is not in the folder.
+        CorpusError: if files are missing or have different numbers of lines, the two tasks have different images, a
+            sentence is empty, or an image is not in the folder.
 
     Examples:
         >>> corpus = load_multi30k(
