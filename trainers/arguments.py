@@ -11,12 +11,7 @@ from transformers.training_args import OptimizerNames
 
 from ..utils.errors import InputError
 from .optimizers import ADAMAX, LAMB, check_task_settings
-from .precision import PrecisionTrainingArguments
-
-
-def option(default: Any, help_text: str) -> Any:
-    """Returns a field with a default and a help text for the command line."""
-    return field(default=default, metadata={"help": help_text})
+from .precision import PrecisionTrainingArguments, option
 
 
 @dataclass

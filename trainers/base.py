@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, seed_worker
 
 from ..data.batching.mixture import TaskBatchSampler, TaskMixture
@@ -37,11 +37,10 @@ class BabelensTrainer(Trainer):
     """transformers' `Trainer` for batches of one or several tasks.
 
     Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`. The training data is prepared
-    when training begins, for the model that is being trained. Training stops if a loss, a gradient or a weight is not
-    finite. Only checkpoints of the same run are replaced or deleted (`save_total_limit`).
+    when training begins. Training stops if a loss, a gradient or a weight is not finite. Only checkpoints of the same
+    run are replaced or deleted (`save_total_limit`).
 
     Args:
-        model: the model to train, unless `model_init` makes one.
         args: the training arguments of the method; the trainer copies them.
         processing_class: the processor of the model.
         train_dataset: the training data, in the form that `prepare` takes.
@@ -49,9 +48,6 @@ class BabelensTrainer(Trainer):
         evaluator: replaces the trainer's evaluation: a function (model, processor, evaluation data) -> dict metric ->
             value, or a list of these functions.
         kwargs: other arguments of `Trainer`.
-
-    Raises:
-        InputError: if an argument is missing, belongs to another method or has no effect.
     """
 
     # The class of `args`; recipes read it.
@@ -60,8 +56,9 @@ class BabelensTrainer(Trainer):
     unused_arguments: ClassVar[tuple[str, ...]] = (
         "data_collator",
         "compute_loss_func",
-        "preprocess_logits_for_metrics",
         "compute_metrics",
+        "model_init",
+        "preprocess_logits_for_metrics",
     )
 
     # Set by transformers; declared here because mypy does not check transformers.
@@ -86,10 +83,9 @@ class BabelensTrainer(Trainer):
         if processing_class is None:
             raise InputError(f"processing_class: {name} needs the processor of the model")
         unused = [each for each in self.unused_arguments if kwargs.get(each) is not None]
-        if unused or (evaluator is not None and kwargs.get("compute_metrics") is not None):
-            raise InputError(f"{', '.join(unused) or 'compute_metrics'}: {name} does not use this here")
+        if unused:
+            raise InputError(f"{', '.join(unused)}: {name} does not use this; evaluator= replaces the evaluation")
         self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
-        self._prepared_for: Any = None
         self._mixture: TaskMixture | StreamMixture | None = None
         self._stream: StreamLoader | None = None
         self._resumed: str | None = None
@@ -110,8 +106,7 @@ class BabelensTrainer(Trainer):
         raise NotImplementedError
 
     def create_model_card(self, model_name: str | None = None, **details: Any) -> None:
-        """Writes babelens' model card to the output folder instead of transformers' card; `push_to_hub` calls this
-        method."""
+        """Writes babelens' model card instead of transformers'; `push_to_hub` calls this method."""
         if not self.is_world_process_zero():
             return
         name = self.args.hub_model_id or model_name or Path(self.args.output_dir).resolve().name
@@ -125,21 +120,16 @@ class BabelensTrainer(Trainer):
 
     @property
     def mixture(self) -> Any:
-        """The examples of the training data, which are prepared once per model."""
-        if self._prepared_for is not self.model:
+        """The examples of the training data, which are prepared once."""
+        if self._mixture is None:
             if self.train_dataset is None:
                 raise InputError("training needs a train_dataset")
-            self._prepared_for = self.model
-            try:
-                self._mixture, self.data_collator = self.prepare(self.model, self.train_dataset)
-            except BaseException:
-                self._prepared_for = None
-                raise
+            self._mixture, self.data_collator = self.prepare(self.model, self.train_dataset)
         return self._mixture
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
-        """The number of examples of each task per batch and process, or a dict task -> number of examples."""
+        """The number of examples of each task per batch and process, or a dict task -> number."""
         size: int = self._train_batch_size
         return size
 
@@ -162,17 +152,8 @@ class BabelensTrainer(Trainer):
         return self._stream
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model, as `Trainer.train` does.
-
-        Args:
-            resume_from_checkpoint: the checkpoint to resume from, or True for the newest complete checkpoint.
-            kwargs: other arguments of `Trainer.train`.
-
-        Raises:
-            FileNotFoundError: if there is no complete checkpoint.
-            InputError: if a loss, a gradient or a weight becomes NaN or infinite.
-            SaveError: if checkpoints cannot be saved to `args.output_dir`.
-        """
+        """Trains the model, as `Trainer.train` does; `resume_from_checkpoint=True` resumes from the newest complete
+        checkpoint."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise InputError("FSDP and DeepSpeed are not supported: start the training with torchrun")
         if resume_from_checkpoint is True:
@@ -244,7 +225,7 @@ class BabelensTrainer(Trainer):
         return isinstance(data, dict)
 
     def evaluation_data(self, data: Any) -> Any:
-        """Converts a data set to the form that `measure` and evaluators take."""
+        """Returns a data set in the form that `measure` and evaluators take."""
         return data
 
     def check_evaluation(self) -> None:
@@ -256,16 +237,8 @@ class BabelensTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Evaluates the model and logs the metrics.
-
-        Args:
-            eval_dataset: a data set, or a dict name -> data set; by default the trainer's `eval_dataset`.
-            ignore_keys: unused; part of the signature of `Trainer.evaluate`.
-            metric_key_prefix: the prefix of the metric names.
-
-        Returns:
-            The metrics, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data sets.
-        """
+        """Evaluates the model, logs the metrics, and returns them as `<prefix>_<metric>`, or
+        `<prefix>_<name>_<metric>` for named data sets."""
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
             raise InputError("evaluate() needs an eval_dataset")
@@ -283,13 +256,11 @@ class BabelensTrainer(Trainer):
         return metrics
 
     def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
-        """Raises an error unless a subclass overrides it."""
         raise InputError(f"predict: {type(self).__name__} does not predict; evaluate() measures the model")
 
 
 def over_languages(name: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Returns the mean of a metric over the languages as `name`, and the value of each language as
-    `name_<language>`."""
+    """Returns the mean of a metric over the languages as `name`, and each language's value as `name_<language>`."""
     mean = sum(values.values()) / len(values)
     return {name: mean} | {f"{name}_{language}": value for language, value in values.items()}
 
@@ -302,9 +273,7 @@ class FiniteGradients(TrainerCallback):
 
     With float16, accelerate skips the step and reduces the loss scale instead."""
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if args.fp16:
             return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -354,20 +323,15 @@ def mixture_loader(
 
 
 class StreamProgress(TrainerCallback):
-    """Resumes the streams of a trainer. Their length is unknown, so an epoch is counted as a fraction of
-    `max_steps`."""
+    """Resumes streams, and counts an epoch as a fraction of `max_steps`: the length of a stream is unknown."""
 
     def __init__(self, trainer: BabelensTrainer) -> None:
         self.trainer = trainer
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer._stream is not None and self.trainer._resumed:
             self.trainer._stream.load(self.trainer._resumed)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer._stream is not None:
             state.epoch = state.global_step / state.max_steps

@@ -1,8 +1,8 @@
 """Checkpoints that count only when they are complete, and model folders that are replaced as a whole.
 
 A checkpoint folder has a file `incomplete.json` while `Trainer` writes to it. When everything is written, this file
-lists the sizes of the other files and becomes `complete.json`. It names the run, which a resumed training continues. A
-run replaces and deletes only its own checkpoints, never another folder.
+lists the sizes of the other files and becomes `complete.json`. It names the run: a run, and the runs that resume it,
+replace and delete only their own checkpoints.
 """
 
 import json
@@ -20,13 +20,12 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
-from ..utils.errors import InputError, SaveError
-from ..utils.files import apply_umask, ensure_parents, system_error_number
+from ..utils.errors import InputError
+from ..utils.files import apply_umask, ensure_parents, errors_naming
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class CheckpointMarks(TrainerCallback):
     """Marks the checkpoints of a run as complete, and deletes all but the newest `limit`."""
 
     limit: int | None = None
-    folder: Path | None = None
+    folder: Path | None = None  # of the newest checkpoint
     run: str = ""
 
     def start(self, resumed: str | None = None) -> None:
@@ -45,44 +44,53 @@ class CheckpointMarks(TrainerCallback):
         self.run = str((resumed and _mark(resumed).get("run")) or uuid.uuid4().hex)
 
     def begin(self, folder: str | Path) -> None:
-        """Creates the folder of a checkpoint before its first file is written."""
-        self.folder = Path(folder)
-        make_checkpoint(self.folder, self.run)
+        """Creates the folder of a checkpoint before its first file is written. It replaces an incomplete checkpoint or
+        a checkpoint of the same run; anything else with that name is renamed to `kept-checkpoint-N`."""
+        self.folder = folder = Path(folder)
+        if folder.exists():
+            if _mark(folder).get("run") == self.run or (folder / INCOMPLETE).is_file():
+                shutil.rmtree(folder)
+            else:
+                kept = folder.with_name(f"kept-{folder.name}")
+                while kept.exists():
+                    kept = kept.with_name(f"kept-{kept.name}")
+                folder.rename(kept)
+                logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
+        folder.mkdir(parents=True)
+        (folder / INCOMPLETE).write_text(json.dumps({"run": self.run}), encoding="utf-8")
 
     def mark(self) -> None:
-        """Marks the newest checkpoint as complete, unless it is already marked."""
-        if self.folder is not None and (self.folder / INCOMPLETE).exists():
-            mark_complete(self.folder)
+        """Marks the newest checkpoint, whose files are all written, as complete."""
+        if (folder := self.folder) is None or not (folder / INCOMPLETE).exists():
+            return
+        files = [file for file in folder.rglob("*") if file.is_file() and file.name != INCOMPLETE]
+        apply_umask(*files)
+        sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)}
+        (folder / INCOMPLETE).write_text(json.dumps({"run": self.run, "files": sizes}, indent=1), encoding="utf-8")
+        os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
     @contextmanager
     def saving(self) -> Iterator[None]:
         """Deletes a checkpoint that cannot be written in the block, and raises a `SaveError` that names it."""
         try:
             yield
-        except Exception as error:
-            if (
-                self.folder is None
-                or not (self.folder / INCOMPLETE).exists()
-                or not (told := _told(error, self.folder))
-            ):
-                raise
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise told from error
+        except Exception:
+            if self.folder is not None and (self.folder / INCOMPLETE).exists():
+                shutil.rmtree(self.folder, ignore_errors=True)
+                with errors_naming(self.folder):
+                    raise
+            raise
 
-    def on_push_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_push_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.mark()  # before `on_save`, so the Hub gets the mark too
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         PartialState().wait_for_everyone()  # each process writes its random state
         if args.should_save and self.folder is not None:
             self.mark()
             self._rotate(state, self.folder)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.mark()  # for a checkpoint that was saved because the machine is preempted
         if args.should_save and state.best_model_checkpoint and self.limit == 1:  # as `Trainer` does
             self._rotate(state)
@@ -95,33 +103,6 @@ class CheckpointMarks(TrainerCallback):
         excess = len(own) - max(self.limit, len(kept)) if self.limit and self.limit > 0 else 0
         for path in [path for path in own if path.resolve() not in kept][: max(excess, 0)]:
             shutil.rmtree(path)
-
-
-def make_checkpoint(folder: Path, run: str) -> None:
-    """Creates a folder for a checkpoint of `run`. It replaces an incomplete checkpoint or a checkpoint of the same
-    run; anything else with that name is renamed to `kept-checkpoint-N`."""
-    if folder.exists():
-        if _mark(folder).get("run") == run or (folder / INCOMPLETE).is_file():
-            shutil.rmtree(folder)
-        else:
-            kept = folder.with_name(f"kept-{folder.name}")
-            while kept.exists():
-                kept = kept.with_name(f"kept-{kept.name}")
-            folder.rename(kept)
-            logger.warning("%s was not saved by this run and was renamed to %s", folder, kept.name)
-    folder.mkdir(parents=True)
-    (folder / INCOMPLETE).write_text(json.dumps({"run": run}), encoding="utf-8")
-
-
-def mark_complete(folder: str | Path) -> None:
-    """Marks a checkpoint as complete after all of its files are written."""
-    folder = Path(folder)
-    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in (INCOMPLETE, COMPLETE)]
-    apply_umask(*files)
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(files)}
-    mark = json.dumps({"run": _mark(folder).get("run"), "files": sizes}, indent=1)
-    (folder / INCOMPLETE).write_text(mark, encoding="utf-8")
-    os.replace(folder / INCOMPLETE, folder / COMPLETE)
 
 
 def is_complete(folder: str | Path) -> bool:
@@ -187,12 +168,10 @@ class RunConditions(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         self.conditions: dict[str, Any] = {}
 
-    def on_train_begin(self, args: TrainingArguments, *others: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
         self.conditions = _conditions(args)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.stateful_callbacks[type(self).__name__] = self.state()
 
     def state(self) -> dict[str, Any]:
@@ -201,11 +180,7 @@ class RunConditions(TrainerCallback, ExportableState):
 
 def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
     """Logs a warning with the conditions that have changed since a checkpoint or the state of a finished run was
-    saved.
-
-    Raises:
-        InputError: if the optimizer has changed, because it would silently reuse incompatible moments.
-    """
+    saved. Another optimizer is an error, because it would silently reuse incompatible moments."""
     kept = (trainer_state(folder).get("stateful_callbacks") or {}).get(RunConditions.__name__) or {}
     then, now = kept.get("attributes", {}).get("conditions") or {}, _conditions(args)
     changed = {
@@ -240,17 +215,15 @@ _SCRATCH = ".babelens-unfinished-"  # a name that nothing else uses
 
 @contextmanager
 def atomic_directory(folder: str | Path) -> Iterator[Path]:
-    """Yields a scratch folder, and moves its files to `folder` if the block ends without an error.
+    """Yields a scratch folder, and moves its files to `folder` if the block ends without an error; errors of the disk
+    become a `SaveError`.
 
     If the process is killed, `folder` is unchanged, or has no configuration and does not load: the weights of one
     model never end up next to the configuration of another. Other files in `folder` are kept, except the weights of
-    the model that is replaced. For new folders, see `atomic_folder` in `utils.files`.
-
-    Raises:
-        SaveError: if the files cannot be written.
+    the model that is replaced.
     """
     folder = Path(folder).resolve()
-    with save_errors(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
+    with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder) as temporary:
         scratch = Path(temporary)
         yield scratch
         files = sorted(path.relative_to(scratch) for path in scratch.rglob("*") if path.is_file())
@@ -269,30 +242,8 @@ def atomic_directory(folder: str | Path) -> Iterator[Path]:
                 shutil.rmtree(left)
 
 
-@contextmanager
-def save_errors(path: Path) -> Iterator[None]:
-    """Turns disk errors, from whichever library was writing, into a `SaveError` that names `path`."""
-    try:
-        yield
-    except Exception as error:
-        if told := _told(error, path):
-            raise told from error
-        raise
-
-
-def _told(error: Exception, path: Path) -> SaveError | None:
-    """Returns the `SaveError` for an exception of a library that could not write; None for any other exception."""
-    is_torch_save = isinstance(error, RuntimeError) and "inline_container" in str(error)
-    number = error.errno if isinstance(error, OSError) else system_error_number(error)
-    if isinstance(error, SaveError) or (
-        number is None and not is_torch_save and not isinstance(error, OSError | SafetensorError)
-    ):
-        return None
-    return SaveError(number or 5, f"could not save to {path}; nothing was left there: {error}")
-
-
 def prepare_saving(folder: str | Path) -> None:
     """Raises a `SaveError` if a folder cannot be created or written to; called before a long training run."""
     folder = Path(folder).resolve()
-    with save_errors(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
+    with errors_naming(folder), ensure_parents(folder), TemporaryDirectory(prefix=_SCRATCH, dir=folder):
         pass

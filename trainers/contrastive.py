@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from accelerate.utils import send_to_device
 from accelerate.utils.memory import clear_device_cache
@@ -20,7 +19,7 @@ from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
-from transformers.trainer_utils import PredictionOutput, TrainOutput
+from transformers.trainer_utils import TrainOutput
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
@@ -39,7 +38,7 @@ from .gradient_caching import backward_in_chunks
 from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups
 from .processes import gather_labels, gather_rows, row_counts
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
-from .tower_features import FrozenTowers
+from .tower_features import frozen_towers
 from .tower_training import TrainedTowers, checked_training
 
 logger = logging.getLogger(__name__)
@@ -59,20 +58,12 @@ class ContrastiveTrainer(BabelensTrainer):
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         cache_dir: the folder for the features of frozen towers; by default a folder in the Hugging Face datasets
             cache.
-        compute_metrics: computes metrics from the embeddings of the evaluation set in each language, as in
-            `RetrievalEvaluator`.
         kwargs: other arguments of `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
-
-    Raises:
-        InputError: if an argument is missing or has no effect; when training begins, if the method does not
-            have a task, settings contradict each other, or the evaluation data is in languages that the model does not
-            read.
     """
 
     # Task -> default weight of its loss. An epoch is one pass over the data of the first task.
     task_weights: ClassVar[dict[str, float]]
     arguments_class: ClassVar[type[ContrastiveTrainingArguments]] = ContrastiveTrainingArguments
-    unused_arguments = tuple(name for name in BabelensTrainer.unused_arguments if name != "compute_metrics")
 
     def __init__(self, model: Any = None, args: Any = None, *, cache_dir: str | None = None, **kwargs: Any) -> None:
         self.cache_dir = cache_dir
@@ -97,9 +88,10 @@ class ContrastiveTrainer(BabelensTrainer):
 
     def prepare(self, model: Any, train_dataset: Any) -> tuple[TaskMixture | StreamMixture, Any]:
         args = self.args
-        self.towers = TrainedTowers(model, checked_training(args.towers))
-        cached, folder = args.cache_frozen_features, self.cache_dir
-        self.frozen_towers = FrozenTowers(model, self.processing_class, args, cache_dir=folder, cached=cached)
+        self.towers = TrainedTowers(
+            model, checked_training(args.towers)
+        )  # a subclass may have changed what is trained
+        self.frozen_towers = frozen_towers(model, self.processing_class, args, self.cache_dir)
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
         self._views = {}
@@ -110,7 +102,7 @@ class ContrastiveTrainer(BabelensTrainer):
                     data = TaskData(as_given_corpus(data, args.languages))
                 view = self.make_view(task, data) if isinstance(data, TaskData) else data
                 self._views[task] = self.frozen_towers.with_features(view)
-        self.frozen_towers.finish()
+        self.frozen_towers.forget()
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, the gradient of a
         # convolution in bfloat16 takes 25 times as long on a CPU.
         model.to(memory_format=torch.channels_last)
@@ -130,8 +122,8 @@ class ContrastiveTrainer(BabelensTrainer):
 
     @property
     def tasks(self) -> dict[str, Any]:
-        """The examples of each task."""
-        if self._prepared_for is not self.model and self.train_dataset is not None:
+        """Task -> its examples."""
+        if not self._views and self.train_dataset is not None:
             self._views = self.mixture.tasks
         return self._views
 
@@ -177,12 +169,10 @@ class ContrastiveTrainer(BabelensTrainer):
         return self.training_transform() if has_images(self.tasks[task]) else None
 
     def training_transform(self) -> TrainingTransform:
-        """The transform for training images, with `args.image_augmentation`."""
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return TrainingTransform(self.processing_class.image_processor, augmentation)
 
     def refuse_augmentation(self, task: str) -> None:
-        """Raises an error for `image_augmentation` if the features of the task's images are computed once."""
         if self.args.image_augmentation is not None:
             raise InputError(
                 f"image_augmentation has no effect on task {task!r}: the features of its images are computed once; "
@@ -206,7 +196,7 @@ class ContrastiveTrainer(BabelensTrainer):
         return loader
 
     def objective_options(self) -> dict[str, Any]:
-        """Additional keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
+        """Additional keyword arguments of the model's `contrastive_objective`."""
         return {} if self.args.loss_tile_size is None else {"tile_size": self.args.loss_tile_size}
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
@@ -346,32 +336,8 @@ class ContrastiveTrainer(BabelensTrainer):
         for part in parts if not self._evaluators else ():
             evaluated_languages(self.processing_class, self.evaluation_data(part), self.args.eval_languages)
 
-    @property
-    def _retrieval(self) -> RetrievalEvaluator:
-        return RetrievalEvaluator(
-            languages=self.args.eval_languages,
-            batch_size=self.args.per_device_eval_batch_size,
-            compute_metrics=self.compute_metrics,
-        )
-
     def measure(self, data: Dataset) -> dict[str, float]:
-        """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, `loss`, and the metrics of
-        `compute_metrics`."""
-        return self._retrieval(self.model, self.processing_class, data)
-
-    def predict(
-        self, test_dataset: Dataset, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
-    ) -> PredictionOutput:
-        """Embeds a caption corpus and measures retrieval on it.
-
-        Returns:
-            `predictions`: the embeddings of the captions, language by language [T, d], and of the images [N, d];
-            `label_ids` [T]: the index of the image of each caption; `metrics`, as in `evaluate`.
-        """
-        recalls, found = self._retrieval.embed(self.model, self.processing_class, self.evaluation_data(test_dataset))
-        measured = self._retrieval.metrics(self.model, recalls, found)
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
-        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
-        texts, images = ([each.predictions[side] for each in found.values()] for side in (0, 1))
-        labels = np.concatenate([each.label_ids for each in found.values()])
-        return PredictionOutput(predictions=(np.concatenate(texts), images[0]), label_ids=labels, metrics=metrics)
+        """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, and `loss`."""
+        size = self.args.per_device_eval_batch_size
+        evaluator = RetrievalEvaluator(languages=self.args.eval_languages, batch_size=size)
+        return evaluator(self.model, self.processing_class, data)

@@ -25,35 +25,20 @@ from ..modeling.encoding import autocasting, evaluation_mode
 from ..utils.errors import InputError
 from ..utils.files import atomic_file, ensure_parents, wait_for_lock
 from ..utils.identity import contents_digest, model_identity
-from .checkpoints import save_errors
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
 
 
-def frozen_features(
-    compute: Callable[[], np.ndarray],
-    *,
-    weights: dict[str, Tensor],
-    settings: str,
-    items: Iterable[bytes],
-    cache_dir: str | Path | None = None,
-) -> np.ndarray:
+def frozen_features(compute: Callable[[], np.ndarray], **key: Any) -> np.ndarray:
     """Like `frozen_tensor`, for float32 arrays [N, d]."""
-
-    def announced() -> Tensor:
-        logger.info("computing features that are not in %s", cache_dir or DEFAULT_CACHE)
-        return torch.from_numpy(np.ascontiguousarray(compute()))
-
-    array: np.ndarray = frozen_tensor(
-        announced, weights=weights, settings=settings, items=items, cache_dir=cache_dir
-    ).numpy()
+    array: np.ndarray = frozen_tensor(compute, **key).numpy()
     return array
 
 
 def frozen_tensor(
-    compute: Callable[[], Tensor],
+    compute: Callable[[], Tensor | np.ndarray],
     *,
     weights: dict[str, Tensor],
     settings: str,
@@ -71,10 +56,6 @@ def frozen_tensor(
         settings: the configuration of the model and the settings of its processor, as text.
         items: the inputs as bytes, in order.
         cache_dir: the cache folder; by default a folder in the Hugging Face datasets cache.
-
-    Raises:
-        InputError: if a feature is NaN or infinite.
-        SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{contents_digest(weights, settings, items)}.safetensors"
@@ -85,10 +66,11 @@ def frozen_tensor(
         kept = _kept(file)  # another process may have computed them while this one waited
         if kept is None:
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
-            features = compute()
+            logger.info("computing features that are not in %s", folder)
+            features = torch.as_tensor(compute())
             if not features.isfinite().all():
                 raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-            with atomic_file(file) as unfinished, save_errors(file):
+            with atomic_file(file) as unfinished:
                 save_file({"features": features.contiguous()}, unfinished)
             kept = load_file(file)["features"]
     return kept

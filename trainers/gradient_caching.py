@@ -5,12 +5,8 @@ The embeddings are computed chunk by chunk without a graph. The loss of all embe
 embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
 propagated to the weights. For the first chunk, the graph is kept instead, which saves its second pass and takes no
 more memory than the second pass of another chunk. The texts of a chunk have similar lengths, so there is little
-padding. If the output of the towers for one example does not depend on the other examples, the gradient is exactly the
-gradient of the whole batch.
-
-A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
-would on several devices, and the gradient is exactly the gradient of a batch normalized in this way. Its running
-statistics are updated once for each chunk, in the order of the chunks.
+padding. The gradient is exactly that of the whole batch, unless a tower with batch normalization is trained: it
+normalizes each chunk by itself, as it would on several devices, and updates its running statistics once per chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,25 +26,20 @@ class RandomState:
     """The state of the random generators that a forward pass on a device uses, including the CPU's."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.cpu = device, torch.get_rng_state()
-        self.generators: Any = None if device.type == "cpu" else getattr(torch, device.type)
-        self.state = None if self.generators is None else self.generators.get_rng_state(device)
+        self.devices = [] if device.type == "cpu" else [device]
+        self.generators: Any = getattr(torch, device.type)
+        self.cpu, self.own = torch.get_rng_state(), [self.generators.get_rng_state(each) for each in self.devices]
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
         """A context in which the generators start from this state; afterwards, they continue from their previous
         state."""
-        now = RandomState(self.device)
-        self._restore()
-        try:
+        kind = self.devices[0].type if self.devices else "cuda"
+        with torch.random.fork_rng(self.devices, device_type=kind):
+            torch.set_rng_state(self.cpu)
+            for device, state in zip(self.devices, self.own, strict=True):
+                self.generators.set_rng_state(state, device)
             yield
-        finally:
-            now._restore()
-
-    def _restore(self) -> None:
-        torch.set_rng_state(self.cpu)
-        if self.generators is not None:
-            self.generators.set_rng_state(self.state, self.device)
 
 
 @contextmanager
@@ -72,10 +63,7 @@ def still_running_statistics(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def gradients_by_row(model: nn.Module) -> Iterator[None]:
     """A context in which word embeddings that already have a gradient get sparse gradients, which are added to it in
-    place.
-
-    Otherwise, every chunk would allocate and add a gradient with the size of the whole vocabulary.
-    """
+    place: every chunk would otherwise allocate a gradient with the size of the whole vocabulary."""
     tables = [
         module
         for module in model.modules()
@@ -100,7 +88,8 @@ def backward_in_chunks(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
 ) -> Tensor:
-    """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
+    """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time, and
+    returns the loss [], detached.
 
     Args:
         model: a dual encoder, possibly wrapped (for example by DistributedDataParallel).
@@ -108,11 +97,7 @@ def backward_in_chunks(
         objective: computes the loss [] from the embeddings of all examples.
         chunks: the number of chunks of equal size, at least two.
         backward: propagates the gradient of a scalar, such as `accelerator.backward`.
-        autocast: the context for the forward passes.
         without_sync: the context for the passes of every chunk except the last, such as `accelerator.no_sync`.
-
-    Returns:
-        The loss [], detached.
     """
     order = _by_length(inputs)
     first, *others = order.tensor_split(chunks)

@@ -8,10 +8,9 @@ the authors' code. A run with both of the other tasks samples a batch, and a lan
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import IterableDataset
 from torch import Tensor
@@ -30,7 +29,7 @@ from ..utils.identity import code_of, settings_of
 from ..utils.languages import learned_language, normalize_languages
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer
-from .frozen_features import frozen_features
+from .tower_features import FrozenEncoder, FrozenTower
 
 
 class NativeSide:
@@ -65,11 +64,7 @@ class MlaTrainer(ContrastiveTrainer):
             transformers' `add_adapter`. The adapters are trained in an `MlaModel` that shares their weights
             (`trainer.model`, whose checkpoints a training run resumes from), and `save_model` writes them as PEFT
             does.
-        args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
-
-    Raises:
-        InputError: if there is nothing to train, or the data does not match the languages.
-        LanguageTagError: if the model does not have a language.
+        kwargs: as for `ContrastiveTrainer`.
 
     Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
@@ -164,21 +159,7 @@ class MlaTrainer(ContrastiveTrainer):
             if task != TEXT_TEXT:
                 self.refuse_augmentation(task)
             with self.args.main_process_first(desc="frozen features"):
-                featured: dict[str, SizedView] = dict(views)
-                if task != TEXT_TEXT:
-                    featured = self._with_image_features(views)
-                if task != IMAGE_TEXT:
-                    featured = self._with_teacher_features(views, featured)
-                # The text encoder of a student, which may be frozen, does not read the native translations.
-                read = {
-                    tag: self.frozen_towers.with_texts(featured[tag], view, ("text", "text_a"))
-                    for tag, view in views.items()
-                }
-                # A batch may mix examples of all languages, which then must have the same columns.
-                if all(isinstance(view, CorpusView) for view in views.values()):
-                    equal = self.args.equal_texts_are_positives
-                    read = {tag: features_alone(read[tag], view, equal_texts=equal) for tag, view in views.items()}
-                views = read
+                views = self._with_features(task, views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
     def transform_of(self, task: str) -> Any:
@@ -204,54 +185,50 @@ class MlaTrainer(ContrastiveTrainer):
             equal_texts=self.args.equal_texts_are_positives,
         )
 
-    # ---- Frozen features ----
+    def _with_features(self, task: str, views: dict[str, Any]) -> dict[str, Any]:
+        """Replaces images and native texts by their features."""
+        teacher = self._teacher
+        images = None if task == TEXT_TEXT else teacher.image_features(next(iter(views.values())).images)
+        featured: dict[str, SizedView] = {}
+        for tag, view in views.items():
+            own = view
+            if images is not None:
+                own = FeatureView(view.without_images(), "image_features", images, view.rows)
+            if task != IMAGE_TEXT:
+                own = teacher.with_texts(own, view, ("text_b",))
+            # The text encoder of a student, which may be frozen, does not read the native translations.
+            featured[tag] = self.frozen_towers.with_texts(own, view, ("text", "text_a"))
+        # A batch may mix examples of all languages, which then must have the same columns.
+        if all(isinstance(view, CorpusView) for view in views.values()):
+            equal = self.args.equal_texts_are_positives
+            featured = {tag: features_alone(featured[tag], view, equal_texts=equal) for tag, view in views.items()}
+        return featured
 
-    def _with_teacher_features(self, views: dict[str, Any], featured: dict[str, SizedView]) -> dict[str, SizedView]:
-        """Adds the features of the native texts to the examples `featured`, computing them once per text."""
-        processor = self._native.processor
-        texts = {tag: view.texts()["text_b"] for tag, view in views.items()}
-        distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
-        tokenizer = processor.tokenizer
-        tokens = tokenizer(distinct, truncation=True, max_length=processor.max_text_length)["input_ids"]
-        features = self._frozen(
-            lambda: self._native.encode_text(distinct, language=processor.native_language, normalize=False),
-            (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
-            reading=f"padded with {tokenizer.pad_token_id}, to the full length: {processor.pad_to_max_length}",
-            without="vision_model",
-        )
-        index = {text: k for k, text in enumerate(distinct)}
-        return {
-            tag: FeatureView(view, "paired_text_features", features, np.array([index[text] for text in texts[tag]]))
-            for tag, view in featured.items()
-        }
+    @property
+    def _teacher(self) -> FrozenEncoder:
+        """The frozen native model."""
+        model, processor = self._native.model, self._native.processor
+        tokenizer, weights = processor.tokenizer, plain_state_dict(model)
+        # The code is the configuration's: the modules of the native model would include the acquirers, which are off.
+        described = f"{settings_of(model.config)}\n{code_of(model.config)}"
 
-    def _with_image_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:
-        """Replaces images by their features."""
-        images = next(iter(views.values())).images
-        features = self._frozen(
-            lambda: self._native.encode_image(images, normalize=False),
-            (images.encoded(row) for row in range(len(images))),
-            reading=self._native.processor.image_processor.to_json_string(),
-            without="text_model",
-        )
-        return {
-            tag: FeatureView(view.without_images(), "image_features", features, view.rows)
-            for tag, view in views.items()
-        }
+        def tower(without: str, reading: str) -> FrozenTower:
+            own = {name: value for name, value in weights.items() if not name.startswith(without)}
+            return FrozenTower(own, f"{described}\n{reading}")
 
-    def _frozen(self, compute: Any, items: Iterable[bytes], *, reading: str, without: str) -> np.ndarray:
-        """The native model's features of `items` (inputs as bytes), read with the settings `reading`. The weights of
-        the tower `without` do not affect them."""
-        native = self._native.model
-        weights = plain_state_dict(native)
-        # The code is the configuration's: the modules of `native` would include the acquirers, which are off here.
-        code = code_of(native.config)
-        return frozen_features(
-            self.frozen_towers.in_precision(compute),
-            weights={name: value for name, value in weights.items() if not name.startswith(without)},
-            settings=f"{settings_of(native.config)}\n{reading} {self.frozen_towers.precision} {code}",
-            items=items,
-            cache_dir=self.cache_dir,
+        def tokenized(texts: list[str]) -> list[list[int]]:
+            ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=processor.max_text_length)["input_ids"]
+            return ids
+
+        padding = f"padded with {tokenizer.pad_token_id}, to the full length: {processor.pad_to_max_length}"
+        return FrozenEncoder(
+            lambda: self._native,
+            tokenized,
+            self.args,
+            self.cache_dir,
+            language=processor.native_language,
+            text=tower("vision_model", padding),
+            image=tower("text_model", processor.image_processor.to_json_string()),
         )
 
 
@@ -261,4 +238,4 @@ def _with_both_sides(views: dict[str, Any], native: str) -> dict[str, Any]:
     others = {tag: view for tag, view in views.items() if tag != native}
     if native not in views or not others:
         return views
-    return {f"{native} beside {tag}": NativeSide(view) for tag, view in others.items()} | others
+    return {f"{native} with {tag}": NativeSide(view) for tag, view in others.items()} | others

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 from transformers.training_args import OptimizerNames
 
 from ..utils.errors import InputError
@@ -30,17 +30,12 @@ def parameter_groups(
     """Returns the parameter groups of an optimizer, by learning rate and weight decay.
 
     Args:
-        model: the model; parameters that need no gradient are skipped.
         learning_rate: the learning rate of all parameters without another rate. Their two groups, with and without
             weight decay, come first.
         learning_rate_mapping: regular expression -> learning rate. The expressions are searched for in parameter
             names; the first match decides.
         own_rates: parameter name -> learning rate, if no pattern matches.
-        weight_decay: the weight decay of the parameters named in `decayed`; the others have none.
         decayed: the names of the parameters with weight decay.
-
-    Raises:
-        InputError: if a pattern matches no trained parameter.
     """
     patterns = {re.compile(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
@@ -145,7 +140,7 @@ class TaskOptimizer(Optimizer):
         self._share_groups()
 
     def _share_groups(self) -> None:
-        """Shares the group dictionaries of the optimizers, so a scheduler sets the learning rate of each task."""
+        """Shares the groups of the optimizers, so a scheduler sets the learning rate of each task."""
         self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
 
     def _weights(self) -> Iterator[Tensor]:
@@ -164,11 +159,7 @@ class TaskOptimizer(Optimizer):
                 weight.grad = None
 
     def clip_gradients(self) -> None:
-        """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before clipping.
-
-        Raises:
-            InputError: if the gradient of a task is NaN or infinite.
-        """
+        """Clips the gradient of each task to `max_norm`; `grad_norm` [] is then the largest norm before clipping."""
         norms = []
         for task, own in self.gradients.items():
             gradients = list(own.values())
@@ -210,23 +201,17 @@ class TaskOptimizer(Optimizer):
 class BoundTemperature(TrainerCallback):
     """Resets a learned temperature to its lower bound if it fell below, after every optimizer step."""
 
-    def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
-    ) -> None:
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if bound := getattr(model, "bound_temperature", None):  # None, if the model has no temperature
             bound()
 
 
 def check_task_settings(args: Any) -> None:
-    """Raises a `InputError` for task settings that contradict each other or have no effect.
-
-    Args:
-        args: `ContrastiveTrainingArguments`.
-    """
+    """Checks that task settings do not contradict each other, and have an effect."""
     optimizer = str(getattr(args.optim, "value", args.optim))
     if optimizer in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
         raise InputError(
-            f"optim={optimizer!r} updates the weights during each backward pass, but a step here has several: choose "
+            f"optim={optimizer!r} updates the weights in each backward pass, and a step here has several: choose "
             "another one, such as adafactor"
         )
     if not args.task_learning_rates:

@@ -3,6 +3,8 @@
 Weights, optimizer and loss are always in float32; matrix products are autocast.
 """
 
+# ruff: noqa: RUF009 -- `option` returns a field of a dataclass
+
 import math
 import os
 from dataclasses import dataclass, field
@@ -30,6 +32,11 @@ def fastest_precision(device_type: str) -> str:
     return "bfloat16" if has else "float32"
 
 
+def option(default: Any, help_text: str) -> Any:
+    """Returns a field with a default and a help text for the command line."""
+    return field(default=default, metadata={"help": help_text})
+
+
 @dataclass
 class PrecisionTrainingArguments(TrainingArguments):
     """transformers' `TrainingArguments` with `precision`, which sets `bf16` and `fp16`."""
@@ -37,14 +44,12 @@ class PrecisionTrainingArguments(TrainingArguments):
     # `metric_for_best_model`, unless another one is given.
     best_metric: ClassVar[str] = "loss"
 
-    precision: Precision = field(
-        default="auto",
-        metadata={
-            "help": "'float32', 'bfloat16' or 'float16'; 'auto' follows `bf16`, `fp16` or `accelerate launch`, "
-            "and otherwise is bfloat16 if the hardware has instructions for it, or float32."
-        },
+    precision: Precision = option(
+        "auto",
+        "'float32', 'bfloat16' or 'float16'; 'auto' follows `bf16`, `fp16` or `accelerate launch`, and otherwise is "
+        "bfloat16 if the hardware has instructions for it, or float32.",
     )
-    bf16: bool | None = field(default=None, metadata={"help": "The same as precision='bfloat16'."})
+    bf16: bool | None = option(None, "The same as precision='bfloat16'.")
 
     def __post_init__(self) -> None:
         given: Any = self  # whose inherited fields the type checker does not know

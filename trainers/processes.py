@@ -22,25 +22,14 @@ def row_counts(count: int, device: torch.device) -> list[int]:
 
 
 def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
-    """Gathers the rows of all processes in the order of the ranks; returns `rows` itself if there is one process.
-
-    Args:
-        rows: the rows of this process.
-        counts: the `row_counts` of all processes.
-
-    Shape:
-        rows: [n, ...], n = `counts[rank]`; returns [N, ...], N = `sum(counts)`.
-    """
+    """Gathers the rows of all processes, which have `counts` rows each, in the order of the ranks; returns `rows`
+    itself if there is one process. [n, ...] -> [N, ...]"""
     return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
 
 
 def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
     """Gathers the labels of additional positives (see `contrastive_loss`) of all processes. [n] or [K, n] integer ->
-    [N] or [K, N]
-
-    Raises:
-        TypeError: if there are several processes and a boolean mask, which covers only the rows of one process.
-    """
+    [N] or [K, N]"""
     if len(counts) > 1 and positives.dtype == torch.bool:
         raise TypeError(
             f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "

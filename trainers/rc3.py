@@ -1,7 +1,7 @@
 """RC3's pre-training (Zhou et al. 2023, section 2.3): every step takes a batch from each of three data sets.
 
-    strict     images with captions that are translations of each other; in the paper, images are given as regions
-    weak       images with texts in several languages that need not be translations; in the paper, given as patches
+    strict     images, in the paper as regions, with captions that are translations of each other
+    weak       images, in the paper as patches, with texts in several languages
     parallel   translation pairs
 
 The batches of a step, one per process, are in one pair of languages (`data.batching.language_pairs`), and XTCL
@@ -58,26 +58,10 @@ class Rc3Trainer(BabelensTrainer):
     _sums: dict[str, Tensor]
 
     def __init__(
-        self,
-        model: Rc3ForPreTraining | None = None,
-        args: Rc3TrainingArguments | None = None,
-        *,
-        processing_class: Any = None,
-        train_dataset: dict[str, Any] | None = None,
-        eval_dataset: Any | None = None,
-        regions: Any | None = None,
-        cache_dir: str | None = None,
-        **kwargs: Any,
+        self, model: Any = None, args: Any = None, *, regions: Any = None, cache_dir: str | None = None, **kwargs: Any
     ) -> None:
         self.regions, self.cache_dir = regions, cache_dir
-        super().__init__(
-            model,
-            args,
-            processing_class=processing_class,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            **kwargs,
-        )
+        super().__init__(model, args, **kwargs)
         # Sums of the parts of the loss since the last log entry, and the number of batches in them.
         self._sums, self._summed = {}, 0
 
@@ -103,7 +87,7 @@ class Rc3Trainer(BabelensTrainer):
 
     def _check_known(self, data: Mapping[str, Any]) -> None:
         if unknown := [name for name in data if name not in self.data_sets]:
-            raise InputError(f"there is no data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
+            raise InputError(f"unknown data set {unknown[0]!r}; RC3 has {', '.join(self.data_sets)}")
 
     def _check_given(self, data: Mapping[str, Any]) -> None:
         """Checks that all data sets of the trained objectives are given."""
@@ -188,8 +172,7 @@ class Rc3Trainer(BabelensTrainer):
         return FeatureView(examples, "regions", features, view.rows)
 
     def _extracted(self, images: Images, augmented: int) -> np.ndarray:
-        """Returns the regions of images [n, R, region_size], or of several versions of each image [n, V, R,
-        region_size]."""
+        """Returns the regions of images [n, R, d], or of several versions of each image [n, V, R, d]."""
         extractor: Any = self.regions
         compute, settings = partial(extractor, images), extractor.settings
         if augmented and self._augmentation is not None:
@@ -257,7 +240,7 @@ class Rc3Trainer(BabelensTrainer):
 
     def measure(self, data: Any) -> dict[str, float]:
         """Returns every part of the loss, without dropout and with p_avg unchanged, and `itm_accuracy`: the share of
-        image-text pairs, half of which match, that are classified correctly."""
+        image-text pairs, half matching, that are classified correctly."""
         loader = self._eval_batches(data if isinstance(data, dict) else {STRICT: data})
         self.model.eval()
         results: dict[str, list[float]] = {}

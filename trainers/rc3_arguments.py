@@ -1,9 +1,11 @@
 """Training arguments of RC3's pre-training and tasks."""
 
+# ruff: noqa: RUF009 -- `option` returns a field of a dataclass
+
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .precision import PrecisionTrainingArguments
+from .precision import PrecisionTrainingArguments, option
 
 
 @dataclass
@@ -13,47 +15,38 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     0, and gradients clipped to norm 1."""
 
     learning_rate: float = field(default=5e-5)
-    data_set_batch_sizes: dict[str, int] | None = field(
-        default=None,
-        metadata={
-            "help": "Number of examples of each data set per batch and process, such as {'parallel': 128}; "
-            "default: per_device_train_batch_size."
-        },
+    data_set_batch_sizes: dict[str, int] | None = option(
+        None,
+        "Number of examples of each data set per batch and process, such as {'parallel': 128}; "
+        "default: per_device_train_batch_size.",
     )
-    parallel_captions: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether to also train on the captions of the strictly aligned data as parallel texts, as the "
-            "paper does; default: only on the parallel data, which may already contain them."
-        },
+    parallel_captions: bool = option(
+        False,
+        "Whether to also train on the captions of the strictly aligned data as parallel texts, as the "
+        "paper does; default: only on the parallel data, which may already contain them.",
     )
-    strict_visual: Literal["regions", "patches", "both"] | None = field(
-        default=None,
-        metadata={
-            "help": "Whether the images of strictly aligned data are given as regions, patches or both; default if "
-            "the model reads both: regions, as in the paper."
-        },
+    strict_visual: Literal["regions", "patches", "both"] | None = option(
+        None,
+        "Whether the images of strictly aligned data are given as regions, patches or both; default if "
+        "the model reads both: regions, as in the paper.",
     )
-    weak_visual: Literal["regions", "patches", "both"] | None = field(
-        default=None,
-        metadata={
-            "help": "Whether the images of weakly aligned data are given as regions, patches or both; default if the "
-            "model reads both: patches, as in the paper."
-        },
+    weak_visual: Literal["regions", "patches", "both"] | None = option(
+        None,
+        "Whether the images of weakly aligned data are given as regions, patches or both; default if the "
+        "model reads both: patches, as in the paper.",
     )
-    image_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."},
+    image_augmentation: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ImageAugmentation, for patches; default: no augmentation.",
     )
-    augmented_regions: int = field(
-        default=0,
-        metadata={
-            "help": "Number of augmented copies of each image for which regions are precomputed, with "
-            "image_augmentation; training samples from them and the original."
-        },
+    augmented_regions: int = option(
+        0,
+        "Number of augmented copies of each image for which regions are precomputed, with "
+        "image_augmentation; training samples from them and the original.",
     )
-    eval_batches: int | None = field(
-        default=None, metadata={"help": "Number of batches in an evaluation, which are always the same; default: all."}
+    eval_batches: int | None = option(
+        None,
+        "Number of batches in an evaluation, which are always the same; default: all.",
     )
 
     def __post_init__(self) -> None:
@@ -79,23 +72,19 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
 class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
 
-    max_text_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of tokens of a text; default: the processor's maximum. A value is written to the "
-            "processor and saved with it."
-        },
+    max_text_length: int | None = option(
+        None,
+        "Maximum number of tokens of a text; default: the processor's maximum. A value is written to the "
+        "processor and saved with it.",
     )
-    image_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation; default: no augmentation."},
+    image_augmentation: dict[str, Any] | None = option(
+        None,
+        "Keyword arguments of ImageAugmentation; default: no augmentation.",
     )
-    generation: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "Settings of the model's generation_config, such as {'num_beams': 5}, which are saved with it; "
-            "for translation only."
-        },
+    generation: dict[str, Any] | None = option(
+        None,
+        "Settings of the model's generation_config, such as {'num_beams': 5}, which are saved with it; "
+        "for translation only.",
     )
 
     def __post_init__(self) -> None:

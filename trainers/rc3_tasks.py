@@ -39,14 +39,8 @@ from .rc3_arguments import Rc3TaskTrainingArguments
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model of a task and the inputs of its evaluation.
-
-    Args:
-        processor: its processor.
-        regions: the regions of the images, for a model that reads regions.
-        batch_size: the number of examples per batch.
-        ranks: a dictionary to which tasks that rank add the ranks of single queries, by language.
-    """
+    """A model of a task and the inputs of its evaluation; tasks that rank add the ranks of single queries to `ranks`,
+    by language."""
 
     model: Any
     processor: Any
@@ -75,8 +69,7 @@ class Rc3Task(ABC):
     metrics: tuple[str, ...]
 
     @abstractmethod
-    def examples(self, data: TaskData) -> SizedView:
-        """Returns the examples of the task."""
+    def examples(self, data: TaskData) -> SizedView: ...
 
     @abstractmethod
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
@@ -88,8 +81,7 @@ class Rc3Task(ABC):
 
     @abstractmethod
     def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        """Evaluates a model: language -> metric -> percent. If the metrics are computed from ranks, the ranks are
-        added to `evaluated.ranks`, by language."""
+        """Evaluates a model: language -> metric -> percent."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +99,8 @@ class LabelTask(Rc3Task):
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
     def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        examples = self.examples(data)
-        return label_accuracy(
-            evaluated.model, evaluated.processor, examples, ranks=evaluated.ranks, **evaluated.reading
-        )
+        model, processor = evaluated.model, evaluated.processor
+        return label_accuracy(model, processor, self.examples(data), ranks=evaluated.ranks, **evaluated.reading)
 
 
 @dataclass(frozen=True)
@@ -186,26 +176,9 @@ class Rc3TaskTrainer(BabelensTrainer):
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
 
-    def __init__(
-        self,
-        model: nn.Module | None = None,
-        args: Rc3TaskTrainingArguments | None = None,
-        *,
-        processing_class: Any = None,
-        train_dataset: Dataset | TaskData | None = None,
-        eval_dataset: Dataset | TaskData | dict[str, Dataset | TaskData] | None = None,
-        regions: Regions | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, model: Any = None, args: Any = None, *, regions: Regions | None = None, **kwargs: Any) -> None:
         self.regions = regions
-        super().__init__(
-            model,
-            args,
-            processing_class=processing_class,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            **kwargs,
-        )
+        super().__init__(model, args, **kwargs)
         self.task = task_of(self.model)
         if self.args.metric_for_best_model == "loss":  # transformers' default; each task has its own main metric
             self.args.metric_for_best_model, self.args.greater_is_better = self.task.metrics[0], True
@@ -234,7 +207,6 @@ class Rc3TaskTrainer(BabelensTrainer):
         return TaskMixture({self.task.name: examples}), TaskCollator({self.task.name: collate})
 
     def _augmented(self, processor: Any) -> dict[str, Any]:
-        """The arguments of `TaskInputs` that augment images and regions in training."""
         if self.args.image_augmentation is None:
             return {}
         augmentation = ImageAugmentation(**self.args.image_augmentation)
@@ -253,8 +225,7 @@ class Rc3TaskTrainer(BabelensTrainer):
     # ---- Evaluation ----
 
     def measure(self, data: Dataset | TaskData) -> dict[str, float]:
-        """Returns the metrics of the task in percent: `accuracy`, the mean over the languages, `accuracy_<language>`,
-        …"""
+        """Returns the metrics of the task in percent, such as `accuracy` and `accuracy_<language>`."""
         batch_size = self.args.per_device_eval_batch_size
         evaluated = EvaluatedModel(self.model, self.processing_class, self.regions, batch_size)
         results = self.task.evaluate(evaluated, _task_data(data))

@@ -40,16 +40,12 @@ class TowerTraining:
 
 
 def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTraining]:
-    """Returns the settings of the training option `towers`: tower -> keyword arguments of `TowerTraining`.
-
-    Raises:
-        InputError: if a tower, a key or a value is invalid.
-    """
+    """Returns the settings of the training option `towers`: tower -> keyword arguments of `TowerTraining`."""
     checked = {}
     for tower, given in (towers or {}).items():
         if tower not in TOWERS:
             raise InputError(
-                f"towers: there is no {tower!r}{did_you_mean(tower, TOWERS)}; there are: {', '.join(TOWERS)}"
+                f"towers: unknown tower {tower!r}{did_you_mean(tower, TOWERS)}; there are: {', '.join(TOWERS)}"
             )
         try:
             checked[tower] = TowerTraining(**given)
@@ -59,11 +55,7 @@ def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTrainin
 
 
 def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
-    """Checks whether settings fit the towers of a model, without changing the model.
-
-    Raises:
-        InputError: if the model does not have or does not train a tower, or the tower has fewer layers.
-    """
+    """Checks that settings fit the towers of a model, without changing the model."""
     towers = model.towers if hasattr(type(model), "towers") else {}
     for name, setting in settings.items():
         # MLA's acquirers are trained in a frozen text encoder.
@@ -129,8 +121,8 @@ def tower_layers(tower: nn.Module) -> list[list[nn.Module]]:
 
 
 def layer_depths(tower: nn.Module) -> dict[str, int]:
-    """Returns the depth of each parameter of a tower by name: 0 in the top layer and above it, such as in a final
-    normalization, 1 in the layer below, and so on; embeddings are below all layers."""
+    """Returns the depth of each parameter of a tower by name: 0 in the top layer and above it, 1 in the layer below,
+    and so on; embeddings are below all layers."""
     layers = tower_layers(tower)
     in_layers = {
         parameter: len(layers) - 1 - index

