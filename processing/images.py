@@ -121,7 +121,7 @@ def regular_file(path: str | Path) -> Path:
 
 @contextmanager
 def _readable(source: Any, called: str) -> Iterator[None]:
-    """Turns any error raised inside the block into an `ImageError` that names the image."""
+    """Turns any error in the block into an `ImageError` that names the image."""
     name = str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or called
     name = f"image of {len(source)} bytes" if isinstance(source, bytes) else name
     try:

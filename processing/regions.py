@@ -165,7 +165,7 @@ def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int 
 
 def open_joined_regions(files: Sequence[str], *, region_size: int = 2048, max_regions: int = 36) -> SeveralRegions:
     """Opens the regions of several files. A path with `{language}` in its name, such as `marvl-{language}_boxes36.h5`,
-    stands for one file per language, whose images are named `<language>/<name>`, as in `load_marvl`: MaRVL repeats
+    means one file per language, whose images are named `<language>/<name>`, as in `load_marvl`: MaRVL repeats
     image names across languages."""
     sizes: dict[str, Any] = {"region_size": region_size, "max_regions": max_regions}
     opened: list[RegionFeatures] = []

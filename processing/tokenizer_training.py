@@ -1,11 +1,10 @@
 """Trains multilingual vocabularies on captions: WordPiece for models that only read (MURAL, section 3.2: 250 000
 pieces from the training captions), and byte-pair encoding for models that also write.
 
-WordPiece turns a word that it cannot spell into one [UNK], which loses its meaning. Two measures prevent that: every
-character of the captions and of `alphabet` is a piece, at the start of a word and inside one; and words longer than
-WordPiece accepts, as in scripts without spaces, are split. WordPiece puts spaces between Han characters and around
-punctuation, which decoding does not remove. The byte-pair encoding keeps spaces as `▁`, like SentencePiece, and spells
-unknown characters in bytes, so encoding and decoding returns the same text.
+WordPiece turns a word that it cannot spell into one [UNK]. To prevent that, every character of the captions and of
+`alphabet` is a piece, at the start of a word and inside one, and words longer than WordPiece accepts, as in scripts
+without spaces, are split. The byte-pair encoding keeps spaces as `▁`, like SentencePiece, and spells unknown
+characters in bytes, so encoding and decoding returns the same text.
 """
 
 import json

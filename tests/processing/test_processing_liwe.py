@@ -5,7 +5,6 @@ import torch
 
 from babelens.processing.processing_liwe import LiweProcessor, frequent_characters
 from babelens.processing.word_tokenizers import split_words
-from babelens.utils.errors import InputError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract
 
 
@@ -50,11 +49,6 @@ def test_words_come_back_from_their_characters(processor):
         assert [spelled(processor, word) for word in words] == [word[:12] for word in split_words(text, language)]
 
 
-def test_the_same_word_is_the_same_in_every_language(processor):
-    found = processor(text=["auto"] * 3, language=["de", "cs", "eu"])["input_ids"]  # of some it has seen no text
-    assert found[0] == found[1] == found[2]
-
-
 def test_unknown_characters_are_not_padding(processor):
     (words,) = processor(text="aŁß", language="pl")["input_ids"]
     assert spelled(processor, words[0]) == "a#ss"  # folded
@@ -73,9 +67,3 @@ def test_characters_by_falling_frequency():
     texts = {"en": ["a cab", "Abba!"], "de": ["ö"]}
     assert frequent_characters(texts) == "abcö"
     assert frequent_characters(texts, min_frequency=2) == "ab"
-
-
-@pytest.mark.parametrize("characters", ["", "aba"])
-def test_characters_that_are_no_vocabulary_are_refused(processor, characters):
-    with pytest.raises(InputError, match="repeated: 'a'" if characters else "must be given"):
-        LiweProcessor(processor.image_processor, characters)

@@ -9,20 +9,16 @@ from tokenizers import Tokenizer, models
 from transformers import (
     AutoImageProcessor,
     AutoProcessor,
-    AutoTokenizer,
     MBart50Tokenizer,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
-    pipeline,
 )
 
-from babelens import Rc3ForConditionalGeneration
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.utils.errors import InputError, LanguageTagError
 from tests.contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
-from tests.support.tiny_rc3_tasks import tiny_config, tiny_processor
 
 SETTINGS = {"image_processor": square_image_processor(32), "region_size": 4, "max_regions": 3}
 
@@ -79,7 +75,7 @@ def test_a_text_begins_with_bos_and_ends_in_its_own_language(processor):
 
 
 def test_what_is_cut_keeps_both_ends(processor):
-    for length in (80, 7, 3):
+    for length in (7, 3):
         ids = processor(text=TEXTS[1] * 20, language="de", text_target=TEXTS[0] * 40, target_language="en",
                         max_length=length, return_tensors="pt")  # fmt: skip
         assert ids["input_ids"].shape == ids["labels"].shape == ids["decoder_input_ids"].shape == (1, length)
@@ -102,13 +98,6 @@ def test_targets_are_shifted_by_the_language(processor):
     assert set(found) < set(processor.model_input_names)
 
 
-def test_what_was_encoded_is_decoded_without_special_tokens(processor):
-    found = processor(text=TEXTS, language=LANGUAGES, text_target=TEXTS, target_language=LANGUAGES)
-    assert processor.batch_decode(found["input_ids"]) == processor.batch_decode(found["decoder_input_ids"]) == TEXTS
-    assert processor.decode(found["input_ids"][0]) == TEXTS[0]
-    assert processor.decode(found["input_ids"][0], skip_special_tokens=False).startswith("<s>")
-
-
 def test_a_text_without_a_known_language_is_refused(processor):
     with pytest.raises(InputError, match="text= was given without language="):
         processor(text="a red car")
@@ -122,27 +111,6 @@ def test_a_text_without_a_known_language_is_refused(processor):
         processor(text="a red car", language="en", target_language="de")
     with pytest.raises(ValueError, match="1 text, 2 text_target"):
         processor(text="a", language="en", text_target=["b", "c"], target_language="de")
-
-
-def test_a_text_of_masks_alone_is_refused(processor):
-    processor(text="a <mask> car", language="en")
-    with pytest.raises(InputError, match="all words of text 1 are masked"):
-        processor(text=["a red car", "<mask> <mask>"], language="en")
-
-
-def test_the_pipeline_is_told_the_language():
-    """Among what concerns texts, beside `language=`."""
-    processor = tiny_processor()
-    model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches")).eval()  # no dropout
-    model.generation_config.max_new_tokens = 4
-    pipe = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
-    texts, drawn = ["a red circle", "blue"], drawn_images(2)
-    expected = pipe(images=drawn, text=texts, language="en", generate_kwargs={"language": "en"})
-    assert [entry["input_text"] for (entry,) in expected] == texts
-    for told in ({"text_kwargs": {"language": "en"}}, {"processor_kwargs": {"text_kwargs": {"language": "en"}}}):
-        assert pipe(images=drawn, text=texts, generate_kwargs={"language": "en"}, **told) == expected
-    with pytest.raises(InputError):
-        pipe(images=drawn, text=texts)
 
 
 # ---- Regions and pixels ----
@@ -192,15 +160,6 @@ def test_two_images_of_one_text(processor):
     assert torch.equal(found["region_features"][1, 1], torch.from_numpy(regions(3)))
 
 
-def test_pairs_beside_single_images_are_refused(processor):
-    one, two = drawn_images(2)
-    for wrong in ([(one, two), one], [(one, two), (one,)], [(one, two, one), (one, two)]):
-        with pytest.raises(InputError, match=r"images\[\d\] is not a pair"):
-            processor(images=wrong)
-    with pytest.raises(InputError, match="images= are pairs and regions= are not"):
-        processor(images=[(one, two)], regions=[regions(1)])
-
-
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
@@ -212,14 +171,6 @@ def test_pairs_beside_single_images_are_refused(processor):
 def test_regions_that_cannot_be_used_are_refused(processor, wrong, error, message):
     with pytest.raises(error, match=message):
         processor(regions=[regions(1), wrong])
-
-
-def test_thirty_six_regions_are_room_for_no_thirty_seventh(make_rc3_processor):
-    tokenizer = make_rc3_processor()[1].tokenizer
-    processor = Rc3Processor.new(tokenizer, ["en"])
-    assert processor(regions=np.zeros((36, 2048)))["region_features"].shape == (1, 36, 2048)
-    with pytest.raises(InputError, match=r"\[37, 2048\]; the model reads 1 to 36 regions"):
-        processor(regions=np.zeros((37, 2048)))
 
 
 # ---- Tokenizers ----
@@ -263,17 +214,6 @@ def test_mbarts_tokenizer_keeps_its_numbers(mbart):
     assert len(mbart) == size and mbart("ein rotes Auto")["input_ids"] == before  # it is not changed
 
 
-def test_mbarts_tokenizer_from_a_folder_is_the_same(mbart, tmp_path):
-    mbart.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert type(loaded) is MBart50Tokenizer
-    one, other = (Rc3Processor.from_mbart_tokenizer(each, LANGUAGES, **SETTINGS) for each in (mbart, loaded))
-    assert one.config_fields() == other.config_fields()
-    assert dict(one(text=TEXTS, language=LANGUAGES)) == dict(other(text=TEXTS, language=LANGUAGES))
-    swedish = loaded.convert_tokens_to_ids("sv_SE")  # a code is no text, even of a language that was left out
-    assert other.batch_decode([[swedish, *loaded("ein rotes Auto")["input_ids"]]]) == ["ein rotes Auto"]
-
-
 def test_mbarts_codes_are_found_by_language_and_never_guessed(mbart):
     with pytest.raises(LanguageTagError, match=r"mBART has no code for 'yo'; it has codes for .*de, de-DE"):
         Rc3Processor.from_mbart_tokenizer(mbart, ["de", "yo"])
@@ -312,10 +252,8 @@ print(json.dumps(dict(found) | {"masked": masked.tolist(), "masked_labels": labe
 """
 
 
-@pytest.mark.parametrize("kind", ["new", "mbart"])
-def test_without_the_package_it_does_the_same(kind, processor, mbart, run_without_babelens, tmp_path):
-    if kind == "mbart":
-        processor = Rc3Processor.from_mbart_tokenizer(mbart, LANGUAGES, **SETTINGS)
+def test_without_the_package_it_does_the_same(mbart, run_without_babelens, tmp_path):
+    processor = Rc3Processor.from_mbart_tokenizer(mbart, LANGUAGES, **SETTINGS)
     folder, again = tmp_path / "folder", tmp_path / "again"
     processor.save_pretrained(folder)
     settings = json.loads((folder / "processor_config.json").read_text())

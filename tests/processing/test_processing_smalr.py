@@ -6,12 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from huggingface_hub import HfApi, ModelCard, RepoUrl
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.processing_smalr import SmalrProcessor, frequent_words
-from babelens.utils.errors import InputError, LanguageTagError
-from tests.contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
+from babelens.processing.processing_smalr import SmalrProcessor, WordVocabulary, frequent_words
+from babelens.utils.errors import InputError
+from tests.contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract
 
 
 def make_processor(**options) -> tuple[None, SmalrProcessor]:
@@ -53,43 +52,30 @@ def test_every_language_numbers_its_own_words(processor):
     assert set(found) < set(processor.model_input_names)
 
 
-def test_language_ids_count_in_the_vocabularies_order(processor):
-    assert processor.languages == LANGUAGES
-    found = processor(text=TEXTS[::-1], language=LANGUAGES[::-1])
-    assert found["language_ids"] == list(range(len(LANGUAGES)))[::-1]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nevermore",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "nevermore"])
 def test_a_text_without_any_known_word_is_one_unknown_word(processor, text):
     found = processor(text=[text, "a red car"], language="en")
     assert found["input_ids"][0] == [2, 0, 0] and found["attention_mask"][0] == [1, 0, 0]
 
 
-def test_a_language_added_at_the_end_changes_no_other(processor):
-    words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}
-    more = SmalrProcessor(processor.image_processor, words | {"cs": ["auto"]})
-    for found in (p(text=TEXTS, language=LANGUAGES, return_tensors="pt") for p in (processor, more)):
-        assert_equal(dict(found), dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")))
-    assert more(text="auto", language="cs") == {"input_ids": [[3]], "attention_mask": [[1]], "language_ids": [6]}
+# ---- Vocabularies ----
+
+SAID = ["a red car", "a RED bus", "a blue car, a dog"]
 
 
-# ---- Refusals ----
+def test_words_come_by_falling_frequency_then_by_code_point():
+    assert frequent_words(SAID, "en") == ["a", "car", "red", "blue", "bus", "dog"]
+    assert frequent_words(reversed(SAID), "en", max_size=2) == ["a", "car"]
+    assert frequent_words(SAID, "en", min_frequency=2) == ["a", "car", "red"]
+    with pytest.raises(InputError, match="'en' occurs 5 times; the most frequent occurs 4 times"):
+        frequent_words(SAID, "en", min_frequency=5)
 
 
-def test_a_language_without_a_vocabulary_is_refused(processor):
-    with pytest.raises(LanguageTagError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
-        processor(text=TEXTS[:2], language=["de", "uk"])
-
-
-def test_a_text_without_its_language_is_refused(processor):
-    with pytest.raises(ValueError, match="text= was given without language="):
-        processor(text="a red car")
+def test_unknown_words_are_counted_in_percent():
+    vocabulary = WordVocabulary("EN", ["a", "car", "mask"])
+    assert (vocabulary.language, len(vocabulary)) == ("en", 6)
+    assert vocabulary.encode("[MASK] a RED") == [5, 3, 2]  # special words cannot be written
+    assert vocabulary.unknown_rate(["a red car", "a"]) == 25 and vocabulary.unknown_rate([]) == 0
 
 
 @pytest.mark.parametrize("vocabularies", [{}, {"de": ["auto"], "DE": ["rot"]}, {"de": ["auto", "auto"]}])
@@ -112,30 +98,6 @@ def test_words_have_a_file_of_their_own(processor, tmp_path):
     assert {tag: v.words for tag, v in loaded.vocabularies.items()} == {
         tag: v.words for tag, v in processor.vocabularies.items()
     }
-
-
-def test_a_folder_without_words_is_refused(processor, tmp_path):
-    processor.save_pretrained(tmp_path)
-    (tmp_path / "vocabularies.json").unlink()
-    with pytest.raises(OSError, match=r"vocabularies\.json"):
-        SmalrProcessor.from_pretrained(tmp_path)
-
-
-def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
-    uploaded = set()
-
-    def create_commit(self, repo_id, operations, **kwargs):
-        uploaded.update(operation.path_in_repo for operation in operations)
-
-    monkeypatch.setattr(
-        HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
-    )
-    monkeypatch.setattr(HfApi, "create_commit", create_commit)
-    monkeypatch.setattr(
-        "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
-    )
-    processor.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/words")
-    assert {"vocabularies.json", "processing_smalr.py"} <= uploaded
 
 
 _WITHOUT_PACKAGE = """

@@ -65,16 +65,6 @@ def test_other_segmentations_spell_the_same_words(tokenizer):
     assert unknown == sum(row.count(tokenizer.unk_token_id) for row in plain)
 
 
-def test_certain_dropout_spells_letter_by_letter(tokenizer):
-    row = drawn(tokenizer, ["sunrise"], [0], subword_dropout=1.0)["input_ids"][0]
-    assert tokenizer.convert_ids_to_tokens(row) == [
-        "[CLS]",
-        "s",
-        *(prefix(tokenizer) + letter for letter in "unrise"),
-        "[SEP]",
-    ]
-
-
 def test_a_segmentation_depends_on_its_own_seed_and_column_alone(tokenizer):
     """Not on the batch, so that a resumed run and a run on more workers see the same."""
     together = drawn(tokenizer, subword_dropout=0.5)
@@ -89,12 +79,6 @@ def test_a_segmentation_depends_on_its_own_seed_and_column_alone(tokenizer):
     assert first.shape != second.shape or not torch.equal(first, second)
 
 
-def test_about_the_share_of_texts_is_changed(tokenizer):
-    texts, seeds = ["sunrise"] * 400, list(range(400))
-    lengths = drawn(tokenizer, texts, seeds, subword_dropout=1.0, share=0.25)["attention_mask"].sum(1)
-    assert 70 < (lengths == lengths.max()).sum() < 130
-
-
 def test_it_travels_to_workers(tokenizer):
     segment = SubwordDropout(tokenizer, TextAugmentation(subword_dropout=0.5), 64)
     copy = pickle.loads(pickle.dumps(segment))
@@ -105,9 +89,3 @@ def test_other_tokenizers_are_refused():
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
     with pytest.raises(ValueError, match="needs a WordPiece tokenizer"):
         SubwordDropout(words, TextAugmentation(subword_dropout=0.5), 64)
-
-
-@pytest.mark.parametrize("name", ["subword_dropout", "share"])
-def test_a_probability_is_between_0_and_1(name):
-    with pytest.raises(ValueError, match=f"{name}=1.5 must be a probability"):
-        TextAugmentation(**{name: 1.5})

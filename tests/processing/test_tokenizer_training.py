@@ -53,13 +53,6 @@ def test_every_language_can_be_read_back(tokenizer, language):
         assert spelled(tokenizer.decode(ids, skip_special_tokens=True)) == spelled(text)
 
 
-def test_known_characters_are_spelled_in_new_places(tokenizer):
-    """As in languages that share a script with those of the training captions."""
-    for text in TEXTS:
-        backwards = " ".join(word[::-1] for word in unicodedata.normalize("NFKC", text).split())
-        assert unknown_rate(tokenizer, [backwards]) == 0, text
-
-
 def test_unseen_characters_of_the_alphabet_are_spelled():
     queries = ["ďábel", "ψυχή", "ძაღლი", "ꦄꦏ", "犬馬"]
     assert unknown_rate(train_wordpiece(TEXTS, 800, min_frequency=1), queries) > 50
@@ -70,41 +63,7 @@ def test_unseen_characters_of_the_alphabet_are_spelled():
             assert known.unk_token_id not in known(text)["input_ids"]
 
 
-def test_words_longer_than_wordpiece_reads_are_cut_not_lost(tokenizer):
-    for text in ("รถสีแดง" * 40, "ឆ្កែ" * 60, "rotes" * 50):
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert tokenizer.unk_token_id not in ids
-        assert spelled(tokenizer.decode(ids)) == text
-
-
-def test_unknown_characters_cost_their_own_word_only(tokenizer):
-    assert tokenizer.tokenize("rotes ☃ Auto") == ["rotes", "[UNK]", "auto"]
-    assert unknown_rate(tokenizer, ["rotes ☃", "Auto ☃"]) == 50
-    assert unknown_rate(tokenizer, [""]) == 0
-
-
 # ---- Case and form ----
-
-
-def test_case_is_folded_unless_it_is_to_stay(tokenizer):
-    assert tokenizer("ROTES Auto")["input_ids"] == tokenizer("rotes auto")["input_ids"]
-    cased = train_wordpiece(TEXTS, 800, lowercase=False, min_frequency=1)
-    assert cased("Auto")["input_ids"] != cased("auto")["input_ids"]
-    assert cased.decode(cased("Stadt")["input_ids"], skip_special_tokens=True) == "Stadt"
-
-
-def test_accents_stay_and_forms_of_the_same_text_are_one(tokenizer):
-    assert tokenizer("große")["input_ids"] != tokenizer("grosse")["input_ids"]
-    for one, other in (
-        ("fährt", unicodedata.normalize("NFD", "fährt")),
-        ("ｃａｒ", "car"),
-        ("a\u00a0red\tcar", "a red car"),
-    ):
-        assert tokenizer(one)["input_ids"] == tokenizer(other)["input_ids"]
-
-
-def test_han_characters_stand_alone(tokenizer):
-    assert tokenizer.tokenize("红色的汽车") == ["红", "色", "的", "汽", "车"]
 
 
 # ---- Pieces inside of words ----
@@ -135,19 +94,6 @@ def test_the_vocabulary_has_the_size_asked_for():
         assert [trained.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
 
 
-def test_rare_pieces_are_not_learned():
-    trained = train_wordpiece(["rotes rotes auto"], 100, min_frequency=2)
-    assert "rotes" in trained.get_vocab() and "auto" not in trained.get_vocab()
-    assert trained.tokenize("auto") == ["a", "##u", "##t", "##o"]
-
-
-def test_a_size_that_cannot_hold_the_characters_is_refused():
-    needed = len(train_wordpiece(TEXTS, 10_000, min_frequency=10_000))  # nothing but characters
-    with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: the characters alone need {needed}"):
-        train_wordpiece(TEXTS, needed - 1)
-    assert len(train_wordpiece(TEXTS, needed)) == needed
-
-
 # ---- Training and saving ----
 
 
@@ -158,10 +104,6 @@ def test_training_is_repeatable_and_takes_a_generator(tokenizer):
         again = train_wordpiece(texts, 800, min_frequency=1, alphabet=iter([]))
         assert again.get_vocab() == tokenizer.get_vocab()
         assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-
-
-def test_the_order_of_captions_does_not_matter(tokenizer):
-    assert train_wordpiece(TEXTS[::-1], 800, min_frequency=1).get_vocab() == tokenizer.get_vocab()
 
 
 def test_saved_it_is_an_ordinary_tokenizer(tokenizer, tmp_path):
@@ -202,13 +144,6 @@ def test_what_was_never_seen_is_spelled_in_bytes(bpe):
     assert bpe.decode([], skip_special_tokens=True) == ""
 
 
-def test_characters_of_the_alphabet_are_pieces(bpe):
-    known = train_bpe(TEXTS, 700, alphabet=iter(["ძაღლი"]), min_frequency=1)
-    assert bpe.convert_tokens_to_ids("ძ") == bpe.unk_token_id
-    assert known.convert_tokens_to_ids("ძ") != known.unk_token_id
-    assert len(known("ძაღლი", add_special_tokens=False)["input_ids"]) == 6  # the space before and five letters
-
-
 def test_a_byte_pair_encoding_has_the_size_asked_for():
     for size in (600, 700):
         trained = train_bpe(TEXTS, size, min_frequency=1)
@@ -218,23 +153,3 @@ def test_a_byte_pair_encoding_has_the_size_asked_for():
     needed = len(train_bpe(TEXTS, 10_000, min_frequency=10_000))
     with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: .* alone need {needed} pieces"):
         train_bpe(TEXTS, needed - 1)
-
-
-def test_a_byte_pair_encoding_is_the_same_at_every_training(bpe):
-    for texts in (iter(TEXTS), TEXTS[::-1]):
-        assert train_bpe(texts, 700, min_frequency=1).backend_tokenizer.to_str() == bpe.backend_tokenizer.to_str()
-
-
-def test_case_is_kept_unless_it_is_to_be_folded(bpe):
-    folded = train_bpe(TEXTS, 700, lowercase=True, min_frequency=1)
-    assert bpe.decode(bpe("Große Straße")["input_ids"], skip_special_tokens=True) == "Große Straße"
-    assert folded.decode(folded("Große Straße")["input_ids"], skip_special_tokens=True) == "große straße"
-
-
-def test_a_saved_byte_pair_encoding_is_an_ordinary_tokenizer(bpe, tmp_path):
-    bpe.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert isinstance(loaded, PreTrainedTokenizerFast)
-    masked = "zwei <mask> laufen"
-    assert loaded.get_vocab() == bpe.get_vocab() and loaded([*TEXTS, masked]) == bpe([*TEXTS, masked])
-    assert loaded.mask_token_id == 4 and loaded.decode(loaded(masked)["input_ids"]) == "<s> zwei<mask> laufen</s>"

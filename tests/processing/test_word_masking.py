@@ -58,11 +58,6 @@ def test_words_of_every_script(processor, language):
     assert processor._masking.words(ids).tolist() == words
 
 
-def test_words_of_a_mixed_batch(processor):
-    ids, words = rows(processor, PIECES)
-    assert processor._masking.words(ids).tolist() == words
-
-
 def test_a_vocabulary_without_spaces_is_refused():
     with pytest.raises(InputError, match="no piece of the vocabulary begins with '▁'"):
         WordMasking(train_wordpiece(["a red car"] * 2, 100), [])
@@ -116,33 +111,11 @@ def test_never_all_words_of_a_text_are_masked(processor, probability):
     assert {word for row, word in spared if row == 2} == {0, 1, 2, 3}  # any may be the one that is left
 
 
-def test_the_seed_alone_decides(processor):
-    ids, _ = rows(processor, PIECES)
-
-    def drawn(seed: int) -> torch.Tensor:
-        torch.rand(7)  # torch's own generator does not matter
-        return processor.mask_words({"input_ids": ids.tolist()}, 0.5, torch.Generator().manual_seed(seed))[0]
-
-    assert torch.equal(drawn(1), drawn(1)) and not torch.equal(drawn(1), drawn(2))
-
-
-def test_nothing_is_masked_with_probability_zero(processor):
-    ids, _ = rows(processor, PIECES)
-    masked, labels = processor.mask_words({"input_ids": ids}, 0.0)
-    assert torch.equal(masked, ids) and (labels == -100).all()
-
-
 def test_masks_that_are_there_stay_and_are_no_labels(processor):
     ids, _ = rows(processor, {"en": [("▁sky", 0), ("<mask>", -1), ("▁two", 1)]})
     masked, labels = processor.mask_words({"input_ids": ids}, 1.0, torch.Generator().manual_seed(0))
     mask = processor.tokenizer.mask_token_id
     assert (masked == mask).sum() == 2 and (labels != -100).sum() == 1 and labels[0, 2] == -100
-
-
-@pytest.mark.parametrize("probability", [-0.1, 1.1])
-def test_what_is_no_probability_is_refused(processor, probability):
-    with pytest.raises(ValueError, match=f"probability={probability} must be a probability"):
-        processor.mask_words({"input_ids": [[0, 5, 6]]}, probability)
 
 
 def test_a_text_of_masks_alone_is_refused(processor):

