@@ -189,15 +189,12 @@ class MlaTrainer(ContrastiveTrainer):
         """Replaces images and native texts by their features."""
         teacher = self._teacher
         images = None if task == TEXT_TEXT else teacher.image_features(next(iter(views.values())).images)
-        featured: dict[str, SizedView] = {}
+        featured: dict[str, SizedView] = dict(views)
         for tag, view in views.items():
-            own = view
             if images is not None:
-                own = FeatureView(view.without_images(), "image_features", images, view.rows)
+                featured[tag] = FeatureView(view.without_images(), "image_features", images, view.rows)
             if task != IMAGE_TEXT:
-                own = teacher.with_texts(own, view, ("text_b",))
-            # The text encoder of a student, which may be frozen, does not read the native translations.
-            featured[tag] = self.frozen_towers.with_texts(own, view, ("text", "text_a"))
+                featured[tag] = teacher.with_texts(featured[tag], view, ("text_b",))
         # A batch may mix examples of all languages, which then must have the same columns.
         if all(isinstance(view, CorpusView) for view in views.values()):
             equal = self.args.equal_texts_are_positives

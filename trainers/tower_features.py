@@ -123,7 +123,7 @@ class FrozenEncoder:
 def frozen_towers(
     model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | None = None
 ) -> FrozenEncoder:
-    """Returns the frozen towers of a model with two towers, or of a student of MLA; other models have none here."""
+    """Returns the frozen towers of a model with two towers; other models have none here."""
     names = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
     for name, option in ((IMAGE, "image_augmentation"), (TEXT, "text_augmentation")):
         if name in names and getattr(args, option) is not None:

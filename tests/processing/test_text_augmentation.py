@@ -5,8 +5,6 @@ import pickle
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 from babelens.processing.text_augmentation import SubwordDropout, TextAugmentation
 from babelens.processing.tokenizer_training import train_wordpiece
@@ -83,9 +81,3 @@ def test_it_travels_to_workers(tokenizer):
     segment = SubwordDropout(tokenizer, TextAugmentation(subword_dropout=0.5), 64)
     copy = pickle.loads(pickle.dumps(segment))
     assert torch.equal(segment(TEXTS, SEEDS)["input_ids"], copy(TEXTS, SEEDS)["input_ids"])
-
-
-def test_other_tokenizers_are_refused():
-    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
-    with pytest.raises(ValueError, match="needs a WordPiece tokenizer"):
-        SubwordDropout(words, TextAugmentation(subword_dropout=0.5), 64)

@@ -1,7 +1,5 @@
 """Trimmed tokenizers cut texts as before, of every kind, and can still spell what they spelled."""
 
-import json
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
@@ -63,18 +61,6 @@ def test_rare_pieces_are_spelled_with_shorter_ones(tokenizer):
         assert trimmed.decode(trimmed.convert_tokens_to_ids(each.after)) == tokenizer.decode(
             tokenizer.convert_tokens_to_ids(each.before)
         )
-
-
-def test_a_bpe_piece_stays_with_all_it_is_merged_from():
-    """`abcd` is merged by way of `ab` and `cd`, which no text has by themselves."""
-    pieces = ["<unk>", "a", "b", "c", "d", "ab", "cd", "abcd", "bc"]
-    merges = [("a", "b"), ("c", "d"), ("ab", "cd"), ("b", "c")]
-    model = models.BPE({piece: number for number, piece in enumerate(pieces)}, merges, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
-    kept, trimmed = cut(tokenizer, ["abcd"])
-    assert [pieces[number] for number in kept] == ["<unk>", "a", "b", "c", "d", "ab", "cd", "abcd"]
-    assert trimmed.tokenize("abcd") == ["abcd"]
-    assert json.loads(trimmed.backend_tokenizer.to_str())["model"]["merges"] == [list(pair) for pair in merges[:3]]
 
 
 def test_byte_fallback_keeps_all_bytes_and_a_mark_inside_words():
