@@ -265,7 +265,7 @@ def test_graphs_of_other_weights_are_not_published(run, trained):
     assert any("of other weights" in problem for problem in folder_problems(trained))
     run("push", trained, "owner/name", "--dry-run", code=1)
     rewrite(settings, lambda content: content.pop("model"))
-    assert any("does not state of which weights" in problem for problem in folder_problems(trained))
+    assert any("does not state which weights" in problem for problem in folder_problems(trained))
 
 
 def test_a_card_of_other_weights_is_not_published(trained, change):
