@@ -1,6 +1,6 @@
 """Published retrieval benchmarks, each evaluated by its own protocol, with the results that papers report.
 
-`data.benchmarks.catalog` describes the benchmarks, and `data.benchmarks.reading` reads their files.
+`data.benchmarks` describes the benchmarks, and `data.readers.coco` reads their files.
 """
 
 import math
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.benchmarks.catalog import Benchmark, Figures, find_benchmark
-from ..data.benchmarks.reading import read_benchmark
+from ..data.benchmarks import Benchmark, Figures, find_benchmark
+from ..data.readers.coco import read_benchmark
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError
 from .crisscrossed import Results, evaluate_crisscrossed

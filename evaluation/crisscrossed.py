@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..data.batching.views import images_of
-from ..data.benchmarks.reading import Crisscrossed, Ratings
+from ..data.readers.coco import Crisscrossed, Ratings
 from ..inference.embedder import Embedder
 from .query_ranks import QueryRanks
 from .ranking import RECALL_AT, embedding_ranks, neighbor_ranks, percent_within

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data.benchmarks.catalog import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
+from ..data.benchmarks import PROTOCOLS, Benchmark, benchmark_names, find_benchmark
 from .common import (
     Languages,
     ResultsFile,

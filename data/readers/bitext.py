@@ -1,13 +1,12 @@
 """Sentence pairs at scale, as a stream:
 
     Moses      CCMatrix.de-en.de, CCMatrix.de-en.en    two files whose lines correspond, plain or `.gz`; OPUS has both
-                                                       in `de-en.txt.zip`, of CCMatrix with `CCMatrix.de-en.scores`
+                                                       in `de-en.txt.zip`, for CCMatrix with `CCMatrix.de-en.scores`
     a table    WikiMatrix.de-en.tsv.gz                 score, text, text, between tabs, without a header
                TED2020-en-de-train.tsv.gz              text, text, as sentence-transformers publishes them
 
-The name of a file has its two languages, the first text's first. No file is held in memory. Several files, such as one
-for each pair of languages, are read by turns in proportion to their sizes, so that a batch has pairs of all of them.
-Translation memories (`.tmx`) are not read.
+The name of a file states its two languages, the first text's first. No file is held in memory. Several files, such as
+one for each pair of languages, are read by turns in proportion to their sizes, so that a batch has pairs of all files.
 """
 
 import heapq
@@ -15,11 +14,12 @@ import logging
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from datasets import Dataset, Features, IterableDataset, config
 
@@ -30,102 +30,71 @@ from ..corpus.captions import RowCount, enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations
 from ..corpus.parquet_files import cache_key, prepared
-from ..corpus.table_rows import SCORE, has_header, pair_in_name, table_rows
+from ..corpus.tables import SCORE, has_header, pair_in_name, table_rows
 from ..corpus.text_files import NO_TMX, TMX, files_matching, kind_of, numbered_lines, open_plain
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "bitext"
-TABLES = (".tsv",)
 
 _VERSION = 2  # of the rows that are made of the same files
-_ZIP = (".zip",)
 _SCORES = "scores"
 _TAG = r"[A-Za-z]{2,3}(?:_[A-Za-z]+)*"
-_PAIR = re.compile(rf"({_TAG})-({_TAG})")
+_PAIR = re.compile(rf"(?:.*/)?({_TAG})-({_TAG})")
 
-
-class Pair(NamedTuple):
-    """Texts of the same meaning: the line of the file, its score if the file has scores, and (language, text)s."""
-
-    line: int
-    score: float | None
-    texts: list[tuple[str, str]]
+Pair = tuple[int, str | None, Sequence[str]]  # line, score, and the two texts
 
 
 @dataclass(frozen=True)
 class Bitext:
-    """A table of sentence pairs, or two texts whose lines correspond, in two files or as members of a zip file.
+    """A table of sentence pairs; or two texts whose lines correspond, in a folder or a zip file.
 
     Args:
-        file: the file; of two, the first.
-        languages: the languages of its texts.
-        size: its size in bytes.
-        names: of both texts, and of their scores where there are any; empty for a table.
-        archive: the zip file that holds them.
+        place: the table, the folder or the zip file.
+        languages: the languages of the texts.
+        size: the size in bytes.
+        names: the names of the two texts, and of their scores if there are any; empty for a table.
     """
 
-    file: Path
+    place: Path
     languages: tuple[str, str]
     size: int
     names: tuple[str, ...] = ()
-    archive: Path | None = None
 
     @property
     def files(self) -> list[Path]:
-        """All files that are read."""
-        return [self.file] if self.archive or not self.names else [self.file.parent / name for name in self.names]
+        return [self.place / name for name in self.names] if self.place.is_dir() else [self.place]
 
-    def read(self) -> Iterator[Pair]:
-        return self._lines() if self.names else self._rows()
-
-    def _rows(self) -> Iterator[Pair]:
-        names, rows = table_rows(self.file)
-        for line, cells in rows:
-            record = dict(zip(names, cells, strict=True))
-            score = _score(record[SCORE], self.file, line) if SCORE in record else None
-            yield Pair(line, score, [(language, record[language]) for language in self.languages])
-
-    def _lines(self) -> Iterator[Pair]:
-        columns = [numbered_lines(partial(self._open, name), self._place(name)) for name in self.names]
-        for number, cells in enumerate(zip_longest(*columns), 1):
-            if None in cells:
-                ended = cells.index(None)
-                others = ", ".join(name for name in self.names if name != self.names[ended])
+    def pairs(self) -> Iterator[Pair]:
+        if not self.names:
+            columns, rows = table_rows(self.place)
+            places = [columns.index(language) for language in self.languages]
+            score = columns.index(SCORE) if SCORE in columns else None
+            for line, cells in rows:
+                yield line, None if score is None else cells[score], [cells[place] for place in places]
+            return
+        texts = [numbered_lines(partial(self._open, name), self.place / name) for name in self.names]
+        for number, lines in enumerate(zip_longest(*texts), 1):
+            if None in lines:
                 raise CorpusError(
-                    f"{self._place(self.names[ended])} ends before line {number}, and its lines should correspond to "
-                    f"those of {others}"
+                    f"{self.place / self.names[lines.index(None)]} ends before line {number}, and its lines should "
+                    f"correspond to those of {' and '.join(self.names)}"
                 )
-            texts = [text for _, text in cells]
-            score = _score(texts[2], self._place(self.names[2]), number) if len(texts) > 2 else None
-            yield Pair(number, score, list(zip(self.languages, texts[:2], strict=True)))
+            first, second, *scores = [text for _, text in lines]
+            yield number, scores[0] if scores else None, (first, second)
 
-    def _open(self, name: str) -> Any:
-        return open_plain(self.file.parent / name) if self.archive is None else _Member(self.archive, name)
-
-    def _place(self, name: str) -> str:
-        return str(self.file.parent / name) if self.archive is None else f"{self.archive} {name}"
-
-
-class _Member:
-    """A member of a zip file, which is closed together with the file."""
-
-    def __init__(self, archive: Path, name: str) -> None:
-        self.archive = zipfile.ZipFile(archive)
-        self.member = self.archive.open(name)
-        self.readline = self.member.readline
-
-    def __enter__(self) -> "_Member":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.member.close()
-        self.archive.close()
+    @contextmanager
+    def _open(self, name: str) -> Iterator[IO[bytes]]:
+        if self.place.is_dir():
+            with open_plain(self.place / name) as file:
+                yield file
+        else:
+            with zipfile.ZipFile(self.place) as archive, archive.open(name) as member:
+                yield member
 
 
-@dataclass(frozen=True)
-class BitextRules:
-    """Which pairs are kept; arguments as those of `load_bitext`."""
+class BitextRules(NamedTuple):
+    """The arguments of `load_bitext` that decide which pairs are kept."""
 
     languages: tuple[str, ...] | None = None
     min_score: float | None = None
@@ -133,7 +102,7 @@ class BitextRules:
 
 
 def load_bitext(
-    source: str | Path,
+    files: str | Path,
     *,
     languages: str | list[str] | tuple[str, ...] | None = None,
     min_score: float | None = None,
@@ -144,18 +113,12 @@ def load_bitext(
 ) -> Dataset | IterableDataset:
     """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
 
-    Lines with an empty or an over-long text are left out, and a warning counts them at the end of each file. Pairs
-    that occur several times are all returned.
+    Lines with an empty or an over-long text are left out, and a warning counts them at the end of each file. Repeated
+    pairs are kept.
 
     Args:
-        source: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`:
-
-            - `WikiMatrix.de-en.tsv.gz`: score, text and text between tabs, as WikiMatrix is published; also `.tsv`;
-            - `de-en.txt.zip`: two texts whose lines correspond, as OPUS publishes them (Moses), with their scores
-              where there are any, as in CCMatrix. The texts themselves beside each other: `CCMatrix.de-en` stands
-              for `CCMatrix.de-en.de`, `CCMatrix.de-en.en` and `CCMatrix.de-en.scores`, also with `.gz`.
-
-            The names tell the languages; the first text is in the first of them.
+        files: a file, a folder or a pattern, such as `wikimatrix/*.tsv.gz`; `CCMatrix.de-en` for the two files of a
+            Moses corpus, `CCMatrix.de-en.de` and `CCMatrix.de-en.en`, and its scores.
         languages: languages of the texts to keep; files without two of them are not read. By default all.
         min_score: pairs with a lower score are left out. WikiMatrix recommends 1.04. A file without scores is refused.
         shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
@@ -163,62 +126,49 @@ def load_bitext(
         max_caption_characters: longer texts are left out.
         streaming: whether to return an `IterableDataset`. A `Dataset` is written to the cache by the first call with
             the same files and options; its rows can be counted, shuffled and held out.
-        cache_dir: the folder of the cache; by default `DEFAULT_CACHE`.
-
-    Raises:
-        CorpusError: for a source without such files, fewer files than shards, and, while the files are read, for a
-            file that is damaged or of another form, with the line.
-        LanguageTagError: for an unknown language.
 
     Examples:
         >>> corpus = load_bitext("wikimatrix/*.tsv.gz", languages=["de", "en", "fr"], min_score=1.04)
     """
-    wanted = None if languages is None else tuple(normalize_languages(languages))
-    if wanted is not None and len(wanted) < 2:
-        raise CorpusError(f"a translation needs two languages or more, not {wanted[0]!r} alone")
-    found = bitexts(source)
-    files = [each for each in found if len({_asked_for(tag, wanted) for tag in each.languages} - {None}) > 1]
-    if not files:
+    rules = BitextRules(
+        None if languages is None else tuple(normalize_languages(languages)), min_score, max_caption_characters
+    )
+    if rules.languages is not None and len(rules.languages) < 2:
+        raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
+    found = bitexts(files)
+    read = [each for each in found if len({_requested(tag, rules) for tag in each.languages} - {None}) > 1]
+    if not read:
         pairs = sorted({"-".join(each.languages) for each in found})
-        raise CorpusError(f"{source}: no file has two of {', '.join(wanted or ())}; there are {enumeration(pairs)}")
-    if len(files) < len(found):
-        logger.info(
-            "%s: %d of %d files are in other languages, and are not read", source, len(found) - len(files), len(found)
+        raise CorpusError(
+            f"{files}: no file has two of {', '.join(rules.languages or ())}; there are {enumeration(pairs)}"
         )
-    if not 1 <= shards <= len(files):
-        raise CorpusError(f"{source}: shards={shards}, and there can be from 1 to {len(files)}, the number of files")
-    files.sort(key=lambda each: (-each.size, each.file))
-    groups = [files[start::shards] for start in range(shards)]
-    rules = BitextRules(wanted, min_score, max_caption_characters)
-    features, read = Features(captions=CAPTIONS), dict[str, Any](groups=groups, rules=rules)
+    logger.info("%s: %d of %d files are in other languages", files, len(found) - len(read), len(found))
+    if not 1 <= shards <= len(read):
+        raise CorpusError(f"{files}: shards={shards}, and there can be from 1 to {len(read)}, the number of files")
+    read.sort(key=lambda each: (-each.size, each.files))
+    given: dict[str, Any] = {"groups": [read[start::shards] for start in range(shards)], "rules": rules}
+    features = Features(captions=CAPTIONS)
     if streaming:
-        return IterableDataset.from_generator(bitext_rows, gen_kwargs=read, features=features)
-    key = cache_key(_VERSION, rules, shards, [file_states(each.files) for each in files])
-    rows = partial(bitext_rows, **read)
-    return prepared(rows, features, Path(cache_dir or DEFAULT_CACHE) / key, source=source)
+        return IterableDataset.from_generator(bitext_rows, gen_kwargs=given, features=features)
+    key = cache_key(_VERSION, rules, shards, [file_states(each.files) for each in read])
+    return prepared(partial(bitext_rows, **given), features, Path(cache_dir or DEFAULT_CACHE) / key, source=files)
 
 
 def read_translations(
     source: str, *, languages: list[str] | None = None, on_incomplete: Literal["error", "skip"] = "error"
 ) -> Dataset:
-    """Translations as a dataset, by `load_bitext` or by `load_translations`, as the names of the files tell.
-
-    Args:
-        source, languages: as in both.
-        on_incomplete: as in `load_translations`; sentence pairs are always complete.
-    """
+    """Loads translations with `load_bitext` or `load_translations`, depending on the names of the files. Arguments are
+    those of `load_translations`; sentence pairs are always complete."""
     if is_bitext(source):
-        corpus = load_bitext(source, languages=languages, streaming=False)
-        assert isinstance(corpus, Dataset)
-        return corpus
+        return load_bitext(source, languages=languages, streaming=False)
     return load_translations(source, languages=languages, on_incomplete=on_incomplete)
 
 
 def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict[str, Any]]:
-    """The rows of groups of files; the files of a group are read by turns, in proportion to their sizes."""
+    """Yields the rows of groups of files; the files of a group are read by turns, in proportion to their sizes."""
     for files in groups:
         readers = [_kept(file, rules) for file in files]
-        # By the share of a file that is read, as far as lines are equally long.
+        # Sorted by the share of a file that is read, assuming lines of equal length.
         turns = [(0.0, index) for index in range(len(files))]
         while turns:
             _, index = turns[0]
@@ -230,161 +180,134 @@ def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict
                 yield row
 
 
-def _kept(file: Bitext, rules: BitextRules) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, row) of the pairs of a file that the rules keep; the others are counted in the log."""
-    count, tags = RowCount(str(file.file)), [_asked_for(tag, rules.languages) for tag in file.languages]
-    for line, score, texts in file.read():
-        if rules.min_score is not None:
-            if score is None:
-                raise CorpusError(f"{file.file} has no scores, so that min_score={rules.min_score} cannot be applied")
-            if not score >= rules.min_score:
-                count.leave_out(f"with a score below {rules.min_score}")
-                continue
+def _kept(bitext: Bitext, rules: BitextRules) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line, row) of the pairs that the rules keep; the log counts the others."""
+    file = bitext.files[0]
+    count, tags = RowCount(str(file)), [_requested(tag, rules) for tag in bitext.languages]
+    for line, score, texts in bitext.pairs():
+        if rules.min_score is not None and score is None:
+            raise CorpusError(f"{file} has no scores, so that min_score={rules.min_score} cannot be applied")
         captions = [
-            {"language": tag, "text": text.strip()}
-            for tag, (_, text) in zip(tags, texts, strict=True)
-            if tag is not None
+            {"language": tag, "text": text.strip()} for tag, text in zip(tags, texts, strict=True) if tag is not None
         ]
-        reason = _reason(captions, rules)
-        if reason is None:
+        value = None if score is None else _score(score, file, line)
+        if rules.min_score is not None and not (value is not None and value >= rules.min_score):
+            count.leave_out(f"with a score below {rules.min_score}")
+        elif not all(caption["text"] for caption in captions):
+            count.leave_out("with an empty text", f"line {line}")
+        elif any(len(caption["text"]) > rules.max_characters for caption in captions):
+            count.leave_out(f"with a text longer than {rules.max_characters:,} characters", f"line {line}")
+        else:
             count.read += 1
             yield line, {"captions": captions}
-            continue
-        count.leave_out(reason, f"line {line}")
     count.report()
 
 
-def _reason(captions: list[dict[str, str]], rules: BitextRules) -> str | None:
-    """Why a pair is left out."""
-    if any(not caption["text"] for caption in captions):
-        return "with an empty text"
-    if any(len(caption["text"]) > rules.max_characters for caption in captions):
-        return f"with a text longer than {rules.max_characters:,} characters"
-    return None
+def _score(text: str, file: Path, line: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CorpusError(f"{file} line {line}: {text[:40]!r} is not a score") from None
 
 
-def _asked_for(tag: str, languages: tuple[str, ...] | None) -> str | None:
-    return tag if languages is None else counts_as(tag, languages)
+def _requested(tag: str, rules: BitextRules) -> str | None:
+    return tag if rules.languages is None else counts_as(tag, rules.languages)
+
+
+# ---- Names of files ----
 
 
 def bitexts(source: str | Path) -> list[Bitext]:
-    """The files of sentence pairs that a source names: a file, a folder, a pattern, or what two files of Moses have in
-    common, such as `CCMatrix.de-en`.
-    """
+    """Finds the sentence pairs in a file, a folder, a pattern, or what two files of Moses have in common."""
     files = files_matching(source) or files_matching(f"{source}.*")
     found: list[Bitext] = []
+    by_folder: dict[Path, dict[str, int]] = {}
     for file in files:
-        if kind_of(file) in TABLES:
-            found.append(Bitext(file, _named_languages(file), file.stat().st_size))
-        elif file.name.endswith(_ZIP):
+        by_folder.setdefault(file.parent, {})[file.name] = file.stat().st_size
+        if kind_of(file) == ".tsv":
+            pair = pair_in_name(file)
+            if pair is None:
+                raise CorpusError(
+                    f"{file}: the name of a table without a header states its languages, as in "
+                    "WikiMatrix.de-en.tsv.gz: rename it, or write a header"
+                )
+            found.append(Bitext(file, pair, file.stat().st_size))
+        elif file.suffix == ".zip":
             found += _in_zip(file)
-    by_folder: dict[Path, list[str]] = {}
-    for file in files:
-        by_folder.setdefault(file.parent, []).append(file.name)
-    for folder, names in by_folder.items():
-        for languages, texts in _moses(names, folder):
-            size = sum((folder / name).stat().st_size for name in texts[:2])
-            found.append(Bitext(folder / texts[0], languages, size, texts))
-    if not found and (memories := [file for file in files if file.name.endswith(TMX)]):
-        raise CorpusError(f"{memories[0]}: {NO_TMX}")
+    for folder, sizes in by_folder.items():
+        found += _moses(sizes, folder)
     if not found:
+        memories = [file for file in files if file.name.endswith(TMX)]
         raise CorpusError(
-            f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, "
-            "or CCMatrix.de-en.de beside CCMatrix.de-en.en"
+            f"{memories[0]}: {NO_TMX}"
+            if memories
+            else f"{source}: there is no file of sentence pairs, such as WikiMatrix.de-en.tsv.gz, de-en.txt.zip, or "
+            "CCMatrix.de-en.de with CCMatrix.de-en.en"
         )
     return found
 
 
 def is_bitext(source: str) -> bool:
-    """Whether a source is one of `bitexts`, by the names of its files. Tables with a header are not: those are read by
-    `load_translations`."""
+    """Returns whether a source is one of `bitexts`, by the names of its files. `load_translations` reads tables with a
+    header."""
     path = Path(source)
-    if source.endswith((*TMX, *_ZIP)) or _is_pair_table(path):
+    files = list(path.iterdir()) if path.is_dir() else [path]
+    if any(file.name.endswith((*TMX, ".zip")) or _is_pair_table(file) for file in files):
         return True
-    if not path.is_dir():
-        return any(path.parent.glob(f"{path.name}.*")) and _pair_in(path.name.rpartition(".")[2]) is not None
-    files = list(path.iterdir())
-    return any(file.name.endswith((*TMX, *_ZIP)) or _is_pair_table(file) for file in files) or bool(
-        _sides([file.name for file in files])
-    )
+    if path.is_dir():
+        return bool(_sides([file.name for file in files]))
+    return _pair_in(path.name) is not None and any(path.parent.glob(f"{path.name}.*"))
 
 
 def _is_pair_table(file: Path) -> bool:
-    if kind_of(file) not in TABLES:
+    if kind_of(file) != ".tsv":
         return False
     if "*" in file.name:
         return pair_in_name(file) is not None or any(map(_is_pair_table, file.parent.glob(file.name)))
     return pair_in_name(file) is not None and file.is_file() and not has_header(file)
 
 
-def _in_zip(file: Path) -> Iterator[Bitext]:
+def _in_zip(file: Path) -> list[Bitext]:
     try:
         with zipfile.ZipFile(file) as archive:
             sizes = {info.filename: info.compress_size for info in archive.infolist()}
     except (OSError, zipfile.BadZipFile) as error:
         raise CorpusError(f"{file}: {error}") from error
-    found = _moses(list(sizes), file)
-    if not found:
-        raise CorpusError(
-            f"{file} holds {', '.join(sizes) or 'nothing'}, and no two texts such as CCMatrix.de-en.de and "
-            "CCMatrix.de-en.en"
-        )
-    for languages, names in found:
-        yield Bitext(file, languages, sum(sizes[name] for name in names[:2]), names, file)
-
-
-def _moses(names: Sequence[str], place: Path) -> list[tuple[tuple[str, str], tuple[str, ...]]]:
-    """The languages and the names of the texts that belong together among names, and of their scores."""
-    found = []
-    for stem, sides in _sides(names).items():
-        pair = _pair_in(stem.rpartition(".")[2]) or ("", "")
-        missing = [f"{stem}.{tag}" for tag in pair if tag not in sides]
-        if missing:
-            raise CorpusError(
-                f"{place}: {missing[0]} is missing, whose lines are those of {', '.join(sides.values())}"
-            )
-        texts = tuple(sides[name] for name in (*pair, _SCORES) if name in sides)
-        found.append((_normal(pair, f"{place} {texts[0]}"), texts))
+    if not (found := _moses(sizes, file)):
+        raise CorpusError(f"{file} holds {', '.join(sizes) or 'nothing'}, and no two texts such as x.de-en.de")
     return found
 
 
-def _sides(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Stem -> language -> name of the texts among names: `CCMatrix.de-en` -> `de` -> `CCMatrix.de-en.de.gz`; also of
-    their scores."""
+def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
+    """Finds the texts that belong together among the names in a folder or a zip file."""
+    found = []
+    for stem, sides in _sides(sizes).items():
+        pair = _pair_in(stem) or ("", "")
+        if missing := [f"{stem}.{tag}" for tag in pair if tag not in sides]:
+            raise CorpusError(
+                f"{place}: {missing[0]} is missing, whose lines are those of {', '.join(sides.values())}"
+            )
+        names = tuple(sides[name] for name in (*pair, _SCORES) if name in sides)
+        try:
+            languages = normalize_language(pair[0]), normalize_language(pair[1])
+        except LanguageTagError as error:
+            raise LanguageTagError(f"{place} {names[0]}: {error}") from None
+        found.append(Bitext(place, languages, sum(sizes[name] for name in names[:2]), names))
+    return found
+
+
+def _sides(names: Iterator[str] | Sequence[str] | dict[str, int]) -> dict[str, dict[str, str]]:
+    """Returns stem -> language -> name of the texts: `CCMatrix.de-en` -> `de` -> `CCMatrix.de-en.de.gz`; also of their
+    scores."""
     stems: dict[str, dict[str, str]] = {}
     for name in sorted(names):
         stem, _, ending = name.removesuffix(".gz").rpartition(".")
-        pair = _pair_in(stem.rpartition(".")[2])
-        if pair and ending in (*pair, _SCORES):
+        if (pair := _pair_in(stem)) and ending in (*pair, _SCORES):
             stems.setdefault(stem, {})[ending] = name
     return {stem: sides for stem, sides in stems.items() if sides.keys() != {_SCORES}}
 
 
-def _pair_in(part: str) -> tuple[str, str] | None:
-    match = _PAIR.fullmatch(part.rpartition("/")[2])
-    return None if match is None else (match[1], match[2])
-
-
-def _named_languages(file: Path) -> tuple[str, str]:
-    pair = pair_in_name(file)
-    if pair is None:
-        raise CorpusError(
-            f"{file}: the name of a table without a header has its languages, as in WikiMatrix.de-en.tsv.gz: rename "
-            "it, or write a header"
-        )
-    return pair
-
-
-def _normal(pair: tuple[str, str], place: str) -> tuple[str, str]:
-    try:
-        first, second = (normalize_language(tag) for tag in pair)
-    except LanguageTagError as error:
-        raise LanguageTagError(f"{place}: {error}") from None
-    return first, second
-
-
-def _score(text: str, file: str | Path, line: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CorpusError(f"{file} line {line}: {text[:40]!r} is not a score") from None
+def _pair_in(stem: str) -> tuple[str, str] | None:
+    """Returns the languages at the end of a name such as `CCMatrix.de-en`."""
+    match = _PAIR.fullmatch(stem.rpartition(".")[2])
+    return match and (match[1], match[2])

@@ -4,37 +4,35 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import datasets
-from datasets import Dataset, Features, Image, IterableDataset, Value
+from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError
 from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
-from ..corpus.captions import CaptionRules, enumeration, normalize_captions, normalize_rows
-from ..corpus.corpus import CAPTIONS
+from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
 from ..corpus.parquet_files import cache_key, prepared
-from ..corpus.tar_shards import IMAGES, tar_samples, tar_shards
-from ..corpus.text_files import files_matching, parse_file, parse_object, read_json, read_lines
-from .task_files import image_path, warn_of
+from ..corpus.text_files import files_matching, parse_file, read_json, read_lines
+from . import CORPUS, image_path, warn_of
 
 _CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens"
 CC3M_CACHE, CC12M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc12m", "cc300k"))
 _VERSION = 1  # to be raised when a change of this code makes other rows of the same files
-_TEXTS = Features(image_id=Value("string"), captions=CAPTIONS)
 
 Tags = str | list[str] | tuple[str, ...]
 Row = dict[str, Any]
 
 
 def _features(images: str | Path | None) -> Features:
-    return _TEXTS if images is None else Features({"image": Image(), **_TEXTS})
+    return Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
 
 
-def _tags(languages: Tags) -> list[str]:
-    return normalize_languages([languages] if isinstance(languages, str) else list(languages))
+def _row(images: str | Path | None, name: str, captions: Any, place: str) -> Row:
+    image = {} if images is None else {"image": {"bytes": None, "path": image_path(images, name, place)}}
+    return image | {"image_id": name, "captions": captions}
 
 
 def _refuse_missing(files: list[Path]) -> None:
@@ -54,19 +52,18 @@ def load_cc3m(
     image_ids: str | Path | None = None,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """Conceptual Captions (Sharma et al. 2018) with UC2's machine translations (Zhou et al. 2021), RC3's strictly
-    aligned data (Zhou et al. 2023, section 2.1): a caption corpus with a caption in each language for each image, for
-    `triplets` and `translation_pairs`.
+    """Loads Conceptual Captions (Sharma et al. 2018) with UC2's machine translations (Zhou et al. 2021), RC3's
+    strictly aligned data (Zhou et al. 2023, section 2.1), as a caption corpus for `triplets` and `translation_pairs`.
 
-        train_imageId2Ann.tsv       English: the image's name, its address, the caption and whether it could be had
-                                    (`success` or `fail`), between tabs
+        train_imageId2Ann.tsv       English: the image's name, its address, the caption and whether it could be
+                                    downloaded (`success` or `fail`), between tabs
         train_imageId2Ann_de.tsv    the same lines with the caption in German; cs, fr, ja and zh likewise
         caption_train.json          {image_id: English caption} of the images that have regions, from VOLTA, which
                                     IGLUE pre-trains with (Bugliarello et al. 2022)
 
-    Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as VOLTA names an image, also in
-    its files of regions), `captions`. A caption that the files mark as `fail`, or that is empty, is left out, and an
-    image without a caption in two languages. The first call with the same files writes the rows to a cache.
+    Columns: `image` (if `images` is given), `image_id` (the CRC-32 of the address, as in VOLTA's files of regions),
+    `captions`. Captions that are empty or marked `fail` are left out, and so are images without captions in two
+    languages. The first call with the same files writes the rows to a cache.
 
     Args:
         folder: the folder of UC2's files.
@@ -74,38 +71,40 @@ def load_cc3m(
         split: the split, as in the names of the files.
         images: the folder of the images, named by their image_id without an ending, as VOLTA downloads them.
         image_ids: a JSON object whose names are the images to keep, such as `caption_train.json`: those with regions.
-        cache_dir: the folder of the cache; by default `CC3M_CACHE`.
-
-    Raises:
-        CorpusError: for files that are missing or do not have the same lines; the message names the file and the line.
 
     Examples:
         >>> corpus = load_cc3m("cc3m", ["en", "de"], image_ids="cc3m/caption_train.json")
     """
-    tags = _tags(languages)
+    tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
     english = Path(folder) / f"{split}_imageId2Ann.tsv"
     files = {tag: english if tag == "en" else english.with_name(f"{english.stem}_{tag}.tsv") for tag in ("en", *tags)}
     read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
     _refuse_missing(read)
-    kept = None if image_ids is None else parse_file(image_ids).keys()
-    where = None if images is None else str(Path(images).absolute())
-    key = cache_key(_VERSION, tags, where, file_states(read))
-    rows = partial(_cc3m_rows, files, tags, kept, images)
+    key = cache_key(_VERSION, tags, images and str(Path(images).absolute()), file_states(read))
+    rows = partial(_cc3m_rows, files, tags, image_ids, images)
     return prepared(rows, _features(images), Path(cache_dir or CC3M_CACHE) / key, source=folder)
 
 
-def _cc3m_rows(files: dict[str, Path], tags: list[str], kept: Any, images: str | Path | None) -> Iterator[Row]:
-    rules = CaptionRules(at_least=0)
+def _cc3m_rows(
+    files: dict[str, Path], tags: list[str], image_ids: str | Path | None, images: str | Path | None
+) -> Iterator[Row]:
+    kept = None if image_ids is None else parse_file(image_ids).keys()
+    rules, count = CaptionRules(at_least=0), RowCount(str(files["en"]))
     for place, url, texts in _cc3m_lines(files):
         image_id = str(zlib.crc32(url.encode()))
         captions = normalize_captions({tag: texts[tag] for tag in tags if texts[tag]}, rules)
-        if len(captions) >= min(2, len(tags)) and (kept is None or image_id in kept):
-            image = {} if images is None else {"image": {"bytes": None, "path": image_path(images, image_id, place)}}
-            yield image | {"image_id": image_id, "captions": captions}
+        if len(captions) < min(2, len(tags)):
+            count.leave_out("without captions in two languages")
+        elif kept is not None and image_id not in kept:
+            count.leave_out(f"not in {image_ids}")
+        else:
+            count.read += 1
+            yield _row(images, image_id, captions, place)
+    count.report()
 
 
 def _cc3m_lines(files: dict[str, Path]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(place, address, language -> caption or "") of the lines, which are the same images in all files."""
+    """Yields (place, address, language -> caption or "") of the lines, which are the same images in all files."""
     lines = {tag: read_lines(file) for tag, file in files.items()}
     while any((read := {tag: next(stream, None) for tag, stream in lines.items()}).values()):
         texts: dict[str, str] = {}
@@ -123,7 +122,7 @@ def _cc3m_lines(files: dict[str, Path]) -> Iterator[tuple[str, str, dict[str, st
 
 
 def _unquoted(cell: str) -> str:
-    """A cell as it was before Python's `csv` wrote it, with quotes doubled inside of quotes."""
+    """Returns a cell as it was before Python's `csv` doubled the quotes in it."""
     inner = cell[1:-1]
     quoted = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inner.replace('""', "")
     return inner.replace('""', '"') if quoted else cell
@@ -135,16 +134,15 @@ def _unquoted(cell: str) -> str:
 def load_cc12m(
     files: str | Path, *, streaming: bool = True, check_images: bool = True, cache_dir: str | Path | None = None
 ) -> Dataset | IterableDataset:
-    """Conceptual 12M (Changpinyo et al. 2021): images with English alt texts.
+    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts.
 
         cc12m.tsv        as it is published: the address of an image and its caption, between tabs, without a header
-        00000.tar, …     the images, as img2dataset fetches them by the addresses of that file: of each image its bytes
-                         and a JSON object with its `url` and `caption`
+        00000.tar, …     the images, as img2dataset downloads them from the addresses in that file
 
     `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset --url_col url --caption_col
     caption` writes the archives, once the line `url<tab>caption` is added above the file.
 
-    Columns: `image` (from archives), `image_id` (the name of the sample in its archive; of the table, the address),
+    Columns: `image` (from archives), `image_id` (the name of the sample in its archive; for the table, the address),
     `captions`.
 
     Args:
@@ -153,44 +151,19 @@ def load_cc12m(
         streaming: whether to return an `IterableDataset`. Archives are streams only; the captions of the table can be
             written to a cache.
         check_images: as in `load_captions`.
-        cache_dir: the folder of the cache; by default `CC12M_CACHE`.
     """
     source = str(files)
     if not source.endswith(".tsv"):
-        return _archives(source, streaming, check_images)
+        return load_captions(source, language="en", streaming=streaming, check_images=check_images)
     tables = files_matching(source)
     if not tables:
         raise CorpusError(f"{source}: there is no such file")
     for table in tables:
         next(_cc12m_rows([table]))
     if streaming:
-        return IterableDataset.from_generator(_cc12m_rows, gen_kwargs={"tables": tables}, features=_TEXTS)
+        return IterableDataset.from_generator(_cc12m_rows, gen_kwargs={"tables": tables}, features=_features(None))
     folder = Path(cache_dir or CC12M_CACHE) / cache_key(_VERSION, file_states(tables))
-    return prepared(partial(_cc12m_rows, tables), _TEXTS, folder, source=source)
-
-
-def _archives(source: str, streaming: bool, check_images: bool) -> IterableDataset:
-    try:
-        shards = tar_shards(source)
-    except FileNotFoundError:
-        shards = []
-    if not shards:
-        raise CorpusError(f"{source}: there is no archive, such as 00000.tar, nor cc12m.tsv")
-    name, fields = next(tar_samples(shards[0]), ("", {}))
-    try:
-        record = parse_object(fields.get("json", b"{}").decode())
-    except (CorpusError, UnicodeDecodeError):
-        record = {}
-    if not {"url", "caption"} <= record.keys() or not {*IMAGES} & fields.keys():
-        found = [f".{ending}" for ending in fields] + [f"the keys {', '.join(record)}"] * bool(record)
-        raise CorpusError(
-            f"{shards[0]} {name}: expected an image and a .json with its url and caption, as img2dataset writes them, "
-            f"and found {' and '.join(found) or 'nothing'}"
-        )
-    if not streaming:
-        raise CorpusError(f"{source}: archives are read as a stream: leave streaming out")
-    loaded = load_captions(source, language="en", streaming=True, check_images=check_images)
-    return cast(IterableDataset, loaded)
+    return prepared(partial(_cc12m_rows, tables), _features(None), folder, source=source)
 
 
 def _cc12m_rows(tables: list[Path]) -> Iterator[Row]:
@@ -205,7 +178,7 @@ def _cc12m_rows(tables: list[Path]) -> Iterator[Row]:
                 raise CorpusError(f"{place}: expected an address and a caption between tabs, and found {text!r:.60}")
             if not caption.strip():
                 raise CorpusError(f"{place}: the caption is empty")
-            [captions] = normalize_rows([caption.strip()], rules, [place].__getitem__)
+            captions = normalize_row(caption.strip(), rules, place)
             yield {"image_id": url, "captions": captions}
 
 
@@ -224,45 +197,41 @@ def load_cc300k(
     on_missing_image: Literal["error", "skip"] = "error",
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """CC300K (Zhang et al. 2022, MLA, section 4.1): 300,000 images of Conceptual Captions with UC2's translations, as
-    MLA's authors publish them, with the captions of an image in each language, also for `translation_pairs`.
+    """Loads CC300K (Zhang et al. 2022, MLA, section 4.1): 300,000 images of Conceptual Captions with UC2's
+    translations, as MLA's authors publish them. CC69L has the same form.
 
         annotation/uc2_6langs/jsons/ref_captions_en.json    {"00000012.jpg": ["a cat on a mat"], …}; likewise de, fr,
                                                             cs, zh and ja; they have all of Conceptual Captions
         cc300k.json                                         the names of the subset's images: ["00000012.jpg", …]
-        images/00000012.jpg                                 the images, which one fetches oneself
+        images/00000012.jpg                                 the images, which users download themselves
 
-    CC69L has the same form. Columns: `image` (if `images` is given), `image_id` (the file name of the image),
-    `captions`. The first call with the same files writes the rows to a cache.
+    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`. The first call with
+    the same files writes the rows to a cache.
 
     Args:
         folder: the folder of the archive above, or that of its files `ref_captions_*.json`.
         languages: languages of the captions.
-        images: the folder of the images; without it there are captions alone.
+        images: the folder of the images; by default, captions only.
         image_ids: a JSON list of the images to keep, `cc300k.json`; by default all.
         on_missing_image: whether an image that is not in the folder is an error, or is left out with a warning that
-            counts and names such images. Not all images of Conceptual Captions can still be fetched.
-        cache_dir: the folder of the cache; by default `CC300K_CACHE`.
+            counts and names such images.
 
     Examples:
         >>> corpus = load_cc300k("cc300k", ["en", "de"], images="cc300k/images", image_ids="cc300k/cc300k.json")
     """
     files = {}
-    for tag in _tags(languages):
-        beside = [Path(folder) / within / _FILE.format(tag) for within in (_FOLDER, "")]
-        files[tag] = next((file for file in beside if file.is_file()), None)
-        if files[tag] is None:
-            raise CorpusError(f"{folder}: there is no {_FILE.format(tag)}, here or in {_FOLDER}")
-    there = {tag: file for tag, file in files.items() if file is not None}
-    read = [*there.values(), *([] if image_ids is None else [Path(image_ids)])]
+    for tag in normalize_languages(languages if isinstance(languages, str) else list(languages)):
+        places = [Path(folder) / within / _FILE.format(tag) for within in (_FOLDER, "")]
+        files[tag] = next((file for file in places if file.is_file()), places[-1])
+    read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
     _refuse_missing(read)
     if images is not None and not Path(images).is_dir():
         raise CorpusError(f"{images}: there is no such folder of images")
     skip = images is not None and on_missing_image == "skip"
     present = {file.name for file in Path(images or "").iterdir()} if skip else None
-    where = None if images is None else str(Path(images).absolute())
-    key = cache_key(_VERSION, list(there), where, file_states(read), present and sorted(present))
-    rows = partial(_cc300k_rows, there, image_ids, images, present)
+    where = images and str(Path(images).absolute())
+    key = cache_key(_VERSION, list(files), where, file_states(read), present and sorted(present))
+    rows = partial(_cc300k_rows, files, image_ids, images, present)
     return prepared(rows, _features(images), Path(cache_dir or CC300K_CACHE) / key, source=folder)
 
 
@@ -274,21 +243,15 @@ def _cc300k_rows(
     names = list(captions_of[first]) if image_ids is None else read_json(Path(image_ids))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CorpusError(f"{image_ids}: expected a list of the images' names")
-    absent = []
-    for name in names:
-        place = f"{files[first]} {name!r}"
-        if lacking := [tag for tag, captions in captions_of.items() if name not in captions]:
-            raise CorpusError(f"{files[lacking[0]]}: there is no caption of {name!r}")
-        if present is not None and name not in present:
-            absent.append(name)
-            continue
-        texts = {tag: captions[name] for tag, captions in captions_of.items()}
-        try:
-            captions = normalize_captions(texts, CaptionRules(at_least=len(texts)))
-        except CorpusError as error:
-            raise type(error)(f"{place}: {error}") from None
-        image = {} if images is None else {"image": {"bytes": None, "path": image_path(images, name, place)}}
-        yield image | {"image_id": name, "captions": captions}
+    absent = [] if present is None else [name for name in names if name not in present]
     if absent and len(absent) == len(names):
         raise CorpusError(f"{images}: none of the {len(names):,} images is there, such as {enumeration(absent, 3)}")
+    for name in names:
+        if lacking := [tag for tag, captions in captions_of.items() if name not in captions]:
+            raise CorpusError(f"{files[lacking[0]]}: there is no caption of {name!r}")
+        if present is None or name in present:
+            place = f"{files[first]} {name!r}"
+            texts = {tag: captions[name] for tag, captions in captions_of.items()}
+            captions = normalize_row(texts, CaptionRules(at_least=len(texts)), place)
+            yield _row(images, name, captions, place)
     warn_of(f"left out images that are not in {images}", absent)

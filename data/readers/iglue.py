@@ -9,11 +9,10 @@
 Each function reads one file as it is published, and returns a `datasets.Dataset`. Images are files in a folder, which
 are opened on access; without a folder there is no column `image`, and `image_id` is the key of the image in the region
 features of the benchmark, but for the ending `.jpg`, which their reader adds or leaves out (`processing.regions`).
-`label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order. Errors name the file and the
-record.
+`label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,23 +20,23 @@ from datasets import ClassLabel, Dataset, Image, Value
 
 from ...utils.errors import CorpusError, LanguageTagError
 from ...utils.languages import normalize_language
-from ..corpus.captions import CaptionRules, normalize_captions
-from ..corpus.corpus import CAPTIONS
+from ..corpus.captions import CaptionRules, RowCount, normalize_row
 from ..corpus.text_files import read_json, read_json_lines
-from .task_files import TRUTH, Record, identifier_of, image_path, task_dataset, text_of, warn_of
+from . import CORPUS, TRUTH, Record, identifier_of, image_path, task_dataset, text_of, warn_of
 
 Folder = str | Path | None
 
 ENTAILMENT = ["contradiction", "neutral", "entailment"]
 
-_TEXT = {"text": Value("string"), "language": Value("string")}
-_ONE_IMAGE = {"image": Image(), "image_id": Value("string"), **_TEXT}
+_STRING = Value("string")
+_TEXT = {"text": _STRING, "language": _STRING}
+_ONE_IMAGE = {"image": Image(), "image_id": _STRING, **_TEXT}
 _TWO_IMAGES = {
     **{f"{side}_image": Image() for side in ("left", "right")},
-    **{f"{side}_image_id": Value("string") for side in ("left", "right")},
+    **{f"{side}_image_id": _STRING for side in ("left", "right")},
     **_TEXT,
     "label": ClassLabel(names=list(TRUTH)),
-    "example_id": Value("string"),
+    "example_id": _STRING,
 }
 
 
@@ -48,47 +47,45 @@ def load_xvnli(
     images: Folder = None,
     on_unlabelled: Literal["error", "skip"] = "error",
 ) -> Dataset:
-    """Visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
+    """Loads visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
 
     Columns: `image` (`<Flikr30kID>.jpg` in the folder), `image_id` (without `.jpg`), `text` (the hypothesis,
     `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The premise is the image;
     its caption, `sentence1`, is not read.
 
     Args:
-        file: the file.
-        language: the language of the sentences, which is not in the file.
+        file, language: the file, and the language of its sentences.
         images: the folder of Flickr30K's images.
         on_unlabelled: whether sentences on which the annotators did not agree (`gold_label` is `-`) are an error, or
             are left out with a warning that counts and names them.
     """
-    language = normalize_language(language)
-    unlabelled: list[str] = []
+    count = RowCount(str(file))
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for place, record in _lines(file):
-            label = record.get("gold_label")
-            if label == "-" and on_unlabelled == "skip":
-                unlabelled.append(place)
-                continue
-            if label not in ENTAILMENT:
-                raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
-            image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
-            yield _image("image", images, f"{image_id}.jpg", place) | {
-                "image_id": image_id,
-                "text": text_of(record, "sentence2", place),
-                "language": language,
-                "label": label,
-                "pair_id": identifier_of(record, "pairID", place),
-            }
+    def row(place: str, record: dict[str, Any]) -> dict[str, Any] | None:
+        label = record.get("gold_label")
+        if label == "-" and on_unlabelled == "skip":
+            count.leave_out("without a label on which the annotators agreed", place)
+            return None
+        if label not in ENTAILMENT:
+            raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
+        count.read += 1
+        image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
+        return _image("image", images, f"{image_id}.jpg", place) | {
+            "image_id": image_id,
+            "text": text_of(record, "sentence2", place),
+            "language": normalize_language(language),
+            "label": label,
+            "pair_id": identifier_of(record, "pairID", place),
+        }
 
-    label = {"label": ClassLabel(names=ENTAILMENT), "pair_id": Value("string")}
-    dataset = task_dataset(rows(), _ONE_IMAGE | label, file)
-    warn_of("left out: no label was agreed on", unlabelled)
+    columns = _ONE_IMAGE | {"label": ClassLabel(names=ENTAILMENT), "pair_id": _STRING}
+    dataset = task_dataset(_rows(file, row), columns, file)
+    count.report()
     return dataset
 
 
 def load_answers(file: str | Path) -> list[str]:
-    """GQA's answers in the order of their labels, from `trainval_ans2label.json`: `{"yes": 0, "pipe": 1, …}`.
+    """Returns GQA's answers in the order of their labels, from `trainval_ans2label.json`: `{"yes": 0, "pipe": 1, …}`.
 
     IGLUE also has them as a pickle, which is not read, because loading a pickle can run any code.
     """
@@ -106,7 +103,7 @@ def load_xgqa(
     images: Folder = None,
     on_unknown_answer: Literal["error", "unlabelled"] = "error",
 ) -> Dataset:
-    """Visual question answering from a file in the format of GQA or of LXMERT.
+    """Loads visual question answering from a file in the format of GQA or of LXMERT.
 
         {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
         [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]
@@ -115,15 +112,13 @@ def load_xgqa(
     answer among `answers`), `question_id`. Answers are English in every language of xGQA.
 
     Args:
-        file: the file.
         answers: the answers of the model, as returned by `load_answers`; 1842 for GQA.
-        language: the language of the questions, which is not in the file.
+        file, language: the file, and the language of its questions.
         images: the folder of GQA's images.
         on_unknown_answer: whether a question whose answer is not among `answers` is an error, or is kept with the
             label None and a warning that counts and names it. A model cannot answer it, so that an evaluation must
             count it as wrong.
     """
-    language = normalize_language(language)
     known = set(answers)
     unknown: list[str] = []
 
@@ -139,104 +134,97 @@ def load_xgqa(
             yield _image("image", images, f"{image_id}.jpg", place) | {
                 "image_id": image_id,
                 "text": text_of(record, "question", place),
-                "language": language,
+                "language": normalize_language(language),
                 "label": answer,
                 "question_id": record["question_id"],
             }
 
-    label = {"label": ClassLabel(names=answers), "question_id": Value("string")}
-    dataset = task_dataset(rows(), _ONE_IMAGE | label, file)
+    columns = _ONE_IMAGE | {"label": ClassLabel(names=answers), "question_id": _STRING}
+    dataset = task_dataset(rows(), columns, file)
     warn_of("kept without a label: the answer is not in the vocabulary", unknown)
     return dataset
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
-    """Two images and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
+    """Loads two images and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
 
     Columns: `left_image`, `right_image`, `left_image_id`, `right_image_id`, `text`, `language`, `label` (0 false,
     1 true), `example_id`. The example `dev-850-0-1` is about the images `dev-850-0-img0` and `dev-850-0-img1`.
 
     Args:
-        file: the file.
         language: the language of the sentences: English, or that of one of IGLUE's machine translations.
         images: the folder of the images of this split (`….png`). The images of a record with a `directory`, as in
             training, are in a folder of that name in it.
     """
-    language = normalize_language(language)
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for place, record in _lines(file):
-            example = identifier_of(record, "identifier", place)
-            folder = f"{record['directory']}/" if "directory" in record else ""
-            names = [f"{example.rpartition('-')[0]}-img{side}" for side in (0, 1)]
-            yield _two_images(images, names, [f"{folder}{name}.png" for name in names], place) | {
-                "text": text_of(record, "sentence", place),
-                "language": language,
-                "label": _truth(record, place),
-                "example_id": example,
-            }
+    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
+        example = identifier_of(record, "identifier", place)
+        folder = f"{record['directory']}/" if "directory" in record else ""
+        names = [f"{example.rpartition('-')[0]}-img{side}" for side in (0, 1)]
+        files = [f"{folder}{name}.png" for name in names]
+        texts = {"text": text_of(record, "sentence", place), "language": normalize_language(language)}
+        return (
+            _two_images(images, names, files, place) | texts | {"label": _truth(record, place), "example_id": example}
+        )
 
-    return task_dataset(rows(), _TWO_IMAGES, file)
+    return task_dataset(_rows(file, row), _TWO_IMAGES, file)
 
 
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
-    """Two images and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`, `label`.
+    """Loads two images and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`,
+    `label`.
 
     Columns: those of `load_nlvr2`. The image_id of the Indonesian `39-Panci/39-n-5.jpg` is `id/39-n-5`: images in
     different languages have the same names, and their regions a file for each language.
 
     Args:
-        file: the file.
         images: the folder of the images of the language, with a folder for each concept.
     """
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for place, record in _lines(file):
-            names = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
-            try:
-                language = normalize_language(identifier_of(record, "language", place))
-            except LanguageTagError as error:
-                raise LanguageTagError(f"{place}: {error}") from None
-            yield _two_images(images, [f"{language}/{Path(name).stem}" for name in names], names, place) | {
-                "text": text_of(record, "caption", place),
-                "language": language,
-                "label": _truth(record, place),
-                "example_id": identifier_of(record, "id", place),
-            }
+    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
+        files = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
+        try:
+            language = normalize_language(identifier_of(record, "language", place))
+        except LanguageTagError as error:
+            raise LanguageTagError(f"{place}: {error}") from None
+        return _two_images(images, [f"{language}/{Path(name).stem}" for name in files], files, place) | {
+            "text": text_of(record, "caption", place),
+            "language": language,
+            "label": _truth(record, place),
+            "example_id": identifier_of(record, "id", place),
+        }
 
-    return task_dataset(rows(), _TWO_IMAGES, file)
+    return task_dataset(_rows(file, row), _TWO_IMAGES, file)
 
 
 def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
-    """A caption corpus from JSON lines with `sentences` and `img_path`: xFlickr&CO, or Flickr30K's training data.
+    """Loads a caption corpus from JSON lines with `sentences` and `img_path`: xFlickr&CO, or Flickr30K's training
+    data.
 
     Columns: `image` (`img_path` in the folder), `image_id` (`img_path`), `captions`, for `retrieval_set` and
     `image_text_pairs`.
 
     Args:
-        file: the file.
-        language: the language of the captions, which is not in the file.
+        file, language: the file, and the language of its captions.
         images: the folder of the images of Flickr30K and COCO.
     """
     rules = CaptionRules(language=normalize_language(language))
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for place, record in _lines(file):
-            image_id = identifier_of(record, "img_path", place)
-            try:
-                captions = normalize_captions(record.get("sentences"), rules)
-            except CorpusError as error:
-                raise type(error)(f"{place}: {error}") from None
-            yield _image("image", images, image_id, place) | {"image_id": image_id, "captions": captions}
+    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
+        image_id = identifier_of(record, "img_path", place)
+        captions = normalize_row(record.get("sentences"), rules, place)
+        return _image("image", images, image_id, place) | {"image_id": image_id, "captions": captions}
 
-    return task_dataset(rows(), {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, file)
+    return task_dataset(_rows(file, row), CORPUS, file)
 
 
 # ---- Files and records ----
 
 
-def _lines(file: str | Path) -> Iterator[Record]:
-    return ((f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
+def _rows(file: str | Path, row: Callable[[str, dict[str, Any]], dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file of JSON lines, without records for which there is none."""
+    made = (row(f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
+    return (each for each in made if each is not None)
 
 
 def _json(file: str | Path) -> Any:
@@ -246,7 +234,7 @@ def _json(file: str | Path) -> Any:
 
 
 def _questions(file: str | Path) -> Iterator[Record]:
-    """The records `{question_id, question, answer, imageId}` of GQA, from either format."""
+    """Yields the records `{question_id, question, answer, imageId}` of GQA, from either format."""
     content = _json(file)
     if not isinstance(content, dict | list):
         raise CorpusError(f"{file}: expected an object or a list of questions")
@@ -276,7 +264,7 @@ def _two_images(images: Folder, image_ids: list[str], names: list[str], place: s
 
 
 def _truth(record: dict[str, Any], place: str) -> str:
-    """`true` or `false`: NLVR2 writes "True", MaRVL true."""
+    """Returns `true` or `false`: NLVR2 writes "True", MaRVL true."""
     label = str(record.get("label")).lower()
     if label not in TRUTH:
         raise CorpusError(f"{place}: the label {record.get('label')!r} is neither true nor false")

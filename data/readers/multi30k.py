@@ -11,13 +11,12 @@ are `train`, `val` and `test_2016`.
 
 from pathlib import Path
 
-from datasets import Dataset, Image, Value
+from datasets import Dataset
 
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
-from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_texts
-from .task_files import image_path, task_dataset
+from . import CORPUS, image_path, task_dataset
 
 _SPLITS = {"validation": "val", "test": "test_2016_flickr"}
 
@@ -30,7 +29,8 @@ def load_multi30k(
     described: list[str] | tuple[str, ...] = (),
     images: str | Path | None = None,
 ) -> Dataset:
-    """A caption corpus with one sentence in each language for each image, for `triplets`; or with five descriptions.
+    """Loads a caption corpus with one sentence in each language for each image, for `triplets`; or with five
+    descriptions.
 
     Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
 
@@ -40,15 +40,10 @@ def load_multi30k(
         split: the split, as in the names of the files; `validation` and `test` are `val` and `test_2016_flickr`.
         languages: the languages to read.
         described: those of them in which the five descriptions of task 2 are read instead of the sentence of task 1.
-            The retrieval of the papers has `["en", "de"]` here, beside one sentence in French and Czech. Descriptions
-            in two languages are no translations of each other: `triplets` and `translation_pairs` are for languages
-            that are not named here.
+            The papers evaluate retrieval with `["en", "de"]` here, and one sentence in French and Czech. Descriptions
+            are not translations of each other: use `triplets` and `translation_pairs` for the other languages.
         images: the folder of the images. In `test_2017_mscoco`, the number of the caption follows their names after a
             `#`, and is left out.
-
-    Raises:
-        CorpusError: if files are missing or have different numbers of lines, the two tasks have different images, a
-            sentence is empty, or an image is not in the folder.
 
     Examples:
         >>> corpus = load_multi30k(
@@ -61,61 +56,46 @@ def load_multi30k(
     if absent := [tag for tag in five if tag not in tags]:
         raise CorpusError(f"described: {', '.join(absent)} is not among the languages {', '.join(tags)}")
     one = [tag for tag in tags if tag not in five]
-    tasks = []
-    if one or not five:
-        tasks.append(_Sentences(folder, "task1", split, {tag: [tag] for tag in one}))
+    names_file, tasks = Path(), []
     if five:
         files = {tag: [f"{number}.{tag}" for number in range(1, 6)] for tag in five}
-        tasks.append(_Sentences(folder, "task2", split.removesuffix("_flickr"), files))
-    names_file = tasks[0].names_file
+        names_file, by_image = _sentences(folder, "task2", split.removesuffix("_flickr"), files)
+        tasks.append((names_file, by_image))
+    if one or not five:
+        names_file, by_image = _sentences(folder, "task1", split, {tag: [tag] for tag in one})
+        tasks.append((names_file, by_image))
     rows = []
-    for line, image_id in enumerate(tasks[0].image_ids):
+    for image_id in tasks[-1][1]:
         texts: dict[str, list[str]] = {}
-        for task in tasks:
-            texts |= task.texts_of(line if task is tasks[0] else task.line_of(image_id))
-        row = {
-            "image_id": image_id,
-            "captions": [{"language": tag, "text": text} for tag in tags for text in texts[tag]],
-        }
-        if images is not None:
-            row["image"] = image_path(images, image_id, f"{names_file} line {line + 1}")
-        rows.append(row)
-    return task_dataset(rows, {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, names_file)
+        for file, by_image in tasks:
+            if image_id not in by_image:
+                raise CorpusError(f"{file} does not name {image_id!r}, which has sentences in task1")
+            texts |= by_image[image_id]
+        captions = [{"language": tag, "text": text} for tag in tags for text in texts[tag]]
+        image = {} if images is None else {"image": image_path(images, image_id, str(names_file))}
+        rows.append(image | {"image_id": image_id, "captions": captions})
+    return task_dataset(rows, CORPUS, names_file)
 
 
-class _Sentences:
-    """The sentences of a split of one of the two tasks, line by line, with the names of their images. `files` has the
-    endings of the files of each language."""
-
-    def __init__(self, folder: str | Path, task: str, split: str, files: dict[str, list[str]]) -> None:
-        names = [f"{split}.txt", f"{split}_images.txt"]
-        self.names_file = _found(folder, names, "image_splits", task)
-        self.image_ids = [name.strip().partition("#")[0] for name in read_texts(self.names_file)]
-        self._columns = {
-            tag: [
-                read_texts(_found(folder, [f"{split}.{ending}", f"{split}.{ending}.gz"], "raw", task))
-                for ending in endings
-            ]
-            for tag, endings in files.items()
-        }
-        for tag, columns in self._columns.items():
-            for lines in columns:
-                if len(lines) != len(self.image_ids):
-                    raise CorpusError(
-                        f"{folder}: {split} has {len(lines)} sentences in {tag} and {len(self.image_ids)} images"
-                    )
-        self._lines = {image_id: line for line, image_id in enumerate(self.image_ids)}
-
-    def texts_of(self, line: int) -> dict[str, list[str]]:
-        return {tag: [column[line].strip() for column in columns] for tag, columns in self._columns.items()}
-
-    def line_of(self, image_id: str) -> int:
-        if image_id not in self._lines:
-            raise CorpusError(f"{self.names_file} does not name {image_id!r}, which has sentences in task1")
-        return self._lines[image_id]
+def _sentences(
+    folder: str | Path, task: str, split: str, files: dict[str, list[str]]
+) -> tuple[Path, dict[str, dict[str, list[str]]]]:
+    """Returns the file of the images of a split, and image -> language -> sentences. `files` has the endings of the
+    files of each language."""
+    names_file = _find(folder, [f"{split}.txt", f"{split}_images.txt"], "image_splits", task)
+    names = [name.strip().partition("#")[0] for name in read_texts(names_file)]
+    found: dict[str, dict[str, list[str]]] = {name: {tag: [] for tag in files} for name in names}
+    for tag, endings in files.items():
+        for ending in endings:
+            texts = read_texts(_find(folder, [f"{split}.{ending}", f"{split}.{ending}.gz"], "raw", task))
+            if len(texts) != len(names):
+                raise CorpusError(f"{folder}: {split} has {len(texts)} sentences in {tag} and {len(names)} images")
+            for name, text in zip(names, texts, strict=True):
+                found[name][tag].append(text.strip())
+    return names_file, found
 
 
-def _found(folder: str | Path, names: list[str], subfolder: str, task: str) -> Path:
+def _find(folder: str | Path, names: list[str], subfolder: str, task: str) -> Path:
     for place in (Path(folder), Path(folder) / task):
         for path in (place / within / name for within in ("", subfolder) for name in names):
             if path.is_file():

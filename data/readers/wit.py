@@ -6,15 +6,12 @@ image in one row, for `weak_pairs`. WIT need not fit into memory: its texts are 
 address, and joined part by part.
 
 The images of Wikipedia are not in WIT's files. They are read from a folder, at the path of their address
-(`wikipedia/commons/9/93/Name.jpg`, as `wget --force-directories --no-host-directories` keeps them), or from tar files
-with members of such names.
+(`wikipedia/commons/9/93/Name.jpg`, as `wget --force-directories --no-host-directories` stores them).
 """
 
 import csv
-import gzip
-import zlib
+import io
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -34,28 +31,14 @@ from ..corpus.captions import CaptionRules, RowCount, normalize_captions
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules, SkippedImage, stays_inside
 from ..corpus.parquet_files import cache_key, prepared
-from ..corpus.tar_shards import tar_members, tar_shards
-from ..corpus.text_files import files_matching
+from ..corpus.text_files import DAMAGED, files_matching, open_plain
 
 DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
 COLUMNS = (
-    "language",
-    "page_url",
-    "image_url",
-    "page_title",
-    "section_title",
-    "hierarchical_section_title",
-    "caption_reference_description",
-    "caption_attribution_description",
-    "caption_alt_text_description",
-    "mime_type",
-    "original_height",
-    "original_width",
-    "is_main_image",
-    "attribution_passes_lang_id",
-    "page_changed_recently",
-    "context_page_description",
-    "context_section_description",
+    *("language", "page_url", "image_url", "page_title", "section_title", "hierarchical_section_title"),
+    *("caption_reference_description", "caption_attribution_description", "caption_alt_text_description"),
+    *("mime_type", "original_height", "original_width", "is_main_image", "attribution_passes_lang_id"),
+    *("page_changed_recently", "context_page_description", "context_section_description"),
 )
 _TEXTS = {
     "reference": "caption_reference_description",
@@ -70,12 +53,11 @@ _SHARDS = 64  # parts of the texts, and shards of a stream
 _VERSION = 3  # to be raised when a change of this code makes other rows from the same files
 
 # ---- Splits ----
-# Splits of WIT's training files into images for training, validation and test, as MURAL's authors made theirs (Jain
-# et al. 2021, section 2.3, appendix A.3): in each language 5,000, 3,000 or 1,000 images for validation and as many
-# for the test, and no image in two of them. Their own splits were not published. Two things are ours: a language has
-# the largest of these sizes that is a fifth of its images at most, and a fifth where it has fewer than 5,000; and an
-# image is in the same split in all of its languages. Images are drawn by a hash of their address, rare languages
-# first.
+# MURAL's authors divide WIT's training files (Jain et al. 2021, section 2.3, appendix A.3): in each language 5,000,
+# 3,000 or 1,000 images for validation and as many for the test, without overlap. They did not publish their splits.
+# Two choices are ours: a language has the largest of these sizes that is at most a fifth of its images, or a fifth if
+# it has fewer than 5,000; and an image is in the same split in all of its languages. Images are drawn by a hash of
+# their address, rare languages first.
 
 WitSplit = Literal["train", "validation", "test"]
 _SIZES = (5_000, 3_000, 1_000)
@@ -83,7 +65,7 @@ _PARTS = {"train": 0, "validation": 1, "test": 2}
 
 
 def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
-    """The images of a split, from a corpus of all of them with `image_id` and `captions`."""
+    """Returns the images of a split, from a corpus of all of them with `image_id` and `captions`."""
     table = corpus.select_columns(["image_id", "captions"]).with_format("arrow")[:]
     index = CaptionIndex(table)
     hashes = [blake2b(name.encode(), digest_size=8).digest() for name in table["image_id"].to_pylist()]
@@ -113,7 +95,7 @@ def wit_split(corpus: Dataset, split: WitSplit) -> Dataset:
 
 
 def _size(images: int) -> int:
-    """The images of a language for validation, and for the test."""
+    """Returns the number of images of a language for validation, and for the test."""
     return next((size for size in _SIZES if 5 * size <= images), -(-images // 5))
 
 
@@ -135,35 +117,28 @@ def load_wit(
     streaming: bool = True,
     cache_dir: str | Path | None = None,
 ) -> Dataset | IterableDataset:
-    """A caption corpus of WIT with the columns `image`, `image_id` (the address of the image) and `captions`, all of
-    its texts.
+    """Loads a caption corpus of WIT with the columns `image`, `image_id` (the address of the image) and `captions`,
+    all of its texts.
 
     The first call with the same files and options reads all of them, and writes the joined texts into a cache.
-    Addresses that differ only in `http` and `https` are the same. If an image has a text twice in a language, it is
-    returned once.
+    Addresses that differ only in `http` and `https` are the same. Repeated texts of an image are returned once.
 
     Args:
         files: WIT's files `….tsv` or `….tsv.gz`: one file, a folder, or a pattern such as `wit_v1.train.all-*`.
-        images: the images: a folder or `….tar`, also as a pattern (see above).
+        images: the folder of the images (see above).
         languages: languages of the texts; by default all.
         texts: which texts of a row are captions: `reference` (under the image on the page), `page` (the beginning of
             the page), `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it
             is in the language of the page).
         min_languages: minimum number of languages of an image; other images are left out.
-        split: `train`, `validation` or `test` of the images of `files`, which share none, as MURAL's authors divide
-            WIT's training files (`wit_split`); without streaming. By default all.
+        split: `train`, `validation` or `test` of the images of `files`, as MURAL's authors divide WIT's training
+            files (`wit_split`); without streaming. By default all.
         on_bad_row: whether a row that does not have WIT's columns, an address or a known language, or has a text
             longer than a caption can be, is an error, or is left out with a warning that counts such rows and names
             some, when the cache is written.
         check_images, on_bad_image, skipped: as for `load_captions`. A missing image is a bad image: if you have a part
             of the images only, use `on_bad_image="skip"`.
         streaming: whether to return an `IterableDataset`.
-        cache_dir: the folder of the cache; by default `DEFAULT_CACHE`.
-
-    Raises:
-        CorpusError: for files that are missing or cut off, a split of a stream, an unknown kind of text, and a bad
-            row, with the file and the line.
-        LanguageTagError: for an unknown language; in a row, with the file and the line.
     """
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
@@ -175,69 +150,35 @@ def load_wit(
     if not tables:
         raise CorpusError(f"{files}: no such file, or none that ends in .tsv or .tsv.gz")
     wanted = None if languages is None else tuple(normalize_languages(languages))
-    found = addressed_images(images)
+    if not Path(images).is_dir():
+        raise CorpusError(f"{images}: no such folder")
     cache = Path(cache_dir or DEFAULT_CACHE)
     read = (wanted, tuple(texts), on_bad_row == "skip")
     key = cache_key(_VERSION, read, min_languages, file_states(tables))
     rows = prepared(partial(_joined, tables, read, min_languages, cache), _JOINED, cache / key, source="WIT")
     if split is not None:
         rows = wit_split(rows, split)
-    features = Features({"image": Image(decode=False), **_JOINED})
-    if found.folder is not None and not streaming:  # the paths of the images alone, which are looked for at every call
-        rows = rows.add_column("image", [found[url] for url in rows["image_id"]], feature=Image())
-    else:
-        stream = rows.to_iterable_dataset(num_shards=min(_SHARDS, len(rows)))
-        stream = stream.map(partial(_add_image, images=found), features=features)
-        archives = sorted({Path(archive) for archive, _, _ in found.members.values()})
-        copied = cache / cache_key(key, split, file_states(archives))
-        rows = stream if streaming else prepared(partial(iter, stream), features, copied, source="WIT")
+    folder = Path(images).absolute()
+    cells = [{"bytes": None, "path": _image_file(folder, url)} for url in rows["image_id"]]  # found at every call
+    rows = rows.add_column("image", cells, feature=Image())
     rules = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
-    return as_caption_corpus(rows, images=rules, place="WIT row {}".format)
+    data = rows.to_iterable_dataset(num_shards=min(_SHARDS, len(rows))) if streaming else rows
+    return as_caption_corpus(data, images=rules, place="WIT row {}".format)
 
 
-def _add_image(row: dict[str, Any], images: "AddressedImages") -> dict[str, Any]:
-    return {"image": images[row["image_id"]]}
-
-
-@dataclass(frozen=True)
-class AddressedImages:
-    """The images of Wikipedia by their addresses, in a folder or as members of tar files."""
-
-    folder: Path | None
-    members: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # name -> file, offset, size
-
-    def __getitem__(self, url: str) -> dict[str, Any] | None:
-        """A cell of the column `image`. A missing file causes an error when it is opened."""
-        path = urlsplit(url).path.lstrip("/")
-        names = [name for name in dict.fromkeys((path, unquote(path))) if stays_inside(name)]
-        if self.folder is not None and names:
-            files = [self.folder / name for name in names]
-            return {"bytes": None, "path": str(next((file for file in files if file.is_file()), files[-1]))}
-        for name in names:
-            if name in self.members:
-                file, offset, size = self.members[name]
-                with open(file, "rb") as tar:
-                    tar.seek(offset)
-                    return {"bytes": tar.read(size), "path": None}
-        return None
-
-
-def addressed_images(images: str | Path) -> AddressedImages:
-    """The images of a folder or of tar files, whose names are the paths of their addresses."""
-    try:
-        shards = tar_shards(str(images)) if str(images).endswith(".tar") else []
-        if not shards and not Path(images).is_dir():
-            raise FileNotFoundError
-    except FileNotFoundError as error:
-        raise CorpusError(f"{images}: no such folder or tar file") from error
-    return AddressedImages(None, tar_members(shards)) if shards else AddressedImages(Path(images).absolute())
+def _image_file(folder: Path, url: str) -> str | None:
+    """Returns the file of an image by its address. A missing file causes an error when it is opened."""
+    path = urlsplit(url).path.lstrip("/")
+    names = [name for name in dict.fromkeys((path, unquote(path))) if stays_inside(name)]
+    files = [str(folder / name) for name in names]
+    return next((file for file in files if Path(file).is_file()), files[-1] if files else None)
 
 
 _Rules = tuple[tuple[str, ...] | None, tuple[str, ...], bool]  # languages, kinds of texts, whether to skip bad rows
 
 
 def _joined(files: list[Path], rules: _Rules, min_languages: int, cache: Path) -> Iterator[dict[str, Any]]:
-    """The images with texts in enough languages, each with its texts, once."""
+    """Yields the images with texts in enough languages, each with its texts, once."""
     cache.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=cache) as folder:
         texts = prepared(partial(_captions, files, rules), _SORTED, Path(folder) / "sorted", source="WIT")
@@ -255,7 +196,7 @@ def _joined(files: list[Path], rules: _Rules, min_languages: int, cache: Path) -
 
 
 def _captions(files: list[Path], rules: _Rules) -> Iterator[dict[str, Any]]:
-    """The captions of WIT's files, each with the part of its image."""
+    """Yields the captions of WIT's files, each with the part of its image."""
     count = RowCount("WIT")
     for file in files:
         for place, cells in _lines(file):
@@ -296,10 +237,9 @@ def _address(url: str) -> str:
 
 
 def _lines(file: Path) -> Iterator[tuple[str, list[str] | CorpusError]]:
-    """(place, cells or an error) of WIT's lines: cells between tabs, quoted as in CSV, under a header."""
-    opener = gzip.open if file.suffix == ".gz" else open
+    """Yields (place, cells or an error) of WIT's lines: cells between tabs, quoted as in CSV, under a header."""
     try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        with io.TextIOWrapper(open_plain(file), encoding="utf-8-sig", newline="") as stream:
             lines = csv.reader(stream, delimiter="\t", strict=True)
             if (header := tuple(next(lines, ()))) != COLUMNS:
                 raise CorpusError(f"{file}: expected the columns {', '.join(COLUMNS)}, and found {', '.join(header)}")
@@ -314,5 +254,5 @@ def _lines(file: Path) -> Iterator[tuple[str, list[str] | CorpusError]]:
                 if isinstance(cells, list) and len(cells) != len(COLUMNS):
                     cells = CorpusError(f"{len(cells)} cells, where the header has {len(COLUMNS)} columns")
                 yield f"{file} line {lines.line_num}", cells
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (*DAMAGED, UnicodeDecodeError) as error:
         raise CorpusError(f"{file}: {error}") from error

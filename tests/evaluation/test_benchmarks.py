@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from babelens.data.benchmarks.catalog import benchmark_names
+from babelens.data.benchmarks import benchmark_names
 from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_benchmark
 from babelens.evaluation.crisscrossed import sampled_spearman
 from babelens.inference.embedder import Embedder

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from datasets import Image
 
-from babelens.data.benchmarks.catalog import PROTOCOLS, benchmark_names, find_benchmark
-from babelens.data.benchmarks.reading import READERS, read_benchmark
+from babelens.data.benchmarks import PROTOCOLS, benchmark_names, find_benchmark
+from babelens.data.readers.coco import READERS, read_benchmark
 from babelens.utils.errors import CorpusError
 from tests.support.published_benchmarks import FLICKR, TEST, WRITERS, coco_name, write_text
 
@@ -100,53 +100,13 @@ def test_ratings_of_cxc_become_positives(write):
     assert data.ratings["sts"].pairs.tolist() == [[0, 1], [0, 2], [4, 7], [3, 6], [6, 5]]
 
 
-@pytest.mark.parametrize("name", ["coco-ko", "cxc", "multi30k", "xtd"])
-def test_a_missing_file_or_folder_is_named(name, write):
-    root = write(name)
-    needed = [path for path in root.rglob("*") if path.is_file() and path.suffix not in (".jpg", ".png")]
-    unread = ("task1/raw/test_2016_flickr.en", "task1/raw/test_2016_flickr.de") if name == "multi30k" else ()
-    for path in (*needed, *{root / path.relative_to(root).parts[0] for path in root.rglob("*.jpg")}):
-        if not any(part in str(path) for part in unread):
-            path.rename(root / "away")
-            with pytest.raises(CorpusError, match=path.name.removesuffix(".gz").replace(".", r"\.")):
-                read(name, root)
-            (root / "away").rename(path)
-    read(name, root)
-
-
-def test_unknown_names_folders_and_languages_are_refused(tmp_path):
-    with pytest.raises(CorpusError, match=r"'xdt'; there are coco-1k, .*xtd"):
-        find_benchmark("xdt")
-    with pytest.raises(CorpusError, match="no such folder"):
-        read_benchmark(find_benchmark("xtd"), tmp_path / "nowhere", ("de",))
-    with pytest.raises(CorpusError, match="no captions in sw"):
-        find_benchmark("xtd").chosen(["de", "sw"])
-    assert find_benchmark("xtd").chosen("DE") == ("de",)
-
-
-def test_a_karpathy_file_of_another_form_is_refused(write):
-    root = write("coco-5k")
-    file = root / "dataset_coco.json"
-    content = json.loads(file.read_text())
-    for change, message in (
-        ({"images": {}}, "'images'"),
-        ({"images": [content["images"][0] | {"split": None}]}, "image 0: 'split'"),
-        ({"images": [content["images"][-1]]}, "no image has the split 'test'"),
-        ({"images": [content["images"][0] | {"filename": "1.jpg"}]}, "'1.jpg' is not the name of an image of COCO"),
-        ({"images": [content["images"][0] | {"sentences": [{"raw": " ", "sentid": 1}]}]}, "image 0: 'raw'"),
-    ):
-        file.write_text(json.dumps(content | change))
-        with pytest.raises(CorpusError, match=message):
-            read("coco-5k", root)
-
-
 def test_captions_must_cover_the_test_images(write, caplog):
     root = write("stair-5k")
     file = root / "stair_captions_v1.2_val.json"
     content = json.loads(file.read_text())
     content["annotations"] = [each for each in content["annotations"] if each["image_id"] != TEST[2]]
     file.write_text(json.dumps(content))
-    with pytest.raises(CorpusError, match=f"no caption of 1 of the 4 images: {TEST[2]}"):
+    with pytest.raises(CorpusError, match=f"no caption of {TEST[2]}"):
         read("stair-5k", root)
     read("coco-ko", write("coco-ko"))
     assert "left out 4 empty captions, of the images 391895; 60623" in caplog.text

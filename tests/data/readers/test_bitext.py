@@ -1,7 +1,6 @@
 """Sentence pairs in the forms in which they are published, as streams that hold no file in memory."""
 
 import gzip
-import json
 import os
 import zipfile
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from babelens.data import load_bitext, translation_pairs
-from babelens.data.readers.bitext import is_bitext, read_translations
+from babelens.data.readers.bitext import is_bitext
 from babelens.utils.errors import BabelensError, CorpusError, LanguageTagError
 
 GERMAN = ["eine Katze", "ein Hund", "ein Pferd"]
@@ -87,13 +86,6 @@ def test_a_dataset_is_written_once_for_the_same_options(tmp_path, monkeypatch):
             load_bitext(source, streaming=False, cache_dir=cache)
 
 
-def test_translations_of_any_kind_are_read(tmp_path):
-    plain = tmp_path / "plain.jsonl"
-    plain.write_text("".join(json.dumps(row) + "\n" for row in EXPECTED), "utf-8")
-    for source in (plain, archive(tmp_path)):
-        assert texts(read_translations(str(source), languages=["de", "en"])) == EXPECTED
-
-
 @pytest.mark.parametrize("write", [archive])
 def test_scores_below_the_least_are_left_out(write, tmp_path, caplog):
     caplog.set_level("INFO", logger="babelens")
@@ -159,13 +151,6 @@ def test_files_of_another_form_are_refused(name, content, message, tmp_path):
     with pytest.raises(BabelensError, match=message) as caught:
         list(load_bitext(tmp_path))
     assert isinstance(caught.value, CorpusError | LanguageTagError)
-
-
-@pytest.mark.parametrize("load", [lambda file: read_translations(str(file))])
-def test_a_translation_memory_is_to_be_exported_as_a_table(load, tmp_path):
-    (tmp_path / "x.tmx").write_bytes(b"<tmx/>")
-    with pytest.raises(CorpusError, match=r"x\.tmx: .*\.tsv"):
-        load(tmp_path / "x.tmx")
 
 
 def test_texts_of_different_lengths_are_refused(tmp_path):

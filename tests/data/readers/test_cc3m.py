@@ -1,7 +1,6 @@
 """Conceptual Captions with UC2's translations, in the form in which UC2 writes them."""
 
 import csv
-import json
 import zlib
 from pathlib import Path
 
@@ -60,16 +59,6 @@ def test_captions_come_together_by_the_name_of_the_regions(folder, tmp_path):
     assert len(triplets(corpus, [("en", "de")])) == 3 and len(triplets(corpus, [("de", "fr")])) == 2
 
 
-def test_images_that_have_regions_are_chosen(folder, tmp_path):
-    chosen = image_id("http://a.com/2.jpg")
-    (folder / "caption_train.json").write_text(json.dumps({chosen: "the red house", "7": "another"}))
-    options = {"image_ids": folder / "caption_train.json", "cache_dir": tmp_path / "cache"}
-    assert list(texts(load_cc3m(folder, ["en", "de"], **options))) == [chosen]
-    (folder / "caption_train.json").write_text("{}")  # which makes another cache
-    with pytest.raises(CorpusError, match="there are no rows"):
-        load_cc3m(folder, ["en", "de"], **options)
-
-
 def test_images_are_named_by_their_address(folder, tmp_path):
     (tmp_path / "images").mkdir()
     options = {"images": tmp_path / "images", "cache_dir": tmp_path / "cache"}
@@ -97,8 +86,3 @@ def test_files_that_do_not_have_the_same_lines_are_refused(change, message, fold
     with pytest.raises(CorpusError, match=message):
         load_cc3m(folder, ["en", "de"], cache_dir=tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("*.arrow"))
-
-
-def test_a_missing_file_is_named(folder, tmp_path):
-    with pytest.raises(CorpusError, match=r"there is no file .*train_imageId2Ann_ja\.tsv"):
-        load_cc3m(folder, ["en", "ja"], cache_dir=tmp_path / "cache")

@@ -1,8 +1,6 @@
 """Published data sets by name: each reader on the published layout, and what it says of another one."""
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -37,12 +35,6 @@ def folder(tmp_path_factory):
         write_cc300k()
         write_opus("data/opus", ("de", "fr"))
         write_wikimatrix("de-en", "en-fr")
-        Path("data/other").mkdir()
-        with tarfile.open("data/other/00000.tar", "w") as tar:
-            for ending in ("png", "txt"):
-                member = tarfile.TarInfo(f"0.{ending}")
-                member.size = 1
-                tar.addfile(member, io.BytesIO(b"x"))
     return folder
 
 
@@ -52,14 +44,6 @@ def inside(folder, monkeypatch, tmp_path):
     monkeypatch.setattr("babelens.data.readers.bitext.DEFAULT_CACHE", tmp_path / "bitext")
     for name in ("cc3m", "cc12m", "cc300k"):
         monkeypatch.setattr(f"babelens.data.readers.conceptual_captions.{name.upper()}_CACHE", tmp_path / name)
-
-
-def test_multi30k_has_sentences_and_descriptions():
-    options = {"folder": "data/multi30k", "images": "data/flickr30k-images"}
-    sentences = load_published("multi30k", **options)
-    assert languages_of(sentences) == {"cs": 4, "de": 4, "en": 4, "fr": 4} and sentences[0]["image"].size == (16, 16)
-    described = load_published("multi30k", **options, split="test", described=["en", "de"])
-    assert languages_of(described) == {"cs": 4, "de": 20, "en": 20, "fr": 4}
 
 
 def test_flickr30k_has_karpathys_splits():
@@ -123,28 +107,6 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
         load_published("cc300k", **options, images="data/cc300k/images")
 
 
-def test_sentence_pairs_are_streams_by_default():
-    pairs = {
-        "wikimatrix": ({"files": "data/wikimatrix", "min_score": 1.04}, 2),  # of four pairs, and one of a low score
-        "opus": ({"files": "data/opus"}, 4),
-    }
-    for name, (options, count) in pairs.items():
-        assert isinstance(load_published(name, **options), IterableDataset)
-        found = languages_of(load_published(name, **options, streaming=False))
-        assert found == {"de": count, "en": 2 * count, "fr": count}
-
-
-def test_several_data_sets_are_joined():
-    sources = [
-        {"source": "multi30k", "folder": "data/multi30k", "images": "data/flickr30k-images"},
-        {"source": "coco", "folder": "data/mscoco", "captions": ["stair"]},
-    ]
-    joined = load_published("several", sources=sources)
-    assert len(joined) == 12 and languages_of(joined)["ja"] == 40
-    with pytest.raises(CorpusError, match="a stream cannot be joined"):
-        load_published("several", sources=[{"source": "cc12m", "files": "data/cc12m"}])
-
-
 @pytest.mark.parametrize(
     ("name", "options", "found"),
     [
@@ -152,9 +114,6 @@ def test_several_data_sets_are_joined():
         ("flickr30k", {"folder": "data/mscoco"}, r"no folder flickr30k-images; it has .*coco-cn_test\.txt"),
         ("wit", {"files": "data/cc12m.tsv", "images": "data"}, r"expected the columns language.*found https://"),
         ("cc3m", {"folder": "data/mscoco"}, r"train_imageId2Ann\.tsv"),
-        ("cc12m", {"files": "data/other"}, r"00000\.tar .*url and caption.*found \.png and \.txt"),
-        ("wikimatrix", {"files": "data/opus"}, r"WikiMatrix\.de-en\.tsv\.gz; data/opus has de-en\.txt\.zip"),
-        ("opus", {"files": "data/wikimatrix"}, r"de-en\.txt\.zip.*has WikiMatrix\.de-en\.tsv\.gz"),
         ("multi30k", {"folder": "data/multi30k", "splits": "train"}, "splits"),
     ],
 )
