@@ -9,8 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from .data.corpus.text_languages import check_pairs, resembles_another
-from .data.emoji.benchmark import EmojiNames, NameTranslations, Pairs, load_emoji_names
-from .data.emoji.profiles import profiles_of
+from .data.emoji.benchmark import EmojiNames, NameTranslations, Pairs, load_emoji_names, profiles_of
 from .utils.errors import CorpusError, MissingExtraError, SourceUnavailableError, first_line
 
 logger = logging.getLogger(__name__)

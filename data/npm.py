@@ -13,9 +13,8 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..utils.errors import MissingExtraError, SourceUnavailableError
 from ..utils.files import atomic_file
@@ -31,10 +30,8 @@ _NPM_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Package:
-    """One version of an npm package, with the SHA-512 of its tarball as npm writes it: `sha512-` and the digest in
-    base64."""
+class Package(NamedTuple):
+    """One version of an npm package, with the SHA-512 of its tarball as npm writes it."""
 
     name: str
     version: str
@@ -47,7 +44,7 @@ class Package:
 def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Path:
     """Returns the tarball of a package from `folder`, or fetches it from the registry (with a time limit in seconds),
     and checks its integrity."""
-    tarball = tarball_of(package, folder)
+    tarball = folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
     if tarball.exists():
         if file_integrity(tarball) == package.integrity:
             return tarball
@@ -63,11 +60,6 @@ def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Pat
     return tarball
 
 
-def tarball_of(package: Package, folder: Path) -> Path:
-    """Where the tarball of a package is kept in a folder, whether it was fetched or not."""
-    return folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
-
-
 def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Yields path and content of the wanted files in a tarball, in one pass, without unpacking it."""
     with tarfile.open(tarball) as archive:
@@ -78,7 +70,7 @@ def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iter
 
 
 def file_integrity(path: Path) -> str:
-    """The SHA-512 of a file as npm writes it: `sha512-` and the digest in base64."""
+    """Returns the SHA-512 of a file as npm writes it: `sha512-` and the digest in base64."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha512").digest()
     return "sha512-" + base64.b64encode(digest).decode("ascii")
@@ -99,14 +91,13 @@ def _npm_pack(package: Package, folder: Path, timeout: float) -> Path:
 
 
 def _unavailable(package: Package, outcome: str) -> SourceUnavailableError:
-    advice = (
-        "Check the network and npm's own settings (`npm config get registry`, `npm config get proxy`), then try again"
+    return SourceUnavailableError(
+        f"{package} could not be fetched: `npm pack {package}` {outcome}\nCheck the network and npm's own settings "
+        "(`npm config get registry`, `npm config get proxy`), then try again"
     )
-    return SourceUnavailableError(f"{package} could not be fetched: `npm pack {package}` {outcome}\n{advice}")
 
 
 def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Runs the npm client."""
     options: dict[str, Any] = {"cwd": cwd, "timeout": timeout, "capture_output": True, "text": True}
     if npm := shutil.which("npm"):
         return subprocess.run([npm, *arguments], **options)

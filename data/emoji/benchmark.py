@@ -11,11 +11,10 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +23,15 @@ import pyarrow.parquet as pq
 from datasets import Dataset, DatasetInfo, config
 
 from ...utils.errors import CorpusError
+from ...utils.files import atomic_file
 from ...utils.languages import normalize_languages
+from ..corpus.text_languages import KEPT, ROWS, VERSION, LanguageProfiles, counts_of, profiles_from
 from ..npm import Package, fetch_package
 from .build import (
     FEATURES,
     KEYWORD_SEPARATOR,
     MANIFEST_KEY,
+    SPLITS,
     TABLE_VERSION,
     VENDORS,
     Annotation,
@@ -38,7 +40,6 @@ from .build import (
     build_emoji,
     read_sources,
 )
-from .concepts import SPLITS
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 
@@ -52,7 +53,7 @@ def load_emoji(
     image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """The emoji benchmark as a caption corpus with one row for each vendor and each concept that the vendor draws.
+    """Loads the emoji benchmark as a caption corpus with one row for each vendor and each concept that it draws.
 
     Columns:
         image: RGB, on white.
@@ -75,12 +76,6 @@ def load_emoji(
             and are resized to other sizes.
         cache_dir: the folder of packages and tables; by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
-    Raises:
-        CorpusError: for a language, vendor or split that the benchmark does not have, or a size below one.
-        LanguageTagError: for an unknown language.
-        SourceUnavailableError: at the first call, if a package cannot be fetched.
-        ImportError: at the first call, without npm or resvg_py.
-
     Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])
         >>> corpus[0]["captions"]
@@ -99,25 +94,25 @@ def load_emoji(
 
 
 def emoji_manifest(image_size: int = 64, cache_dir: str | Path | None = None) -> dict[str, Any]:
-    """The contents of the benchmark: sources, images, splits, languages with their number of names, and a digest."""
+    """Returns the contents of the benchmark: sources, images, splits, languages with their number of names, and a
+    digest."""
     metadata = pq.read_schema(_table_path(image_size, cache_dir)).metadata
     return json.loads(metadata[MANIFEST_KEY])
 
 
 def published_manifest() -> dict[str, Any]:
-    """The manifest at 64 pixels that comes with this version of babelens; every build should have the same."""
+    """Returns the manifest at 64 pixels that this version of babelens includes; every build should have the same."""
     return json.loads(files(__package__).joinpath("manifest.json").read_text("utf-8"))
 
 
 def emoji_licenses() -> list[dict[str, str]]:
-    """The name, package, version, license, attribution and url of each source, to be named where the benchmark is
-    used."""
+    """Returns the name, package, version, license, attribution and url of each source."""
     keys = {"title": "name", **{key: key for key in ("package", "version", "license", "attribution", "url")}}
     return [{name: source[key] for key, name in keys.items()} for source in read_sources().values()]
 
 
 def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
-    """The file of the benchmark with images of this size, which is built if it is missing."""
+    """Returns the file of the benchmark with images of this size, which is built if it is missing."""
     if image_size < 1:
         raise CorpusError(f"image_size is the side of an image in pixels, not {image_size}")
     folder = Path(cache_dir or DEFAULT_CACHE)
@@ -129,7 +124,7 @@ def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
 
 
 def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
-    """The table with the captions and keywords in `languages` only."""
+    """Keeps the captions and keywords in `languages`."""
     known = json.loads(table.schema.metadata[MANIFEST_KEY])["languages"]
     if missing := [tag for tag in languages if tag not in known]:
         raise CorpusError(f"the emoji benchmark has no names in {', '.join(missing)}; it has {', '.join(known)}")
@@ -145,7 +140,7 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
 
 
 def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
-    """The table with `count` further captions made of keywords for each row and each language that has keywords."""
+    """Adds `count` captions made of keywords to each row, for each language that has keywords."""
     columns = (table[name].to_pylist() for name in ("image_id", "vendor", "captions", "keywords"))
     captions = []
     for image_id, vendor, own, keywords in zip(*columns, strict=True):
@@ -156,16 +151,13 @@ def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
             words = [word for word in entry["text"].split(KEYWORD_SEPARATOR) if word.strip()]
             if words and names.get(language):
                 rng = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
-                texts = (_keyword_caption(names[language], words, rng) for _ in range(count))
-                added += [{"language": language, "text": text} for text in texts]
+                for _ in range(count):
+                    chosen = rng.sample(words, min(3, len(words)))
+                    text = " ".join([names[language], *chosen[:2]] if rng.random() < 0.5 else chosen)
+                    added.append({"language": language, "text": text})
         captions.append(own + added)
     field = table.field("captions")
     return table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
-
-
-def _keyword_caption(name: str, keywords: list[str], rng: random.Random) -> str:
-    chosen = rng.sample(keywords, min(3, len(keywords)))
-    return " ".join([name, *chosen[:2]] if rng.random() < 0.5 else chosen)
 
 
 def _info() -> DatasetInfo:
@@ -179,7 +171,7 @@ def _info() -> DatasetInfo:
 
 
 def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The chosen values as a list; None stands for all known values."""
+    """Returns the chosen values as a list; all known values for None."""
     values = list(known) if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     if unknown := [value for value in values if value not in known]:
         raise CorpusError(f"unknown {what} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
@@ -188,8 +180,8 @@ def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str])
 
 # ---- Names as translations ----
 # CLDR's names and keywords of emoji: some 3,500 short texts about things, animals, people and places in each of about
-# 120 languages, with the same in English. They name what sentences for the learning of a language, which are few,
-# often miss. Signs (arrows, buttons, flags, symbols) are left out: nobody searches photographs for them.
+# 120 languages, with the same in English. They complement the few sentences from which a language is learned. Signs
+# (arrows, buttons, flags, symbols) are left out: nobody searches photographs for them.
 
 _SIGNS = re.compile("flag|symbol|arrow|button")
 _MIN_NAMED = 0.6  # share of the emoji that a language names
@@ -197,10 +189,9 @@ _MIN_NAMED = 0.6  # share of the emoji that a language names
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
 
-@dataclass(frozen=True)
-class NameTranslations:
-    """Names and keywords (`groups`) in a language, and their translations. The language is written as CLDR writes it,
-    and may be a near relative of the one that learns from them; each text has this weight compared with a sentence."""
+class NameTranslations(NamedTuple):
+    """Names and keywords (`groups`) in a language, and their translations. The language is CLDR's tag, and may be a
+    near relative of the one that learns from them; each text has this weight compared with a sentence."""
 
     language: str
     weight: float
@@ -208,8 +199,7 @@ class NameTranslations:
 
 
 class EmojiNames:
-    """All names, by language and emoji, as `read_annotations` returns them; `source` identifies the package that they
-    were read from, whole and unchanged."""
+    """All names, by language and emoji; `source` identifies the unchanged package that they were read from."""
 
     def __init__(self, annotations: Mapping[str, Mapping[str, Annotation]], source: str | None = None) -> None:
         self.annotations, self.source = annotations, source
@@ -218,7 +208,7 @@ class EmojiNames:
 
     @cached_property
     def languages(self) -> list[str]:
-        """Those that name most of the emoji."""
+        """Returns the languages that name most of the emoji."""
         return [language for language in self.annotations if self.names_most(language)]
 
     def names_most(self, language: str) -> bool:
@@ -226,12 +216,12 @@ class EmojiNames:
         return sum(each in named for each in self.emoji) >= _MIN_NAMED * len(self.emoji)
 
     def sample(self, language: str, every: int = 3) -> list[str]:
-        """Some names in a language, of the same emoji in each."""
+        """Returns some names in a language, of the same emoji in each."""
         named = self.annotations[language]
         return [named[each].name for each in self.emoji[::every] if each in named]
 
     def translations(self, language: str, native: str, weight: float) -> NameTranslations:
-        """Names and keywords in a language with those in the native language."""
+        """Returns names and keywords in a language with those in the native language."""
         mine, theirs = self.annotations[language], self.annotations[native]
         both = [(mine[each], theirs[each]) for each in self.emoji if each in mine and each in theirs]
         names = [(text.name, native.name) for text, native in both]
@@ -245,7 +235,7 @@ class EmojiNames:
 
 
 class _AnnotationFiles(Mapping[str, Mapping[str, Annotation]]):
-    """The annotations of a package by language, each of which is parsed when it is asked for: all take two seconds."""
+    """The annotations of a package by language, parsed on access: all take two seconds."""
 
     def __init__(self, tarball: Path) -> None:
         self._files = annotation_files(tarball)
@@ -270,3 +260,19 @@ def load_emoji_names(cache_dir: str | Path | None = None) -> EmojiNames:
     package = Package(source["package"], source["version"], source["integrity"])
     tarball = fetch_package(package, Path(cache_dir or DEFAULT_CACHE) / "packages")
     return EmojiNames(_AnnotationFiles(tarball), source=package.integrity)
+
+
+def profiles_of(names: EmojiNames) -> LanguageProfiles:
+    """Returns the n-grams of the languages that name most emoji, by which the language of texts is recognized; those
+    of CLDR's package are stored on disk."""
+    digest = "".join(filter(str.isalnum, names.source or ""))[-12:]
+    file = KEPT / f"profiles-{VERSION}-{digest}.npz"
+    if digest and file.is_file():
+        with np.load(file) as kept:
+            return profiles_from(kept["tags"].tolist(), kept["counts"])
+    tags, none = list(names.annotations), np.zeros(ROWS, np.float32)
+    counts = np.stack([counts_of(names.sample(tag)) if names.names_most(tag) else none for tag in tags])
+    if digest:
+        with atomic_file(file) as unfinished, unfinished.open("wb") as stream:
+            np.savez_compressed(stream, tags=np.array(tags), counts=counts.astype(np.float16))
+    return profiles_from(tags, counts)

@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,125 @@ from ...utils.files import atomic_file
 from ...utils.languages import normalize_language
 from ..corpus.corpus import CAPTIONS
 from ..npm import Package, fetch_package, read_package
-from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
+
+# ---- Concepts ----
+# A concept is an emoji without skin tone, identified by its code points (`1f468-200d-1f692`). Concepts that look alike
+# by design of Unicode or of a vendor form a group: a man and a woman doing the same thing, a runner facing right, the
+# colours of a heart, the hours of a clock, countries that share a flag. All concepts of a group are in the same split,
+# so that the unseen concepts of the test have no near copy in training. The split depends on the concepts alone.
+
+SPLITS = ("train", "validation", "test")
+
+# Words of English CLDR names in which the variants of a drawing differ.
+_GENDERS = "man men woman women person people boy girl child adult male female and mr mrs mx santa"
+_COLOURS = "red orange yellow green blue purple brown black white grey pink light dark"
+_DIRECTIONS = """left right up down leftwards rightwards upwards downwards forward reverse next last first front facing
+    pointing pointed tilted curving oncoming clockwise counterclockwise horizontal vertical horizontally vertically
+    increasing decreasing waxing waning"""
+_STATES = "open closed raised lowered small medium large low high volume"
+_QUALIFIERS = frozenset(f"{_GENDERS} {_COLOURS} {_DIRECTIONS} {_STATES}".split())
+
+# Subcategories of Unicode's list of emoji that are one drawing in many versions.
+_SERIES_SUBCATEGORIES = frozenset({"arrow", "keycap", "skin-tone"})
+_SERIES = (
+    # Variants whose names have nothing in common.
+    "🕛 🕧 🕐 🕜 🕑 🕝 🕒 🕞 🕓 🕟 🕔 🕠 🕕 🕡 🕖 🕢 🕗 🕣 🕘 🕤 🕙 🕥 🕚 🕦",
+    "🌑 🌒 🌓 🌔 🌕 🌖 🌗 🌘",
+    "🌚 🌛 🌜 🌝",
+    "🌍 🌎 🌏",
+    "🔇 🔈 🔉 🔊",
+    "▶ ◀ 🔼 🔽 ⏫ ⏩",
+    "🫅 🤴 👸",
+    "🧓 👴 👵",
+    "🧜 🧜‍♂ 🧜‍♀",
+    # Flags that one of the vendors draws identically, pixel for pixel.
+    "🇦🇺 🇭🇲",
+    "🇨🇵 🇫🇷 🇲🇫",
+    "🇩🇬 🇮🇴",
+    "🇪🇦 🇪🇸",
+    "🇧🇻 🇳🇴 🇸🇯",
+    "🇺🇲 🇺🇸",
+    "🇮🇩 🇲🇨",
+    "🇷🇴 🇹🇩",
+    # Near copies: drawings that differ, in one of the vendors, by a mouth, a shackle, a shade or a shadow.
+    "🧑 👱 🧑‍🦰",
+    "🙍 🙎",
+    "🐱 😺",
+    "😈 👿",
+    "🙁 ☹",
+    "💬 🗨 🗯 💭",
+    "🔒 🔓",
+    "✡ 🔯",
+    "🏿 🟫",
+    "🌕 🟡",
+)
+
+
+class Concept(NamedTuple):
+    """An emoji without skin tone, fully qualified, its category and subcategory in Unicode's list of emoji, and its
+    English CLDR name."""
+
+    emoji: str
+    category: str
+    subcategory: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        return concept_id(self.emoji)
+
+
+def concept_id(emoji: str) -> str:
+    """Returns the code points in lower-case hexadecimal, joined by hyphens, without variation selectors: `1f600`."""
+    return "-".join(f"{ord(character):x}" for character in emoji.replace("\ufe0f", ""))
+
+
+def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
+    """Groups concepts that share a trait, directly or through other concepts, in the order of `concepts`."""
+    leads_to: dict[str, str] = {}  # from a concept or a trait towards the one that names its group
+
+    def group_of(node: str) -> str:
+        while node in leads_to:
+            node = leads_to[node]
+        return node
+
+    for concept in concepts:
+        for trait in _traits(concept):
+            one, other = group_of(concept.id), group_of(trait)
+            if one != other:
+                leads_to[other] = one
+    groups: dict[str, list[Concept]] = {}
+    for concept in concepts:
+        groups.setdefault(group_of(concept.id), []).append(concept)
+    return list(groups.values())
+
+
+def split_concepts(concepts: Sequence[Concept], test: int = 450, validation: int = 176) -> dict[str, str]:
+    """Assigns each concept id to a split. Whole groups are assigned in the order of a hash of their members: to
+    `test` if they still fit, or else to `validation`, or else to `train`."""
+    room = {"test": test, "validation": validation, "train": len(concepts)}
+    split_of: dict[str, str] = {}
+
+    def order(group: list[Concept]) -> bytes:
+        return hashlib.sha256(" ".join(sorted(concept.id for concept in group)).encode()).digest()
+
+    for group in sorted(group_concepts(concepts), key=order):
+        split = next(split for split in room if room[split] >= len(group))
+        room[split] -= len(group)
+        split_of |= {concept.id: split for concept in group}
+    return split_of
+
+
+def _traits(concept: Concept) -> Iterator[str]:
+    """Yields the traits of a concept; two concepts with a trait in common belong to one group."""
+    words = re.findall(r"\w+", concept.name.lower())
+    yield "name: " + " ".join(word for word in words if word not in _QUALIFIERS and not word[0].isdigit())
+    if concept.subcategory in _SERIES_SUBCATEGORIES:
+        yield "subcategory: " + concept.subcategory
+    for series in _SERIES:
+        if concept.id in map(concept_id, series.split()):
+            yield "series: " + series
+
 
 # ---- Images of emoji ----
 # Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the requested size; Noto has PNG files
@@ -81,9 +199,8 @@ _FLUENT_NAMES = {
 _WRONG = {("noto", "1f1e8-1f1f6")}
 
 
-def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
-    """Concept id -> content of its SVG or PNG file, for the concepts that a vendor draws, in the order of
-    `concepts`."""
+def _drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
+    """Returns concept id -> content of its SVG or PNG file, for the concepts that a vendor draws, in their order."""
     concept_of = _fluent_concepts(concepts).get if vendor == "fluent" else _concept_of_code_points
     wanted = {concept.id for concept in concepts if (vendor, concept.id) not in _WRONG}
 
@@ -95,33 +212,25 @@ def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> di
     return {concept.id: drawings[concept.id] for concept in concepts if concept.id in drawings}
 
 
-def render(drawing: bytes, size: int) -> Image.Image:
-    """Renders the content of an SVG or PNG file as a square RGB image on white; another drawing is centred."""
-    if drawing.startswith(b"\x89PNG"):
-        image = Image.open(io.BytesIO(drawing)).convert("RGBA")
-        if image.size != (size, size):
-            image = image.resize((size, size), Image.Resampling.LANCZOS)
-    else:
-        image = _rasterize(drawing.decode("utf-8"), size)
+def _render(drawing: bytes, size: int) -> bytes:
+    """Renders the content of an SVG or PNG file as a square RGB image on white, and encodes it as PNG."""
+    is_png = drawing.startswith(b"\x89PNG")
+    if not is_png:
+        try:
+            import resvg_py
+        except ImportError as error:
+            raise MissingExtraError("the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
+        svg = drawing.decode("utf-8")
+        # Without system fonts the images are the same on every machine.
+        drawing = bytes(resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
+    image = Image.open(io.BytesIO(drawing)).convert("RGBA")
+    if is_png and image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.LANCZOS)
     canvas = Image.new("RGBA", (size, size), "white")
     canvas.alpha_composite(image, ((size - image.width) // 2, (size - image.height) // 2))
-    return canvas.convert("RGB")
-
-
-def encode_png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, "PNG")
+    canvas.convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def _rasterize(svg: str, size: int) -> Image.Image:
-    try:
-        import resvg_py
-    except ImportError as error:
-        raise MissingExtraError("drawing the emoji benchmark needs an SVG rasteriser: pip install resvg_py") from error
-    # Without system fonts the images are the same on every machine.
-    png = resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True)
-    return Image.open(io.BytesIO(bytes(png))).convert("RGBA")
 
 
 def _concept_of_code_points(stem: str) -> str:
@@ -133,14 +242,10 @@ def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
     """Fluent's file stem -> concept id; emoji that have skin tones are drawn without one in `…-default`."""
     stems: dict[str, str] = {}
     for concept in concepts:
-        stem = _slug(_FLUENT_NAMES.get(concept.name, concept.name))
+        name = unicodedata.normalize("NFKD", _FLUENT_NAMES.get(concept.name, concept.name))
+        stem = re.sub(r"[^a-z0-9]+", "-", name.encode("ascii", "ignore").decode().lower()).strip("-")
         stems |= {stem: concept.id, f"{stem}-default": concept.id}
     return stems
-
-
-def _slug(name: str) -> str:
-    letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
 
 
 # ---- Names ----
@@ -158,36 +263,29 @@ class Annotation(NamedTuple):
     keywords: list[str]
 
 
-def read_annotations(
-    tarballs: Collection[Path], concept_ids: Collection[str] | None = None
-) -> dict[str, dict[str, Annotation]]:
-    """Language -> concept id -> annotation, from CLDR's npm packages, sorted by language tag; with `concept_ids`, of
-    the languages that name at least half of them."""
+def _read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -> dict[str, dict[str, Annotation]]:
+    """Returns language -> concept id -> annotation from CLDR's npm packages, sorted by language tag, of the languages
+    that name at least half of the concepts."""
     languages: dict[str, dict[str, Annotation]] = {}
     for tarball in tarballs:
         for tag, content in annotation_files(tarball).items():
-            entries = annotations_in(content)
-            if concept_ids is not None:
-                entries = {key: entry for key, entry in entries.items() if key in concept_ids}
-            languages.setdefault(tag, {}).update(entries)
-    least = 0 if concept_ids is None else len(concept_ids)
-    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= least}
+            named = {key: entry for key, entry in annotations_in(content).items() if key in concept_ids}
+            languages.setdefault(tag, {}).update(named)
+    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= len(concept_ids)}
 
 
 def annotation_files(tarball: Path) -> dict[str, bytes]:
-    """The annotations of each language in one of CLDR's packages, for `annotations_in`, sorted by language tag."""
-    found = {
-        normalize_language(path.parent.name): file for path, file in read_package(tarball, _belongs_to_a_language)
-    }
+    """Returns the annotations of each language in one of CLDR's packages, for `annotations_in`, sorted by tag."""
+
+    def is_wanted(path: PurePosixPath) -> bool:
+        return path.name == "annotations.json" and bool(_LANGUAGE_AND_SCRIPT.fullmatch(path.parent.name))
+
+    found = {normalize_language(path.parent.name): file for path, file in read_package(tarball, is_wanted)}
     return dict(sorted(found.items()))
 
 
-def _belongs_to_a_language(path: PurePosixPath) -> bool:
-    return path.name == "annotations.json" and bool(_LANGUAGE_AND_SCRIPT.fullmatch(path.parent.name))
-
-
 def annotations_in(content: bytes) -> dict[str, Annotation]:
-    """Concept id -> annotation, from one locale's file."""
+    """Returns concept id -> annotation from one locale's file."""
     (body,) = json.loads(content).values()  # its one key is "annotations" or "annotationsDerived"
     return {
         concept_id(emoji): Annotation(entry["tts"][0].strip(), entry.get("default", []))
@@ -201,23 +299,17 @@ TABLE_VERSION = 1
 KEYWORD_SEPARATOR = ", "
 MANIFEST_KEY = b"babelens_emoji_manifest"
 FEATURES = Features(
-    {
-        "image": ImageFeature(),
-        "image_id": Value("string"),
-        "captions": CAPTIONS,
-        "split": Value("string"),
-        "vendor": Value("string"),
-        "emoji": Value("string"),
-        "category": Value("string"),
-        "keywords": CAPTIONS,
-    }
+    {"image": ImageFeature(), "image_id": Value("string"), "captions": CAPTIONS}
+    | {name: Value("string") for name in ("split", "vendor", "emoji", "category")}
+    | {"keywords": CAPTIONS}
 )
 
 Annotations = Mapping[str, Mapping[str, Annotation]]  # language -> concept id -> annotation
 
 
 def read_sources() -> dict[str, dict[str, str]]:
-    """The pinned packages by role (`names`, `derived_names`, or a vendor), with their licenses and attributions."""
+    """Returns the pinned packages by role (`names`, `derived_names`, or a vendor), with their licenses and
+    attributions."""
     return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
 
 
@@ -236,7 +328,7 @@ def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
 
 
 def content_digest(corpus: Dataset) -> str:
-    """SHA-256 of the texts and the pixels of all rows in order; it does not depend on the compression of files."""
+    """Returns the SHA-256 of the texts and pixels of all rows in order, which does not depend on compression."""
     digest = hashlib.sha256()
     for row in corpus:
         image = row.pop("image")
@@ -246,11 +338,11 @@ def content_digest(corpus: Dataset) -> str:
 
 
 def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotations]:
-    """The concepts in Unicode's order, and their names and keywords in each language."""
+    """Returns the concepts in Unicode's order, and their names and keywords in each language."""
     ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
     entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
     emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]
-    annotations = read_annotations([tarballs["names"], tarballs["derived_names"]], set(map(concept_id, emoji)))
+    annotations = _read_annotations([tarballs["names"], tarballs["derived_names"]], set(map(concept_id, emoji)))
     concepts = [
         Concept(each, entry["category"], entry["subcategory"], annotations["en"][concept_id(each)].name)
         for each, entry in zip(emoji, entries, strict=True)
@@ -261,8 +353,8 @@ def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotat
 def _build_table(
     concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path], image_size: int
 ) -> pa.Table:
-    """One row for each vendor and concept that it draws, in the order of `VENDORS` and `concepts`."""
-    drawings = {vendor: read_drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
+    """Makes one row for each vendor and concept that it draws, in the order of `VENDORS` and `concepts`."""
+    drawings = {vendor: _drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
     index_of = {concept.id: index for index, concept in enumerate(concepts)}
     indices, vendors, images = [], [], []
     with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="image") as bar:
@@ -270,7 +362,7 @@ def _build_table(
             for identifier, drawing in drawings[vendor].items():
                 indices.append(index_of[identifier])
                 vendors.append(vendor)
-                images.append({"bytes": encode_png(render(drawing, image_size)), "path": None})
+                images.append({"bytes": _render(drawing, image_size), "path": None})
                 bar.update()
     columns = _concept_columns(concepts, annotations).take(indices)
     columns = columns.append_column("image", pa.array(images, FEATURES.arrow_schema.field("image").type))
@@ -279,28 +371,29 @@ def _build_table(
 
 
 def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> pa.Table:
-    """The columns that do not depend on the vendor, one row for each concept."""
+    """Returns the columns that do not depend on the vendor, one row for each concept."""
     split_of = split_concepts(concepts)
-    rows = []
-    for concept in concepts:
-        named = [(tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id]
-        rows.append(
-            {
-                "image_id": concept.id,
-                "captions": [{"language": tag, "text": annotation.name} for tag, annotation in named],
-                "split": split_of[concept.id],
-                "emoji": concept.emoji,
-                "category": concept.category,
-                "keywords": [
-                    {"language": tag, "text": KEYWORD_SEPARATOR.join(annotation.keywords)} for tag, annotation in named
-                ],
-            }
-        )
+
+    def texts(concept: Concept, text: Callable[[Annotation], str]) -> list[dict[str, str]]:
+        named = ((tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id)
+        return [{"language": tag, "text": text(annotation)} for tag, annotation in named]
+
+    rows = [
+        {
+            "image_id": concept.id,
+            "captions": texts(concept, lambda annotation: annotation.name),
+            "split": split_of[concept.id],
+            "emoji": concept.emoji,
+            "category": concept.category,
+            "keywords": texts(concept, lambda annotation: KEYWORD_SEPARATOR.join(annotation.keywords)),
+        }
+        for concept in concepts
+    ]
     return pa.Table.from_pylist(rows)
 
 
 def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotations, image_size: int) -> str:
-    """The manifest as JSON: sources, counts, and a digest of the content. It is a function of the table."""
+    """Returns the manifest as JSON: sources, counts, and a digest of the content."""
     corpus = Dataset(table)
     split_of = split_concepts(concepts)
     manifest = {

@@ -25,21 +25,14 @@ from datasets import ClassLabel, Dataset, DatasetInfo, Features, Image, Value
 from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.captions import Caption
-from ..readers.task_files import TRUTH
+from ..readers import TRUTH
 from .benchmark import load_emoji
 from .build import KEYWORD_SEPARATOR
 
 # Unicode's groups of emoji, but for the five swatches of skin tones (`Component`).
 CATEGORIES = (
-    "Activities",
-    "Animals & Nature",
-    "Flags",
-    "Food & Drink",
-    "Objects",
-    "People & Body",
-    "Smileys & Emotion",
-    "Symbols",
-    "Travel & Places",
+    *("Activities", "Animals & Nature", "Flags", "Food & Drink", "Objects", "People & Body", "Smileys & Emotion"),
+    *("Symbols", "Travel & Places"),
 )
 # Colour -> its smallest hue in degrees. Red covers the hues from 335 degrees as well.
 _HUES = {"red": 0, "orange": 12, "yellow": 40, "green": 70, "blue": 170, "purple": 250}
@@ -56,14 +49,14 @@ _ATTEMPTS = 100  # number of random orders that are tried to find one without si
 def emoji_entailment(
     corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, hard_negatives: bool = False, seed: int = 0
 ) -> Dataset:
-    """Visual entailment: each image in each language, once with its own name and once with that of another emoji.
+    """Makes visual entailment: each image in each language, once with its own name and once with that of another
+    emoji.
 
     Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
-    Within a vendor and a split, the name of each image is the wrong name of exactly one other image. Every name and
-    every image is therefore as often true as false, so that neither alone reveals the label. The other emoji is the
-    same in all languages. It never has the same name or exactly the same pixels (as the flags of Norway and of Bouvet
-    Island have).
+    Within a vendor and a split, the name of each image is the wrong name of exactly one other image, so that neither
+    the name nor the image alone reveals the label. The other emoji is the same in all languages, and differs in its
+    names and pixels (unlike the flags of Norway and of Bouvet Island).
 
     Args:
         corpus: a corpus from `load_emoji`. Images without a name in one of the languages are left out.
@@ -71,10 +64,6 @@ def emoji_entailment(
         hard_negatives: whether the other emoji is of the same category. An image that is alone in its category is left
             out.
         seed: seed of the random choice. Images are copied for each of their examples.
-
-    Raises:
-        CorpusError: if there are no two images with names in all of the languages.
-        LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
     names = [{caption["language"]: caption["text"] for caption in row} for row in corpus["captions"]]
@@ -103,7 +92,7 @@ def emoji_entailment(
 
 
 def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
-    """Visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian.
+    """Makes visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian.
 
     Columns: `image`, `image_id`, `text` (the question), `language`, `label` (one of `ANSWERS`), `question`, one of
 
@@ -151,7 +140,8 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
 
 
 def text_only_accuracy(dataset: Dataset) -> float:
-    """The accuracy, from 0 to 1, of always answering a text with its most frequent label, without the image."""
+    """Returns the accuracy, from 0 to 1, of always answering a text with its most frequent label, without the
+    image."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, label in zip(dataset["text"], dataset["label"], strict=True):
         counts[text][label] += 1
@@ -159,7 +149,7 @@ def text_only_accuracy(dataset: Dataset) -> float:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """The colour, one of `COLOURS`, of at least half of the pixels that are not white.
+    """Returns the colour, one of `COLOURS`, of at least half of the pixels that are not white.
 
     Colours are defined by their hue in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40, green
     from 70, blue from 170, purple (with pink) from 250. Pixels with a saturation below 0.2 or a value below 0.25 are
@@ -250,7 +240,7 @@ _KEYWORDS = 5  # in a text; most languages have about five for an emoji, some ha
 
 
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
-    """A caption corpus whose rows have two captions: the name of the image, and keywords in another language.
+    """Makes a caption corpus whose rows have two captions: the name of the image, and keywords in another language.
 
     `weak_pairs` of this corpus has one example for each row. A keyword that equals the name in its language is left
     out, and at most five keywords are sampled. (The only keyword of a flag is the word for `flag`; select rows by
@@ -261,9 +251,6 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
         pairs: number of rows for each image, each with another pair (language of the name, language of the keywords);
             fewer if the image has fewer such pairs. The image is copied for each row.
         seed: seed of the random choices, which depend on the image and the languages, not on the rest of the corpus.
-
-    Raises:
-        CorpusError: if `pairs` is less than one, or no image has a name in one language and keywords in another.
     """
     if pairs < 1:
         raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
@@ -279,7 +266,7 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
 
 
 def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
-    """A name and keywords in another language, for each of `pairs` sampled pairs of languages."""
+    """Yields a name and keywords in another language, for each of `pairs` sampled pairs of languages."""
     names = {caption["language"]: caption["text"] for caption in concept["captions"]}
     keywords = {
         entry["language"]: [
@@ -297,5 +284,5 @@ def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Ca
 
 
 def load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
-    """`weakly_aligned_emoji` of `load_emoji`, whose arguments are `options`."""
+    """Returns `weakly_aligned_emoji` of `load_emoji`, whose arguments are `options`."""
     return weakly_aligned_emoji(load_emoji(**options), pairs=pairs, seed=seed)

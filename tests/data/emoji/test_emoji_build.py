@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.data.emoji import benchmark as emoji, build as emoji_build
-from babelens.data.emoji.benchmark import emoji_manifest, load_emoji
+from babelens.data.emoji.benchmark import load_emoji
 from babelens.data.npm import file_integrity
-from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
 pytest.importorskip("resvg_py")
 
@@ -138,16 +135,6 @@ def test_a_row_for_each_vendor_and_concept(cache: Path) -> None:
     assert "All emojis designed by OpenMoji" in corpus.info.citation
 
 
-def test_vendor_split_and_languages_are_chosen(cache: Path) -> None:
-    corpus = load_emoji(["noto", "fluent"], split="test", languages="DE", cache_dir=cache)
-    assert set(corpus["vendor"]) == {"noto", "fluent"}
-    assert [row["captions"] for row in corpus.select(range(4, 9))] == [
-        [{"language": "de", "text": name}] for name in GERMAN
-    ]
-    assert all([text["language"] for text in row["keywords"]] == ["de"] for row in corpus)
-    assert len(load_emoji("twemoji", split="validation", cache_dir=cache)) == 0
-
-
 def test_keywords_can_be_captions_too(cache: Path) -> None:
     names = load_emoji("twemoji", languages="en", cache_dir=cache)
     both = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
@@ -164,43 +151,3 @@ def test_keywords_can_be_captions_too(cache: Path) -> None:
     assert again["captions"][:] == both["captions"][:]
     other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
     assert other["captions"][:] != both["captions"][:]  # drawn anew for every image
-
-
-def test_rare_languages_and_regional_locales_are_left_out(cache: Path) -> None:
-    assert emoji_manifest(cache_dir=cache)["languages"] == {"de": 5, "en": 5}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"vendors": "apple"}, ValueError, "unknown vendor 'apple'; there are twemoji, openmoji, fluent, noto"),
-        ({"split": "dev"}, ValueError, "unknown split 'dev'; there are train, validation, test"),
-        ({"image_size": 0}, ValueError, "not 0"),
-        ({"languages": "german"}, LanguageTagError, "'german' is not a language tag"),
-        ({"languages": ["de", "pt"]}, CorpusError, "no names in pt; it has de, en"),
-    ],
-)
-def test_what_there_is_not_is_refused_by_name(
-    cache: Path, arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        load_emoji(**arguments, cache_dir=cache)
-
-
-def test_a_missing_package_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    npm = cache / "npm"
-    npm.write_text("#!/bin/sh\necho 'npm error network request failed' >&2\nexit 1\n")
-    npm.chmod(0o755)
-    monkeypatch.setenv("PATH", str(cache))
-    (cache / "packages" / "fluent-1.0.0.tgz").unlink()
-    with pytest.raises(SourceUnavailableError, match=r"fluent@1\.0\.0 could not be fetched.*network request failed"):
-        load_emoji(cache_dir=cache)
-    assert list(cache.glob("*.parquet")) == []
-
-
-def test_the_command_shows_the_benchmark(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
-    done = CliRunner().invoke(app, ["info", "emoji", "--option", "languages=[de]", "--json"], catch_exceptions=False)
-    shown = json.loads(done.stdout)
-    assert [*shown["languages"]] == ["de"] and shown["images"] > 0
-    assert any(each["license"] == "CC-BY-SA-4.0" for each in shown["licenses"])

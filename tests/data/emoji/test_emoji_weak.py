@@ -49,14 +49,6 @@ def test_every_row_is_a_name_and_keywords_in_another_language() -> None:
         assert len(words) == len(set(words)) == min(5, len(there) - 1)
 
 
-def test_draws_repeat_and_do_not_depend_on_the_other_rows() -> None:
-    alone = weakly_aligned_emoji(emoji("tent"), pairs=3)
-    among = weakly_aligned_emoji(emoji("flag", "tent"), pairs=3)
-    assert alone["captions"][:] == among["captions"][1:] == weakly_aligned_emoji(emoji("tent"), pairs=3)["captions"][:]
-    assert alone["captions"][:] != weakly_aligned_emoji(emoji("tent"), pairs=3, seed=1)["captions"][:]
-    assert len({tuple(c["language"] for c in row) for row in alone["captions"]}) == 3
-
-
 def test_without_keywords_no_caption_is_empty() -> None:
     """CLDR names some emoji without keywords."""
     bare = emoji("tent", "flag").map(
