@@ -28,9 +28,8 @@ from .configuration.configuration_ridge import VectorSpaceConfig
 from .configuration.configuration_two_tower import TextPooling
 from .data.batching.views import translation_pairs
 from .data.corpus.captions import enumeration
-from .data.corpus.corpus import captions_of, languages_of
+from .data.corpus.corpus import captions_of, evenly_spaced, languages_of
 from .data.corpus.loading import load_captions
-from .data.corpus.sampling import evenly_spread
 from .data.emoji.benchmark import NameTranslations, Pairs
 from .data.readers.bitext import read_translations
 from .emoji_names import check_columns, names_for, names_of_emoji
@@ -277,7 +276,7 @@ class Acquisition:
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Sample pairs (text, native text), which show a reader whether the columns are swapped."""
         texts, natives = self.pairs[language]
-        return [(texts[row], natives[row]) for row in evenly_spread(len(texts), count)]
+        return [(texts[row], natives[row]) for row in evenly_spaced(len(texts), count)]
 
     # ---- The models ----
 

@@ -1,14 +1,13 @@
-from .batching.added_translations import add_translations as add_translations
 from .batching.mixture import TaskData as TaskData
 from .batching.retrieval_sets import RetrievalSet as RetrievalSet, retrieval_set as retrieval_set
-from .batching.text_filter import TextFilter as TextFilter
+from .batching.texts import TextFilter as TextFilter, add_translations as add_translations
 from .batching.views import (
     image_text_pairs as image_text_pairs,
     translation_pairs as translation_pairs,
     triplets as triplets,
     weak_pairs as weak_pairs,
 )
-from .benchmarks.catalog import (
+from .benchmarks import (
     Benchmark as Benchmark,
     benchmark_names as benchmark_names,
     find_benchmark as find_benchmark,

@@ -27,8 +27,7 @@ from PIL import Image
 from transformers import BatchFeature
 
 from ..data.corpus.captions import enumeration
-from ..data.corpus.image_files import skipped_line
-from ..data.corpus.images import read_image
+from ..data.corpus.images import read_image, skipped_line
 from ..data.corpus.text_files import read_json_lines
 from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language

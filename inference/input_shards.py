@@ -18,8 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ..data.corpus.corpus import image_id_of
-from ..data.corpus.image_files import walk_images
-from ..data.corpus.images import path_inside
+from ..data.corpus.images import path_inside, walk_images
 from ..data.corpus.parquet_files import parquet_file
 from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
 from ..data.corpus.text_files import numbered_lines, parse_object

@@ -138,7 +138,7 @@ def labels(
     """
     tags = tags_of(languages)
     begin_work()
-    from ..data.corpus.sampling import evenly_spread
+    from ..data.corpus.corpus import evenly_spaced
     from ..evaluation.analysis.figures import draw_label_map
     from ..evaluation.analysis.label_map import label_map
     from ..evaluation.class_labels import ClassifiedImages, read_labels
@@ -147,7 +147,7 @@ def labels(
     embedder = Embedder.from_pretrained(model)
     found = ClassifiedImages.of_folder(data)
     named = read_labels(labels, found.classes, tags)
-    rows = evenly_spread(len(found.images), _MAP_ROWS)
+    rows = evenly_spaced(len(found.images), _MAP_ROWS)
     embedded = {
         language: dict(
             zip(of_classes, embedder.encode_text(list(of_classes.values()), language=language), strict=True)

@@ -21,7 +21,7 @@ from ..data.batching.mixture import TaskData
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
 from ..data.corpus.overlap import Overlap, corpus_overlaps
-from ..data.corpus.sampling import evenly_spread
+from ..data.corpus.corpus import evenly_spaced
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
@@ -97,7 +97,7 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
 
 def _few(corpus: Dataset, max_images: int | None) -> Dataset:
     """Some of the rows, evenly spread: a cross-encoder reads every text with every image, which takes long."""
-    return corpus if max_images is None else corpus.select(evenly_spread(len(corpus), max_images))
+    return corpus if max_images is None else corpus.select(evenly_spaced(len(corpus), max_images))
 
 
 def _xflickrco(max_images: int | None = None, **options: Any) -> Dataset:

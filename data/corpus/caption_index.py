@@ -18,17 +18,8 @@ _NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
 
 
 class CaptionIndex:
-    """All captions of a table in one sequence.
-
-    Args:
-        table: a table with a column `captions`, and `image_id` if rows describe images.
-
-    Attributes:
-        texts: the text of each caption.
-        rows: the row of each caption.
-        positions: the index of each caption in the list of its row.
-        languages: the languages of the captions, in order of first occurrence.
-    """
+    """All captions of a table with a column `captions`, and `image_id` if rows describe images, in one sequence: their
+    `texts`, their `rows` and `positions` in the lists of these, and their `languages` in order of first occurrence."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -47,14 +38,8 @@ class CaptionIndex:
         return np.flatnonzero(self._language_codes == self.languages.index(language))
 
     def pairs_at(self, rows: np.ndarray, positions: Positions) -> dict[str, np.ndarray]:
-        """Returns the examples of each pair of languages, in either order.
-
-        Args:
-            rows, positions: the row of each example [N], and the positions of its captions `_a` and `_b` in it.
-
-        Returns:
-            Description of a language pair -> the indices of its examples, sorted by description.
-        """
+        """Returns the indices of the examples of each pair of languages, in either order, by its description, sorted;
+        `rows` and `positions` of the captions `_a` and `_b` are those of the examples [N]."""
         first = np.searchsorted(self.rows, np.arange(len(self._table)))  # first caption of each row
         sides = np.stack([self._language_codes[first[rows] + positions[side]] for side in ("_a", "_b")])
         found, pair = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
@@ -84,32 +69,33 @@ def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selectio
 
 def pairs_in(
     table: pa.Table,
-    pairs: list[LanguagePair] | None,
+    pairs: list[LanguagePair] | None = None,
     languages: list[str] | None = None,
     *,
-    once: bool,
+    once: bool = False,
     co_captions: bool = False,
+    aligned: bool = True,
 ) -> dict[str, Selection]:
-    """Selects the pairs of captions that are translations of each other.
+    """Selects the pairs of captions that are translations of each other, by the description of their languages.
 
     Args:
         table: as for `CaptionIndex`.
-        pairs: pairs of languages; by default all pairs that occur in the same row.
-        languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically.
+        pairs: pairs of languages; by default all pairs that occur in the same row. The selection is empty for one that
+            does not occur.
+        languages: without `pairs`, the languages that are paired, in this order; by default all, alphabetically. The
+            selection is empty for one that never occurs with another.
         once: whether to select a pair of texts only once if several rows with the same image_id have it.
         co_captions: whether a language paired with itself gives every two different captions of a row, the earlier one
             first.
-
-    Returns:
-        Description of a language pair -> its examples. The selection is empty for one of `languages` that never occurs
-        with another, and for one of `pairs` that does not occur.
+        aligned: whether captions are paired in order if a row has equally many in both languages.
     """
     index = CaptionIndex(table)
     repeating = once and len(np.unique(index.concepts)) < len(table)
     selections, met = {}, set[str]()
     for language_a, language_b in combinations(languages or sorted(index.languages), 2) if pairs is None else pairs:
         two = co_captions and language_a == language_b
-        a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=not two)
+        captions = index.captions_in(language_a), index.captions_in(language_b)
+        a, b = _matched(index, *captions, aligned=aligned and not two)
         if two:
             different = (a < b) & (index.text_codes[a] != index.text_codes[b])
             a, b = a[different], b[different]
@@ -120,31 +106,9 @@ def pairs_in(
         if len(rows) or pairs is not None:
             selections[_pair_name(language_a, language_b)] = rows, {"_a": index.positions[a], "_b": index.positions[b]}
             met |= {language_a, language_b}
-    return selections | _alone(languages if pairs is None else None, met) or {"two languages": _NO_PAIRS}
-
-
-def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
-    """Selects every two captions of a row in different languages, in the order of `languages`.
-
-    Returns:
-        Description of a language pair -> its examples. The selection is empty for a language that never occurs with
-        another.
-    """
-    index = CaptionIndex(table)
-    selections, met = {}, set[str]()
-    for language_a, language_b in combinations(languages or sorted(index.languages), 2):
-        a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=False)
-        if len(a):
-            positions = {"_a": index.positions[a], "_b": index.positions[b]}
-            selections[_pair_name(language_a, language_b)] = index.rows[a], positions
-            met |= {language_a, language_b}
-    return selections | _alone(languages, met) or {"two languages": _NO_PAIRS}
-
-
-def _alone(languages: list[str] | None, met: set[str]) -> dict[str, Selection]:
-    """Returns empty selections for those of `languages` that are in no pair."""
-    alone = [f"{language} and another of the languages" for language in languages or () if language not in met]
-    return dict.fromkeys(alone, _NO_PAIRS)
+    absent = [language for language in (languages or ()) if pairs is None and language not in met]
+    alone: dict[str, Selection] = {f"{language} and another of the languages": _NO_PAIRS for language in absent}
+    return selections | alone or {"two languages": _NO_PAIRS}
 
 
 def _pair_name(language_a: str, language_b: str) -> str:

@@ -35,11 +35,6 @@ class RowCount:
     def total(self) -> int:
         return self.read + self.left_out.total()
 
-    @property
-    def unasked(self) -> bool:
-        """Returns whether rows were left out without the caller asking for it."""
-        return bool(self._named)
-
     def leave_out(self, reason: str, row: str | None = None) -> None:
         """Counts a row as left out. `row` is its name in the log; None for a row that the caller asked to leave
         out."""
@@ -57,7 +52,7 @@ class RowCount:
             more = f", and {count - len(named):,} more" if count > len(named) else ""
             parts.append(f"{count:,} {reason}" + (f" ({', '.join(named)}{more})" if named else ""))
         logger.log(
-            logging.WARNING if self.unasked else logging.INFO,
+            logging.WARNING if self._named else logging.INFO,
             "%s: read %s of %s rows; left out %s",
             *(self.source, f"{self.read:,}", f"{self.total:,}", "; ".join(parts)),
         )
@@ -84,12 +79,8 @@ class CaptionRules:
 
 
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
-    """Returns the captions of one row; an empty list if too few of them are in `rules.languages`.
-
-    Args:
-        value: a list of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text
-            or several.
-    """
+    """Returns the captions of one row; an empty list if too few of them are in `rules.languages`. The value is a list
+    of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, one text or several."""
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
     if len(captions) < rules.at_least:
         absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
@@ -109,27 +100,32 @@ def _asked_for(captions: list[Caption], languages: tuple[str, ...]) -> Iterator[
             yield caption | {"language": tag}
 
 
+def normalize_row(value: Any, rules: CaptionRules, place: str, count: RowCount | None = None) -> list[Caption]:
+    """Applies `normalize_captions` to a row, and counts it; errors have its name. Returns an empty list for a row to
+    leave out."""
+    count = count or RowCount("captions")
+    try:
+        captions = normalize_captions(value, rules)
+    except (CorpusError, LanguageTagError) as error:
+        if not (rules.skip_incomplete and isinstance(error, IncompleteRowError)):
+            raise type(error)(f"{place}: {error}") from None
+        count.leave_out("with too few texts", place)
+        return []
+    if captions:
+        count.read += 1
+    else:
+        needed = "a text" if rules.at_least == 1 else f"{rules.at_least} texts"
+        count.leave_out(f"without {needed} in {', '.join(rules.languages or ())}")
+    return captions
+
+
 def normalize_rows(
     values: Iterable[Any], rules: CaptionRules, place: Place, count: RowCount | None = None
 ) -> Iterator[list[Caption]]:
-    """Applies `normalize_captions` to every row; errors name the row. Rows to leave out get an empty list. Without a
-    `count`, they are logged at the end."""
+    """Applies `normalize_row` to every row. Without a `count`, rows that are left out are logged at the end."""
     counted = count or RowCount("captions")
     for row, value in enumerate(values):
-        try:
-            captions = normalize_captions(value, rules)
-        except (CorpusError, LanguageTagError) as error:
-            if not (rules.skip_incomplete and isinstance(error, IncompleteRowError)):
-                raise type(error)(f"{place(row)}: {error}") from None
-            counted.leave_out("with too few texts", place(row))
-            yield []
-            continue
-        if captions:
-            counted.read += 1
-        else:
-            needed = "a text" if rules.at_least == 1 else f"{rules.at_least} texts"
-            counted.leave_out(f"without {needed} in {', '.join(rules.languages or ())}")
-        yield captions
+        yield normalize_row(value, rules, place(row), counted)
     if count is None:
         counted.report()
 
@@ -157,7 +153,7 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         tag, text = (caption["language"], caption["text"]) if is_tagged else (None, caption)
         if tag is None and rules.language is None:
             name = "language='en', or for a trainer, languages=['en']"
-            raise CorpusError(f"{shortened(text)} has no language; name it, as in {name}")
+            raise CorpusError(f"{_shortened(text)} has no language; name it, as in {name}")
         yield rules.language or "" if tag is None else normalize_language(tag), text
 
 
@@ -167,24 +163,22 @@ def _listed(value: Any) -> list[Any]:
 
 def _checked(text: Any, rules: CaptionRules) -> str:
     if not isinstance(text, str):
-        raise CorpusError(f"{shortened(text)} is not a text")
+        raise CorpusError(f"{_shortened(text)} is not a text")
     if not text or text.isspace():
         raise CorpusError("a text is empty")
     if len(text) > rules.max_characters:
         raise CorpusError(
-            f"a text of {len(text)} characters ({shortened(text)}), where {rules.max_characters} are allowed"
+            f"a text of {len(text)} characters ({_shortened(text)}), where {rules.max_characters} are allowed"
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        half = text[error.start]
-        raise CorpusError(
-            f"{shortened(text)} has {half!r}, half of a surrogate pair, which is not a character"
-        ) from None
+        half = f"{text[error.start]!r}, half of a surrogate pair, which is not a character"
+        raise CorpusError(f"{_shortened(text)} has {half}") from None
     return text
 
 
-def shortened(value: Any) -> str:
+def _shortened(value: Any) -> str:
     """Returns a value as errors show it."""
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:59] + "…"

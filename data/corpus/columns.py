@@ -38,13 +38,8 @@ _PARALLEL = (("english", "non_english"), ("anchor", "positive"))
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The names of a source's columns.
-
-    Args:
-        image: the column of images.
-        caption: the column of captions, or several columns by language: `{"pl": "text_pl", "uk": "text_uk"}`.
-        language: the column with the language of each row's captions.
-    """
+    """The columns of images, of captions (several by language: `{"pl": "text_pl", "uk": "text_uk"}`), and of the
+    language of each row's captions."""
 
     image: str | None = None
     caption: str | Mapping[str, str] | None = None
@@ -105,14 +100,8 @@ class CaptionColumns:
 def find_captions(
     names: Sequence[str], cells: Cells, named: ColumnNames = DEFAULT_COLUMNS, asked: Sequence[str] | None = None
 ) -> CaptionColumns:
-    """Finds the columns of captions, by the names that the caller gives or by the rule of this module.
-
-    Args:
-        names: the names of all columns.
-        cells: returns some cells of a column.
-        named: the names given by the caller.
-        asked: canonical tags of the requested languages.
-    """
+    """Finds the columns of captions among `names`, as `named` by the caller or by the rule of this module. `asked` are
+    the requested languages, and `cells` returns some cells of a column."""
     chosen = named.caption
     if chosen is None and not set(CAPTION_COLUMNS) & set(names):
         if web := next((name for name in ("json", "txt") if name in names), None):
@@ -164,14 +153,8 @@ def in_corpus_columns(
 def in_translation_columns(
     dataset: AnyDataset, columns: Mapping[str, str] | None, languages: Sequence[str] | None, name: str | None
 ) -> AnyDataset:
-    """Adds the column `translation` to a dataset of translations, unless it has that or `captions`.
-
-    Args:
-        dataset: the dataset.
-        columns: language -> column.
-        languages: the languages of parallel columns, in order, if their names do not state them.
-        name: the configuration of the data set, which may also state them, such as `en-de`.
-    """
+    """Adds the column `translation` to a dataset of translations, unless it has that or `captions`. The other
+    arguments are those of `translation_columns`."""
     names: list[str] = list(dataset.column_names or ())
     chosen: Mapping[str, str] = columns or {}
     if not chosen and {"captions", "translation"} & set(names):
@@ -203,7 +186,7 @@ def translation_columns(
         names: the names of text columns.
         cells: returns some cells of a column.
         languages: the requested languages; for parallel columns, their languages in order.
-        name: as in `in_translation_columns`.
+        name: the configuration of the data set, which may also state these, such as `en-de`.
         every_name: the names of all columns, for the error.
     """
     for parallel in _PARALLEL:
@@ -231,15 +214,9 @@ def translation_columns(
 def text_columns(
     names: Sequence[str], cells: Cells, *, asked: Sequence[str] | None = None, at_least: int = 1
 ) -> dict[str, str]:
-    """Returns language -> column for the columns that hold texts in the language of their name.
-
-    Args:
-        names: the names of the columns.
-        cells: returns some cells of a column.
-        asked: canonical tags of the requested languages.
-        at_least: number of languages that are needed. If the cells confirm fewer, names are believed unless the cells
-            contradict them; for translations, even a column without any cell is believed.
-    """
+    """Returns language -> column for the columns that hold texts in the language of their name. If the cells confirm
+    fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
+    column without any cell is believed."""
     tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
     samples = {
         name: [text for cell in cells(name) for text in (cell if isinstance(cell, list) else [cell])] for name in tags

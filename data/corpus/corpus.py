@@ -65,7 +65,7 @@ def as_caption_corpus(
     Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; if
     `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`; or from
     columns named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a row is a
-    digest of its image file or its features: the same in a stream, and equal for equal files.
+    digest of its image file or its features.
 
     Args:
         dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
@@ -76,10 +76,6 @@ def as_caption_corpus(
         split: keep rows with this value in the column `split`.
         place: returns the name of a row in error messages, from its index.
 
-    Raises:
-        CorpusError: for missing columns and unusable rows; the message names the row.
-        LanguageTagError: for an unknown language.
-
     Examples:
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
@@ -87,10 +83,10 @@ def as_caption_corpus(
     _column_names(dataset)
     dataset = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
     names = _column_names(dataset)
-    _refuse_other_types(dataset.features, place)
-    if "image" in names:
-        dataset = dataset.cast_column("image", Image())
-    elif "features" not in names and IMAGE_URL not in names:
+    for name, feature in (("image", Image()), ("features", FEATURES)):
+        if name in names:
+            dataset = _cast(dataset, name, feature, place)
+    if not {"image", "features", IMAGE_URL} & set(names):
         raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
     column = captions_column(names)
     return _Normalizer(column, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
@@ -117,11 +113,7 @@ def as_translation_corpus(
 
 def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
     """Turns a trainer's data set of images and texts into a caption corpus; returns any other training data unchanged.
-
-    Args:
-        data: a dataset or a stream, with columns that `as_caption_corpus` reads.
-        languages: the languages to train; if there is only one, plain texts are in it.
-    """
+    If there is only one of `languages`, plain texts are in it."""
     if not isinstance(data, Dataset | IterableDataset) or not data.features:
         return data
     features = data.features
@@ -156,10 +148,14 @@ def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset
     return whole.select_columns(corpus.column_names)
 
 
-def batch_with_captions(batch: dict[str, list[Any]], captions: list[list[Caption]]) -> dict[str, list[Any]]:
-    """Replaces the captions of a stream's batch, and leaves out rows without any."""
-    kept = [row for row, texts in enumerate(captions) if texts]
-    return {name: [cells[row] for row in kept] for name, cells in {**batch, "captions": captions}.items()}
+def evenly_spaced(size: int, count: int) -> list[int]:
+    """Returns the indices of `count` evenly spaced rows among `size`, starting at the first; all if there are fewer.
+
+    >>> evenly_spaced(10, 4)
+    [0, 2, 5, 7]
+    """
+    count = min(count, size)
+    return [index * size // count for index in range(count)]
 
 
 def languages_of(corpus: Dataset) -> dict[str, int]:
@@ -170,8 +166,8 @@ def languages_of(corpus: Dataset) -> dict[str, int]:
 
 
 def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
-    """Returns two languages -> number of images with a text in both, sorted by language. For a language with itself,
-    it is the number of its images, as on the diagonal of RC3's table 5 (Zhou et al. 2023)."""
+    """Returns two languages -> number of images with a text in both, sorted by language; a language with itself has
+    all its images, as on the diagonal of RC3's table 5 (Zhou et al. 2023)."""
     chunks = captions_of(corpus).chunks
     languages = (pa.ListArray.from_arrays(part.offsets, part.values.field("language")) for part in chunks)
     pairs = (combinations_with_replacement(sorted({*own.as_py()}), 2) for part in languages for own in part)
@@ -190,11 +186,6 @@ class _Normalizer:
     names_images: bool  # whether rows without an image_id get one
 
     def __call__(self, dataset: AnyDataset) -> AnyDataset:
-        if dataset.features.get("features", FEATURES) != FEATURES:
-            try:
-                dataset = dataset.cast_column("features", FEATURES)
-            except pa.ArrowException as error:
-                raise CorpusError(f"the column 'features' does not hold lists of numbers: {error}") from error
         dataset = dataset.with_format(None)
         corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
         known = [name for name in COLUMN_ORDER if name in corpus.column_names]
@@ -215,11 +206,15 @@ class _Normalizer:
             dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
             rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
         if self.split is not None:
-            of_split = self._rows_in_split(dataset, rows)
+            splits = list(dataset["split"]) if "split" in dataset.column_names else []
+            if self.split not in splits:
+                raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(set(splits))) or 'none'}")
+            of_split = [row for row in rows if splits[row] == self.split]
             count.left_out.update({"in another split": len(rows) - len(of_split)})
             rows = of_split
         corpus = dataset.select(rows)
-        self._refuse_absent_languages(corpus, texts)
+        whole = replace(self, captions=replace(self.captions, languages=None))
+        refuse_absent_languages(corpus, self.captions, lambda: whole._mapped(texts))
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
             count.left_out.update({"with an image that cannot be read": len(rows) - len(corpus)})
@@ -269,16 +264,6 @@ class _Normalizer:
         if self.names_images or "image_id" in features:
             normal["image_id"] = Value("string")
         return Features(normal)
-
-    def _rows_in_split(self, dataset: Dataset, rows: Sequence[int]) -> list[int]:
-        splits = list(dataset["split"]) if "split" in dataset.column_names else []
-        if self.split not in splits:
-            raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(set(splits))) or 'none'}")
-        return [row for row in rows if splits[row] == self.split]
-
-    def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
-        whole = replace(self, captions=replace(self.captions, languages=None))
-        refuse_absent_languages(corpus, self.captions, lambda: whole._mapped(texts))
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
         """Returns the rows of `corpus` whose image can be read; `rows` are their numbers in the source."""
@@ -333,7 +318,7 @@ class _Normalizer:
 
 
 def _digests(dataset: Dataset) -> list[str]:
-    """Returns the image_id of each row, from its image or its features."""
+    """Makes the image_id of each row, from its image or its features."""
     name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
     cells = dataset.select_columns(name)
     if name == "image":
@@ -365,18 +350,13 @@ def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
         yield rows, dataset[rows.start : rows.stop]
 
 
-def _refuse_other_types(features: Features | None, place: Place) -> None:
-    """Checks that the columns of images and features have convertible types."""
-    for name, wanted, meaning in (
-        ("image", Image(), "images (bytes, paths, or both)"),
-        ("features", FEATURES, "lists of numbers"),
-    ):
-        if features and name in features:
-            held = Features({name: features[name]}).arrow_schema.field(name).type
-            try:
-                cast_array_to_feature(pa.array([], held), wanted)
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}, not {meaning}") from error
+def _cast(dataset: AnyDataset, name: str, feature: Any, place: Place) -> AnyDataset:
+    held = Features({name: dataset.features[name]}).arrow_schema.field(name).type
+    try:
+        cast_array_to_feature(pa.array([], held), feature)  # a stream would fail only when it is read
+        return dataset if dataset.features[name] == feature else dataset.cast_column(name, feature)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
 
 
 def _column_names(dataset: Dataset | IterableDataset) -> list[str]:

@@ -27,10 +27,9 @@ from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
 from .columns import DEFAULT_COLUMNS, ColumnNames, in_translation_columns
 from .corpus import as_caption_corpus, as_translation_corpus
-from .image_files import is_photo_folder
-from .images import ImageRules, SkippedImage
+from .images import ImageRules, SkippedImage, is_photo_folder
 from .tables import JSON_FILES, METADATA, TABLES, caption_file, is_table, translation_file
-from .tar_shards import tar_shards, tar_stream
+from .tar_shards import files_named, tar_stream
 from .text_files import NO_TMX, TMX, kind_of
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
@@ -66,7 +65,7 @@ def load_captions(
             - a folder of images with a `metadata.jsonl`, which has a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
               optionally `image_id` (by default the file name), `split` and other columns. File names are relative and
-              without `..`, so data cannot read other files of the machine. Links in the folder are followed;
+              without `..`. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.corpus.tar_shards`), as a stream: a folder of them, or
               `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
@@ -91,28 +90,23 @@ def load_captions(
         check_images: whether to open every image now (in a stream: on reading). Otherwise, a bad image causes an error
             when it is first used.
         on_bad_image: whether a missing, unreadable or too large image is an error, or is left out with a warning that
-            counts and names such images. It is always an error if no image can be read, or fewer than half of twenty
-            or more (not checked for a stream).
-        skipped: a list to which the skipped images are added.
+            counts and names such images and is added to `skipped`. It is always an error if no image can be read, or
+            fewer than half of twenty or more (not checked for a stream).
         max_image_pixels: larger images are bad; by default and at most `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
 
     Raises:
-        CorpusError: for an unusable source; `CorpusError` for an image and `CorpusError` for a caption, with the
-            row.
-        LanguageTagError: for an unknown language, with the row.
-        SourceUnavailableError: for a data set that the Hub does not provide.
+        CorpusError: for an unusable source, image or caption, with the row. `SourceUnavailableError` for a data set
+        that
+            the Hub does not provide.
 
     Examples:
         >>> corpus = load_captions("photos", languages=["en", "de"])
     """
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
-    captions = CaptionRules(
-        language=None if language is None else normalize_language(language),
-        languages=_tags(languages),
-        max_characters=max_caption_characters,
-    )
+    tag = None if language is None else normalize_language(language)
+    captions = CaptionRules(tag, _tags(languages), max_caption_characters)
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
@@ -123,14 +117,8 @@ def load_captions(
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
         else:
             dataset, split, place = _opened(source, name, split, streaming)
-        return as_caption_corpus(
-            dataset,
-            captions=captions,
-            images=images if check_images else None,
-            columns=columns,
-            split=split,
-            place=place,
-        )
+        rules = images if check_images else None
+        return as_caption_corpus(dataset, captions=captions, images=rules, columns=columns, split=split, place=place)
 
 
 def load_translations(
@@ -161,9 +149,6 @@ def load_translations(
             names such rows. With three or more languages, a cell may be empty if two texts remain.
         max_caption_characters: longer texts are an error.
 
-    Raises:
-        CorpusError, LanguageTagError, SourceUnavailableError: as in `load_captions`.
-
     Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
     """
@@ -188,8 +173,7 @@ def load_translations(
 
 
 def _caption_file(source: Path) -> Path | None:
-    """Returns the table or the JSON file of a source, which may be a folder with a metadata.jsonl or a
-    metadata.csv."""
+    """Returns the table or the JSON file of a source, or the metadata.jsonl or metadata.csv of a folder."""
     if is_table(source, *_FILES):
         return source
     return next((file for name in METADATA if (file := source / name).is_file()), None)
@@ -202,7 +186,7 @@ def _tags(languages: Languages) -> tuple[str, ...] | None:
 def _opened(
     source: Source, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset, str | None, Place]:
-    """Returns the dataset of a source, the split yet to be selected by its column `split`, and the names of rows."""
+    """Returns the dataset of a source, the split to select by its column `split`, and the names of rows."""
     place: Place = "row {}".format
     if isinstance(source, str | Path):
         place = partial("{} row {}".format, source)
@@ -221,7 +205,7 @@ def _streamed(dataset: Dataset) -> IterableDataset:
 
 def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
     with _datasets_errors(source):
-        shards = tar_shards(str(source))
+        shards = files_named(str(source), ".tar")
     if shards and not streaming:
         raise CorpusError(f"{source}: tar shards are read as a stream: load them with streaming=True")
     return shards
@@ -258,11 +242,8 @@ def _read(
 
 
 def _cache_of(folder: str, name: str | None) -> str:
-    """Returns the cache of a folder's data set whose README.md lists its files.
-
-    `datasets` finds such a data set in its cache by the name of the folder and the patterns of the list, and would
-    return the content of the folder before its files were changed.
-    """
+    """Returns the cache of a folder's data set whose README.md lists its files. `datasets` would identify it by the
+    name of the folder and the patterns of the list, although its files have changed."""
     files = datasets.load_dataset_builder(folder, name).config.data_files  # with their modification times
     return str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / Hasher.hash(files))
 

@@ -17,14 +17,8 @@ from .images import image_bytes
 
 @dataclass(frozen=True)
 class Overlap:
-    """Number of held-out items that are also in the training data.
-
-    Attributes:
-        kind: `images` or `texts`.
-        total: number of distinct held-out items.
-        same: number of them that are also in the training data.
-        unchecked: the training data that were not compared, such as streams.
-    """
+    """Number of distinct held-out `images` or `texts`, and of those that are also in the training data; `unchecked`
+    are the training data that were not compared, such as streams."""
 
     kind: str
     total: int
@@ -48,19 +42,11 @@ def corpus_overlaps(
     images: Mapping[str, Dataset | IterableDataset],
     texts: Mapping[str, Dataset | IterableDataset],
 ) -> list[Overlap]:
-    """Compares a held-out corpus with training corpora.
-
-    Args:
-        held_out: the corpus.
-        images: the corpora whose images are trained on, by name. Streams and corpora of features are not compared.
-        texts: the corpora of text tasks by name.
-
-    Returns:
-        An overlap of images, one of texts, or both.
-    """
+    """Compares a held-out corpus with the corpora, by name, whose images and whose texts are trained on. Streams and
+    corpora of features are not compared. Returns an overlap of images, one of texts, or both."""
     found = []
     if images and "image" in held_out.column_names:
-        at_hand = [name for name, data in images.items() if _has(data, "image")]
+        at_hand, others = _with_column(images, "image")
         ours = dict(_image_files(held_out))
         sizes = {size for size, _ in ours.values()}
         trained = {
@@ -69,21 +55,19 @@ def corpus_overlaps(
             for _, (_, digest) in _image_files(images[name], sizes)  # only files as large as a held-out one are read
         }
         same = sum(digest in trained for _, digest in ours.values())
-        found.append(Overlap("images", len(held_out), same, _others(images, at_hand)))
+        found.append(Overlap("images", len(held_out), same, others))
     if texts and "captions" in held_out.column_names:
-        at_hand = [name for name, data in texts.items() if _has(data, "captions")]
+        at_hand, others = _with_column(texts, "captions")
         distinct = set(_captions(held_out))
         same = len(distinct & {text for name in at_hand for text in _captions(texts[name])})
-        found.append(Overlap("texts", len(distinct), same, _others(texts, at_hand)))
+        found.append(Overlap("texts", len(distinct), same, others))
     return found
 
 
-def _others(given: Mapping[str, Any], names: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in given if name not in names)
-
-
-def _has(data: Any, column: str) -> bool:
-    return isinstance(data, Dataset) and column in data.column_names
+def _with_column(given: Mapping[str, Any], column: str) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the names of the data sets at hand with a column, and of the others."""
+    names = [name for name, data in given.items() if isinstance(data, Dataset) and column in data.column_names]
+    return names, tuple(name for name in given if name not in names)
 
 
 def _captions(corpus: Dataset) -> list[str]:

@@ -22,8 +22,7 @@ _SPLIT = re.compile(r"\w+(\.\w+)*")  # names that `datasets` accepts
 
 
 def parquet_file(file: Path | IO[bytes]) -> pq.ParquetFile:
-    """Opens a parquet file for reading in batches. By default, pyarrow keeps everything that it has read until the
-    end."""
+    """Opens a parquet file for reading in batches. By default, pyarrow keeps everything that it has read."""
     return pq.ParquetFile(file, pre_buffer=False)
 
 
@@ -35,14 +34,8 @@ def cache_key(*settings: Any) -> str:
 def prepared(
     rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
 ) -> Dataset:
-    """Returns a dataset of rows, which are written to a folder of the cache unless it has them.
-
-    Args:
-        rows: returns the rows; called if they are not in the folder.
-        features: the features of their columns.
-        folder: the folder, whose name identifies the rows.
-        source: the source of the rows, for errors.
-    """
+    """Returns a dataset of rows, which are written to a folder of the cache unless it has them; the name of the folder
+    identifies them, and errors name their `source`."""
 
     def checked() -> Iterator[dict[str, Any]]:
         row = None
@@ -66,10 +59,6 @@ def save_captions(corpus: Dataset, folder: str | Path) -> Path:
         corpus: a caption corpus, such as the one from `load_captions`. Its column `split` divides it into files;
             without one, all rows are `train`.
         folder: a folder that does not exist.
-
-    Raises:
-        CorpusError: for a corpus without rows, and for a split whose name `datasets` does not accept.
-        SaveError: if the folder exists, or cannot be written.
 
     Examples:
         >>> save_captions(load_captions("photos"), "photos-data-set")

@@ -1,25 +1,32 @@
-"""Files of captions and of translations: CSV and TSV (`table_rows`), JSON lines and JSON.
+"""Files of captions and of translations: CSV and TSV, JSON lines and JSON. The rule in `columns` finds their columns,
+and images are named relative to the file.
 
-The rule in `columns` finds their columns. Images are named relative to the file.
+CSV and TSV are read as spreadsheets, pandas and shops write them: with any encoding, delimiter (or Excel's `sep=;`)
+and line ends, cells between tabs quoted or not, compressed or not. A file of sentence pairs without a header is read
+if its name states the languages, such as `TED2020-en-de-train.tsv.gz`.
 """
 
+import csv
+import io
 import logging
+import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from itertools import islice
+from functools import cache, partial
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from charset_normalizer import from_bytes
 from datasets import Dataset, Features, IterableDataset, Value
 
-from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import normalize_language
-from .captions import CaptionRules, Place, RowCount, normalize_rows, shortened
+from ...utils.errors import CorpusError, LanguageTagError, wrong_encoding
+from ...utils.languages import counts_as, normalize_language
+from .captions import CaptionRules, Place, RowCount, normalize_row, normalize_rows
 from .columns import (
     CAPTION_COLUMNS,
     DEFAULT_COLUMNS,
@@ -30,9 +37,17 @@ from .columns import (
 )
 from .corpus import CAPTIONS, DOWNLOAD, IMAGE_URL, image_id_of, refuse_absent_languages
 from .images import path_inside
-from .table_rows import table_rows
-from .text_files import kind_of, open_plain, parse_json, read_json, read_json_lines
-from .text_languages import SAMPLE, language_of_column, tag_in
+from .text_files import (
+    COMPRESSED,
+    DAMAGED,
+    MAX_BYTES,
+    kind_of,
+    open_plain,
+    parse_json,
+    read_json,
+    read_json_lines,
+)
+from .text_languages import SAMPLE, language_of_column, scripts_of, tag_in
 
 logger = logging.getLogger(__name__)
 
@@ -101,17 +116,11 @@ def _coco_records(document: Mapping[str, Any], file: Path) -> list[Record]:
         captions.setdefault(annotation.get("image_id"), []).append(annotation.get("caption"))
     images = [image for image in document["images"] if image.get("id") in captions]
     name = str(images[0].get("file_name")) if images else ""
-    beside = [
-        each for parent in (file.parent, file.parent.parent) for each in sorted(parent.iterdir()) if each.is_dir()
-    ]
-    folder = next((each for each in (file.parent, *beside) if (each / name).is_file()), file.parent)
+    near = [each for parent in (file.parent, file.parent.parent) for each in sorted(parent.iterdir()) if each.is_dir()]
+    folder = next((each for each in (file.parent, *near) if (each / name).is_file()), file.parent)
     return [
-        {
-            "file_name": image.get("file_name"),
-            "image_id": image["id"],
-            "captions": captions[image["id"]],
-            _FOLDER: folder,
-        }
+        {"file_name": image.get("file_name"), "image_id": image["id"], "captions": captions[image["id"]]}
+        | {_FOLDER: folder}
         for image in images
     ]
 
@@ -179,30 +188,22 @@ def _translations(
     file: Path, rules: CaptionRules, found: CaptionColumns, kept: list[str], known: set[str] | None
 ) -> Iterator[Record]:
     """Yields the rows of a translation corpus. With `known`, the column names so far, new columns are read, too."""
-    place, record, by_language = "", Record(), dict(found.by_language)
-
-    def texts() -> Iterator[Any]:
-        nonlocal place, record
-        columns = replace(found, by_language=by_language)
-        for line, record in records_of(file):
-            place = f"{file} line {line}"
-            if known is not None:
-                record = _canonical(record)
-                for added in record.keys() - known:
-                    known.add(added)
-                    cells = record[added] if isinstance(record[added], list) else [record[added]]
-                    if tag := language_of_column(added, cells, lenient=True):
-                        by_language.setdefault(tag, added)
-            value = columns.of(record)
-            if by_language:  # a column that a row does not have is not empty there
-                value = {tag: text for tag, text in value.items() if by_language[tag] in record}
-            elif isinstance(value, dict):
-                value = {tag: text or None for tag, text in value.items()}
-            yield value
-
-    count = RowCount(str(file))
-    for captions in normalize_rows(texts(), rules, lambda _: place, count):
-        if captions:
+    count, by_language = RowCount(str(file)), dict(found.by_language)
+    for line, record in records_of(file):
+        place = f"{file} line {line}"
+        if known is not None:
+            record = _canonical(record)
+            for added in record.keys() - known:
+                known.add(added)
+                cells = record[added] if isinstance(record[added], list) else [record[added]]
+                if tag := language_of_column(added, cells, lenient=True):
+                    by_language.setdefault(tag, added)
+        value = replace(found, by_language=by_language).of(record)
+        if by_language:  # a column that a row does not have is not empty there
+            value = {tag: text for tag, text in value.items() if by_language[tag] in record}
+        elif isinstance(value, dict):
+            value = {tag: text or None for tag, text in value.items()}
+        if captions := normalize_row(value, rules, place, count):
             row: Record = {each: record.get(each) for each in kept}
             if "image_id" in row:
                 row["image_id"] = image_id_of(row["image_id"], place)
@@ -275,10 +276,15 @@ def caption_file(file: Path, rules: CaptionRules, named: ColumnNames = DEFAULT_C
             for record, where in zip(records, places, strict=True)
         ]
     every_language = replace(rules, languages=None)  # to keep all rows here
-    values = map(found.of, records)
-    columns["captions"] = list(normalize_rows(values, every_language, places.__getitem__, RowCount(str(file))))
-    place = places.__getitem__
-    return _in_columns(columns, place), place
+    place, count = places.__getitem__, RowCount(str(file))
+    columns["captions"] = list(normalize_rows(map(found.of, records), every_language, place, count))
+    made = {}
+    for name, values in columns.items():
+        try:
+            made[name] = Dataset.from_dict({name: values}).data.column(name)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            raise CorpusError(f"{file}: the values of {name!r} do not fit in one column: {error}") from error
+    return Dataset(pa.table(made)), place
 
 
 class _Folders:
@@ -289,7 +295,7 @@ class _Folders:
         self._named: dict[Path, dict[str, str]] = {}
 
     def has(self, folder: Path, name: Any) -> bool:
-        """Returns whether a name refers to a file: it is not an address, or its file is in the folder."""
+        """Returns whether a name is not an address, or that of a file in the folder."""
         return not isinstance(name, str) or "://" not in name or self._local(folder, name) is not None
 
     def image(self, folder: Path, name: Any, column: str, place: str) -> str:
@@ -297,15 +303,15 @@ class _Folders:
         if not isinstance(name, str) or not name.strip():
             raise CorpusError(f"{place}: no image in the column {column!r}")
         if "://" in name:
-            local = self._local(folder, name)
-            if local is None:
+            path = self._local(folder, name)
+            if path is None:
                 raise CorpusError(f"{place}: {name!r} is an address, and {folder} has no such file: {DOWNLOAD}")
-            return str(local.absolute())
-        path = path_inside(folder, name, place)
-        if "\\" in name and not _exists(path):
-            path = path_inside(folder, name.replace("\\", "/"), place)
-        if not _exists(path):
-            path = self._find(folder, path.relative_to(folder.absolute())) or path
+        else:
+            path = path_inside(folder, name, place)
+            if "\\" in name and not _exists(path):
+                path = path_inside(folder, name.replace("\\", "/"), place)
+            if not _exists(path):
+                path = self._find(folder, path.relative_to(folder.absolute())) or path
         return str(path.absolute())
 
     def _local(self, folder: Path, address: str) -> Path | None:
@@ -335,30 +341,234 @@ def _exists(path: Path) -> bool:
         return True
 
 
-def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
-    made = {}
-    for name, cells in columns.items():
-        try:
-            made[name] = _column(cells)
-        except _NO_COLUMN as error:
-            row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
-            raise CorpusError(
-                f"{place(row)}: {name!r} is {shortened(cells[row])}, which does not fit in a column with the values "
-                f"before it: {error}"
-            ) from error
-    return Dataset(pa.table(made))
+# ---- Rows of CSV and TSV ----
+
+DELIMITERS = ",;\t|"
+SCORE = "score"  # the column of numbers in a file without a header
+_SAMPLE_CHARACTERS = 1 << 16  # used to detect the delimiter
+_SAMPLE_BYTES = 1 << 18  # used to detect the encoding
+_FIRST_ROWS = 20
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+_QUOTED = re.compile(r'\s*"(?:[^"]|"")*"\s*')
+_HEADERS = {*CAPTION_COLUMNS, "translation", "image_id", "english", "non_english", "anchor", "positive"}
+
+Rows = Iterator[tuple[int, list[str]]]  # (line, counted from 1, and cells) of each row
 
 
-_NO_COLUMN = (pa.ArrowException, OverflowError, UnicodeEncodeError)
+class _Form(NamedTuple):
+    """The format of a file."""
+
+    encoding: str
+    newline: str
+    delimiter: str
+    skipped: int  # number of lines before the header
+    quoted: bool
 
 
-def _column(cells: list[Any]) -> pa.ChunkedArray:
-    return Dataset.from_dict({"cells": cells}).data.column("cells")
+def table_rows(file: Path) -> tuple[list[str], Rows]:
+    """Returns the names of the columns, "" for one without a name, and the rows that are not blank, with a cell for
+    each name."""
+    form = _form_of(file)
+    rows = _rows(file, form)
+    first = list(islice(rows, _FIRST_ROWS))
+    if not first:
+        return [], iter(())
+    names = [cell.strip() for cell in first[0][1]]
+    if (pair := pair_in_name(file)) and not _is_header(names, pair):
+        names = _names_of_pair(pair, [cells for _, cells in first], file)
+    else:
+        del first[0]
+        if repeated := next((name for name in names if name and names.count(name) > 1), None):
+            raise CorpusError(f"{file} line {form.skipped + 1}: the column {repeated!r} occurs twice")
+    return names, _whole(file, names, chain(first, rows), form)
 
 
-def _fit_together(cells: list[Any]) -> bool:
+def pair_in_name(file: str | Path) -> tuple[str, str] | None:
+    """Returns two adjacent languages in the name of a file, such as `en` and `de` in `TED2020-en-de-train.tsv.gz`; the
+    most likely pair if there are several."""
+    path = Path(file)
+    stem = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+    found = []
+    for pair in pairwise(re.split(r"[.-]", stem)):
+        first, second = (tag_in(part)[0] for part in pair)
+        # `dev` and `all` are also languages, but in no script that CLDR knows.
+        if first and second and first != second and scripts_of(first) and scripts_of(second):
+            found.append((sum(len(part) == 2 for part in pair), (first, second)))
+    return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def has_header(file: Path) -> bool:
+    """Returns whether the first row of a file has column names."""
+    first = next(_rows(file, _form_of(file)), None)
+    pair = pair_in_name(file)
+    return first is None or pair is None or _is_header([cell.strip() for cell in first[1]], pair)
+
+
+def _is_header(names: list[str], pair: tuple[str, str]) -> bool:
+    """Returns whether these are column names, in a file whose name has a pair of languages: both languages, only other
+    tags of two letters, or two of the usual names in text tables. A word may also be a tag, such as `low`."""
+    found = [tag_in(name) for name in names]
+    tags = {tag for tag, _ in found if tag is not None}
+    if {*pair} <= {counts_as(tag, pair) for tag in tags}:
+        return True
+    if len(tags) == len(names) > 1 and all(len(name) == 2 for name in names):
+        return True
+    return sum(stated or name.lower() in _HEADERS for name, (_, stated) in zip(names, found, strict=True)) > 1
+
+
+def _names_of_pair(pair: tuple[str, str], rows: list[list[str]], file: Path) -> list[str]:
+    """Returns the column names of a file without a header: two texts, perhaps with a number before or after them."""
+    width = len(rows[0])
+    full = [row for row in rows if len(row) == width]
+    numbers = [column for column in range(width) if 2 * sum(_is_number(row[column]) for row in full) >= len(full)]
+    texts = [column for column in range(width) if column not in numbers]
+    if len(texts) < 2:
+        raise CorpusError(f"{file} line 1: {width} cells, where two texts are expected, and perhaps a score")
+    names = [""] * width
+    for column, name in [*zip(texts, pair, strict=False), *((column, SCORE) for column in numbers[:1])]:
+        names[column] = name
+    return names
+
+
+def _is_number(cell: str) -> bool:
     try:
-        _column(cells)
-    except _NO_COLUMN:
+        float(cell)
+    except ValueError:
         return False
     return True
+
+
+def _whole(file: Path, names: list[str], rows: Rows, form: _Form) -> Rows:
+    """Yields the rows, each as long as the header. Spreadsheets add empty cells at the end."""
+    for line, cells in rows:
+        while len(cells) > len(names) and not cells[-1].strip():
+            del cells[-1]
+        if len(cells) < len(names) and all(names[len(cells) :]):
+            problem = f"{len(cells)} of {len(names)} cells; column {names[len(cells)]!r} is missing"
+            if any(each != form.delimiter and each in " ".join(cells) for each in DELIMITERS):
+                needed = "tabs" if form.delimiter == "\t" else repr(form.delimiter)
+                problem += f": {needed} are needed between cells"
+            raise CorpusError(f"{file} line {line}: {problem}")
+        if len(cells) > len(names):
+            raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(names)} columns")
+        yield line, cells + [""] * (len(names) - len(cells))
+
+
+def _rows(file: Path, form: _Form) -> Rows:
+    """Yields all rows, including the header."""
+    with _opened(file, form) as lines:
+        for _ in range(form.skipped):
+            next(lines, None)
+        if not form.quoted:
+            for line, text in enumerate(lines, form.skipped + 1):
+                if text.strip():
+                    yield line, text.rstrip("\r\n").split(form.delimiter)
+            return
+        reader = csv.reader(lines, delimiter=form.delimiter, strict=True)
+        try:
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield form.skipped + reader.line_num, cells
+        except csv.Error as error:
+            raise CorpusError(f"{file} line {form.skipped + reader.line_num}: {error}") from error
+
+
+@contextmanager
+def _opened(file: Path, form: _Form) -> Iterator[Iterator[str]]:
+    """Opens the lines of a file."""
+    number = 0
+
+    def lines(stream: io.TextIOWrapper) -> Iterator[str]:
+        nonlocal number
+        for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), ""), 1):
+            if len(line) == MAX_BYTES:
+                raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} characters that a line may have")
+            yield line if form.newline == "\n" else line.replace("\r", "\n")
+
+    try:
+        with io.TextIOWrapper(open_plain(file), form.encoding, newline=form.newline) as stream:
+            yield lines(stream)
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file} line {number + 1}: {wrong_encoding(error)}") from error
+    except DAMAGED as error:
+        raise CorpusError(f"{file} after line {number}: {error}") from error
+
+
+def _form_of(file: Path) -> _Form:
+    content = b""
+    try:
+        with open_plain(file) as stream:
+            while len(content) < _SAMPLE_BYTES and (chunk := stream.read1(1 << 14)):  # type: ignore[attr-defined]
+                content += chunk
+    except DAMAGED as error:
+        if not content:
+            raise CorpusError(f"{file} after line 0: {error}") from error  # otherwise raised on reading
+    encoding = _encoding_of(content, file)
+    sample = content.decode(encoding, errors="ignore")[:_SAMPLE_CHARACTERS]
+    newline = "\r" if "\r" in sample and "\n" not in sample else "\n"
+    separator = _SEPARATOR.fullmatch(sample.lstrip("\ufeff").partition(newline)[0])
+    delimiter = separator[1] if separator else _delimiter_of(sample)
+    form = _Form(encoding, newline, delimiter, 1 if separator else 0, quoted=True)
+    return form if delimiter != "\t" or _is_quoted(file, form) else form._replace(quoted=False)
+
+
+def _is_quoted(file: Path, form: _Form) -> bool:
+    """Returns whether quotation marks between tabs enclose cells, as pandas and spreadsheets write them, instead of
+    being part of the texts, as in most published files of pairs."""
+    with _opened(file, form) as lines:
+        if not any('"' in line for line in lines):
+            return False
+    try:
+        with _opened(file, form) as lines:
+            reader = csv.reader(lines, delimiter="\t", strict=True)
+            width, has_long_cells = len(next(reader, [])), False
+            for cells in reader:
+                if len(cells) > width or any("\t" in cell and "\n" in cell for cell in cells):
+                    return False
+                has_long_cells = has_long_cells or any("\n" in cell for cell in cells)
+    except csv.Error:
+        return False
+    with _opened(file, form) as lines:
+        return has_long_cells or all(
+            _QUOTED.fullmatch(cell) for line in lines for cell in line.split("\t") if '"' in cell
+        )
+
+
+def _encoding_of(content: bytes, file: Path) -> str:
+    """Returns UTF-8 or UTF-16; for a spreadsheet's CSV that is neither, the most likely encoding, with a warning."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\0" in content[:_SAMPLE_CHARACTERS]:  # ASCII letters in two bytes, without a byte order mark
+        return "utf-16-le" if content[1::2].count(0) >= content[::2].count(0) else "utf-16-be"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if kind_of(file) == ".csv" and (len(content) < _SAMPLE_BYTES or error.start < len(content) - 4):
+            best = from_bytes(content).best()
+            if best is None:
+                raise CorpusError(f"{file}: its encoding cannot be found: save it as UTF-8") from error
+            lines = content.decode(best.encoding, errors="replace").splitlines()
+            shown = next((line.strip() for line in lines if not line.isascii()), "")
+            _warn_once(
+                f"{file} is not UTF-8 and is read as {best.encoding}, which gives {shown!r:.60}; save it as UTF-8 if "
+                "that is wrong"
+            )
+            return str(best.encoding)
+    return "utf-8-sig"
+
+
+_warn_once = cache(logger.warning)  # a file is opened several times
+
+
+def _delimiter_of(text: str) -> str:
+    """Returns the character between the cells of a table; its first line contains it."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    found = [each for each in DELIMITERS if each in first]
+    if len(found) < 2:
+        return found[0] if found else ","
+    if "\t" in found:
+        return "\t"
+    try:
+        return csv.Sniffer().sniff(text, "".join(found)).delimiter
+    except csv.Error:  # cells of one row have several, and no count is the same in all rows
+        return max(found, key=first.count)

@@ -5,9 +5,8 @@
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language given by the caller, if there is no json with one
 
-Endings may be in upper case, as cameras write them (`17.JPG`). Other members are skipped. The reader of this layout in
-`datasets` guesses the columns from the first five samples, which would lose languages that occur later, and reads a
-truncated file as a shorter one. This reader has fixed columns, and refuses truncated files.
+Endings may be in upper case, as cameras write them (`17.JPG`). Other members are skipped. Unlike the reader of this
+layout in `datasets`, this one keeps languages that occur after the first five samples, and refuses truncated files.
 """
 
 import re
@@ -23,9 +22,9 @@ from datasets import Features, Image, IterableDataset, Value
 from datasets.utils.file_utils import xopen
 
 from ...utils.errors import CorpusError
-from .captions import CaptionRules, normalize_rows
+from .captions import CaptionRules, normalize_row
 from .corpus import CAPTIONS
-from .text_files import MAX_BYTES, parse_object
+from .text_files import MAX_BYTES, files_matching, parse_object
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
 MAX_IMAGE_BYTES = 1 << 28  # larger than a barely compressed image with the maximum number of pixels
@@ -35,11 +34,6 @@ _MAX_HEADER_BYTES = 1 << 20
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
-def tar_shards(source: str) -> list[str]:
-    """Returns the tar shards of a source, as in `files_named`."""
-    return files_named(source, ".tar")
-
-
 def files_named(source: str, suffix: str) -> list[str]:
     """Returns the files with a suffix that a source names: a folder, a file or URL, or a pattern such as
     `train-{000..099}.tar` or `*.tar`; an empty list for any other source.
@@ -47,11 +41,9 @@ def files_named(source: str, suffix: str) -> list[str]:
     if not source.endswith(suffix):
         return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
     if "*" in source:
-        pattern = Path(source)
-        files = sorted(map(str, Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))))
-        if not files:
+        if not (files := files_matching(source)):
             raise FileNotFoundError(source)
-        return files
+        return [str(file) for file in files]
     between = _RANGE.split(source)  # text, first, last, text, …
     numbers = [
         [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
@@ -61,23 +53,6 @@ def files_named(source: str, suffix: str) -> list[str]:
         "".join(text + number for text, number in zip(between[::3], [*chosen, ""], strict=True))
         for chosen in product(*numbers)
     ]
-
-
-def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
-    """Returns the files in local tar archives: name -> (archive, offset, size in bytes). No file is read."""
-    members_of: dict[str, tuple[str, int, int]] = {}
-    for shard in shards:
-        try:
-            with tarfile.open(shard, "r:", tarinfo=_Member) as tar:
-                members = [member for member in tar if member.isreg()]
-        except (tarfile.TarError, OSError) as error:
-            raise CorpusError(f"{shard}: {error}") from error
-        for member in members:
-            name = member.name.removeprefix("./")
-            if name in members_of:
-                raise CorpusError(f"{shard} {name}: is given twice, also in {members_of[name][0]}")
-            members_of[name] = (str(Path(shard).absolute()), member.offset_data, member.size)
-    return members_of
 
 
 def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
@@ -91,7 +66,7 @@ def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
         for name, fields in tar_samples(shard):
             place = f"{shard} {name}"
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
-            [captions] = normalize_rows([_captions(fields, place)], rules, [place].__getitem__)
+            captions = normalize_row(_captions(fields, place), rules, place)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
             image = None if encoded is None else {"bytes": encoded, "path": None}
             yield {"image": image, "image_id": name, "captions": captions}
@@ -101,9 +76,9 @@ def _captions(fields: dict[str, bytes], place: str) -> Any:
     """Returns the captions of a sample in any accepted form, or None."""
     try:
         texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
-        record = parse_object(texts["json"]) if "json" in texts else {}
-    except (UnicodeDecodeError, CorpusError) as error:
+    except UnicodeDecodeError as error:
         raise CorpusError(f"{place}: {error}") from error
+    record = parse_object(texts["json"], f"{place}: ") if "json" in texts else {}
     given = (record.get("captions"), record.get("caption"), texts.get("txt"))
     return next((captions for captions in given if captions is not None), None)
 

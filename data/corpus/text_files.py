@@ -13,6 +13,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -34,13 +35,17 @@ NO_TMX = "TMX is not read; export it as a tab-separated table (.tsv) whose heade
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yields (line number from 1, text) of the lines that are not blank."""
-    return ((number, text) for number, text in _lines(file) if text and not text.isspace())
+    return (
+        (number, text)
+        for number, text in numbered_lines(partial(open_plain, file), file)
+        if text and not text.isspace()
+    )
 
 
 def read_texts(file: Path) -> list[str]:
     """Returns the texts of a file with one text on every line."""
     texts = []
-    for number, text in _lines(file):
+    for number, text in numbered_lines(partial(open_plain, file), file):
         if not text or text.isspace():
             raise CorpusError(f"{file} line {number}: the line is empty")
         texts.append(text)
@@ -50,41 +55,38 @@ def read_texts(file: Path) -> list[str]:
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number, object) of a file of JSON lines."""
     for line, text in read_lines(file):
-        try:
-            yield line, parse_object(text)
-        except CorpusError as error:
-            raise CorpusError(f"{file} line {line}: {error}") from error
+        yield line, parse_object(text, f"{file} line {line}: ")
 
 
 def read_json(file: Path) -> Any:
     """Returns the value in a JSON file of any size, plain or compressed."""
     try:
         with open_plain(file) as stream:
-            return parse_json(stream.read().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
-    except (*DAMAGED, ValueError) as error:
-        raise CorpusError(f"{file}: {error}") from error
+            text = stream.read().decode("utf-8-sig")
+    except (*DAMAGED, UnicodeDecodeError) as error:
+        problem = wrong_encoding(error) if isinstance(error, UnicodeDecodeError) else error
+        raise CorpusError(f"{file}: {problem}") from error
+    return parse_json(text, f"{file}: ")
 
 
 def parse_file(file: str | Path) -> dict[str, Any]:
     """Returns the object in a JSON file."""
-    value = read_json(Path(file))
+    return _object(read_json(Path(file)), f"{file}: ")
+
+
+def parse_object(text: str, place: str = "") -> dict[str, Any]:
+    """Parses a JSON object; `place` begins errors."""
+    return _object(parse_json(text, place), place)
+
+
+def _object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CorpusError(f"{file}: a JSON object is expected, such as {{…: …}}")
+        raise CorpusError(f"{place}a JSON object is expected, such as {{…: …}}")
     return value
 
 
-def parse_object(text: str) -> dict[str, Any]:
-    """Parses a JSON object."""
-    record = parse_json(text)
-    if not isinstance(record, dict):
-        raise CorpusError("a JSON object is expected, such as {…: …}")
-    return record
-
-
-def parse_json(text: str) -> Any:
-    """Parses a JSON value."""
+def parse_json(text: str, place: str = "") -> Any:
+    """Parses a JSON value; `place` begins errors."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
         if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
@@ -92,11 +94,13 @@ def parse_json(text: str) -> Any:
         if _HALF_PAIR.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise CorpusError(f"JSON that is nested more than {_MAX_DEPTH} deep") from None
+        raise CorpusError(f"{place}JSON that is nested more than {_MAX_DEPTH} deep") from None
     except UnicodeEncodeError as error:
-        raise CorpusError(f"{error.object[error.start]!r} is half of a surrogate pair, not a character") from error
+        raise CorpusError(
+            f"{place}{error.object[error.start]!r} is half of a surrogate pair, not a character"
+        ) from error
     except ValueError as error:
-        raise CorpusError(f"unusable JSON: {error}") from error
+        raise CorpusError(f"{place}unusable JSON: {error}") from error
     return value
 
 
@@ -140,20 +144,11 @@ def kind_of(file: str | Path) -> str:
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    return numbered_lines(partial(open_plain, file), file)
-
-
 def numbered_lines(
-    open_stream: Callable[[], IO[bytes]], file: str | Path, first: int = 1
+    open_stream: Callable[[], AbstractContextManager[IO[bytes]]], file: str | Path, first: int = 1
 ) -> Iterator[tuple[int, str]]:
-    """Yields (number, text) of every line, including blank ones.
-
-    Args:
-        open_stream: opens the text.
-        file: its name in errors.
-        first: the number of the first line.
-    """
+    """Yields (number, text) of every line that `open_stream` opens, including blank ones; `file` is its name in
+    errors, and `first` the number of the first line."""
     number = first - 1
     try:
         with open_stream() as stream:

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...data.corpus.caption_index import CaptionIndex
-from ...data.corpus.corpus import describe, languages_of
-from ...data.corpus.sampling import evenly_spread
+from ...data.corpus.corpus import describe, evenly_spaced, languages_of
 from ...inference.embedder import Embedder
 from ...utils.errors import CorpusError, InputError
 from ...utils.languages import normalize_languages
@@ -72,7 +71,7 @@ def parallel_texts(
             f"texts in {fewest}"
         )
     if limit is not None:
-        rows = rows[evenly_spread(len(rows), limit)]
+        rows = rows[evenly_spaced(len(rows), limit)]
     ids = [str(name) for name in table["image_id"].take(pa.array(rows)).to_pylist()] if "image_id" in columns else None
     return ParallelTexts(
         ids=[str(row) for row in rows] if ids is None else ids,

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.data.benchmarks.catalog import benchmark_names, find_benchmark
+from babelens.data.benchmarks import benchmark_names, find_benchmark
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import (
     ClassifiedImages,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.data.corpus import language_profiles, text_languages
+from babelens.data.corpus import text_languages
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
 from babelens.emoji_names import check_columns, names_for
@@ -73,7 +73,7 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
     ],
 )
 def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
-    monkeypatch.setattr(language_profiles, "profiles_at_hand", lambda: None)
+    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: None)
     text_languages._likeness.cache_clear()
     known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
     found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}

@@ -1,19 +1,16 @@
 """Folders of photos as people have them: what is passed over, what is skipped and why, and what is read."""
 
-import json
 import os
 import sys
 
 import pytest
 from PIL import Image
 
-from babelens.cli.common import read_source
-from babelens.data.corpus.image_files import readable_images, skipped_line, walk_images
-from babelens.data.corpus.loading import load_captions
+from babelens.data.corpus.images import readable_images, skipped_line, walk_images
 from babelens.evaluation.class_labels import ClassifiedImages
 from babelens.processing import images
 from babelens.processing.images import open_image
-from babelens.utils.errors import CorpusError, ImageError
+from babelens.utils.errors import CorpusError
 
 
 def photo(path, size=(8, 8)):
@@ -94,21 +91,6 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(tmp_path, without_heif, 
     assert "SVG" in skipped["logo.svg"] and "RAW" in skipped["raw.CR2"] and skipped["empty.png"] == "empty"
 
 
-def test_folders_that_cannot_be_listed_are_skipped(tmp_path, monkeypatch):
-    photo(tmp_path / "a.jpg")
-    photo(tmp_path / "closed" / "b.jpg")
-    scandir = os.scandir
-
-    def refuse(folder):
-        if os.path.basename(folder) == "closed":
-            raise PermissionError(13, "Permission denied", str(folder))
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    names, skipped = listed(tmp_path)
-    assert names == ["a.jpg"] and "permission" in skipped["closed/"]
-
-
 def test_links_to_folders_end_and_lose_no_photo_silently(tmp_path):
     photo(tmp_path / "in" / "a.jpg")
     photo(tmp_path / "out" / "b.jpg")
@@ -134,20 +116,6 @@ def test_heic_is_read_where_pillow_heif_is_installed(tmp_path):
     assert image.size == (16, 8) and image.getpixel((4, 4))[2] > 200
 
 
-def test_an_error_says_what_reads_heic(tmp_path, without_heif):
-    with pytest.raises(ImageError, match="pillow-heif"):
-        open_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-
-
-def test_photos_without_captions_are_told_from_data_sets(tmp_path):
-    photo(tmp_path / "a.jpg")
-    (tmp_path / ".DS_Store").touch()
-    (tmp_path / "Thumbs.db").touch()
-    (tmp_path / "b.HEIC").touch()
-    with pytest.raises(CorpusError, match=r"metadata\.jsonl"):
-        load_captions(tmp_path)
-
-
 def test_class_folders_have_hidden_ones_and_bad_images_too(tmp_path, caplog):
     photo(tmp_path / "cat" / "a.jpg")
     photo(tmp_path / "dog" / "b.jpg")
@@ -160,13 +128,3 @@ def test_class_folders_have_hidden_ones_and_bad_images_too(tmp_path, caplog):
     (tmp_path / "dog" / "b.jpg").unlink()
     with pytest.raises(CorpusError, match=r"'dog'.*broken\.jpg"):
         ClassifiedImages.of_folder(tmp_path)
-
-
-def test_commands_skip_a_named_file_that_is_missing(tmp_path, caplog):
-    photo(tmp_path / "a.jpg")
-    rows = [{"file_name": name, "captions": {"en": ["x"]}} for name in ("a.jpg", "gone.jpg")]
-    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert len(read_source(str(tmp_path))) == 1
-    assert "gone.jpg" in caplog.text
-    with pytest.raises(CorpusError, match=r"gone\.jpg"):
-        read_source(str(tmp_path), ["on_bad_image=error"])

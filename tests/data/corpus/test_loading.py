@@ -1,20 +1,16 @@
 """What people bring becomes a corpus; what is wrong with it is said with the file and the line."""
 
 import json
-import logging
-import subprocess
-import sys
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
 import pytest
-from datasets import Dataset, DatasetDict, Features, Image, List, Value
+from datasets import Dataset, Features, Image, List, Value
 
 from babelens.data import load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, translation_pairs
-from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
+from babelens.data.corpus.corpus import CAPTIONS
 from babelens.utils.errors import CorpusError, LanguageTagError, SourceUnavailableError
 
 CAPTION_LISTS, STRING = List(Value("string")), Value("string")
@@ -75,53 +71,6 @@ class TestImageFolder:
         with pytest.raises(error, match=rf"metadata\.jsonl line 3: .*{message}"):
             load_captions(photos)
 
-    def test_values_of_several_types_are_refused(self, photos: Path) -> None:
-        write_metadata(photos, [RECORDS[0] | {"artist": [1]}, RECORDS[1] | {"artist": "Ada"}])
-        with pytest.raises(CorpusError, match=r"metadata\.jsonl line 2: 'artist' is 'Ada', which does not fit"):
-            load_captions(photos)
-
-
-@pytest.fixture(scope="module")
-def huge_png() -> bytes:
-    buffer = BytesIO()
-    PIL.Image.new("1", (20_000, 20_000)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-class TestBadImages:
-    @pytest.fixture
-    def album(self, photos: Path, huge_png: bytes) -> Path:
-        """One good image among a truncated, a huge, a missing one, and one in a format that is not read."""
-        PIL.Image.effect_noise((64, 64), 50).save(photos / "cut.jpg")
-        (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-500])
-        (photos / "huge.png").write_bytes(huge_png)
-        (photos / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-        names = ["cut.jpg", "huge.png", "red.png", "missing.png", "drawing.svg"]
-        return write_metadata(photos, [{"file_name": name, "captions": {"en": name}} for name in names])
-
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [("cut.jpg", "truncated"), ("huge.png", "400000000 pixels")],
-    )
-    def test_each_is_refused_with_its_line_and_name(self, album: Path, name: str, message: str) -> None:
-        write_metadata(album, [RECORDS[0], {"file_name": name, "captions": {"en": "a"}}])
-        with pytest.raises(CorpusError, match=rf"metadata\.jsonl line 2: .*{name}: .*{message}"):
-            load_captions(album)
-
-    @pytest.mark.parametrize("streaming", [False])
-    def test_all_are_left_out_counted_and_named_on_request(
-        self, album: Path, streaming: bool, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        skipped: list[SkippedImage] = []
-        with caplog.at_level(logging.WARNING, logger="babelens"):
-            corpus = load_captions(album, on_bad_image="skip", skipped=skipped, streaming=streaming)
-            assert [row["image_id"] for row in corpus] == ["red.png"]
-        assert [image.image_id for image in skipped] == ["cut.jpg", "huge.png", "missing.png", "drawing.svg"]
-        assert [image.place.split(",")[0].rsplit(maxsplit=1)[1] for image in skipped] == ["1", "2", "4", "5"]
-        [message] = caplog.messages
-        assert message.startswith("left out 4 images: ")
-        assert all(image.reason in message for image in skipped)
-
 
 class TestDatasets:
     @pytest.fixture
@@ -148,21 +97,6 @@ class TestDatasets:
         assert again.features == corpus.features
         assert list(again["captions"]) == list(corpus["captions"])
         assert again.cache_files  # the captions were not copied into memory
-
-    def test_a_folder_of_parquet_files_is_read_as_a_repository(self, dataset: Dataset, tmp_path: Path) -> None:
-        dataset.to_parquet(tmp_path / "train.parquet")
-        dataset.select([0]).to_parquet(tmp_path / "test.parquet")
-        assert len(load_captions(tmp_path, language="de", split="test")) == 1
-        with pytest.raises(CorpusError, match=r"choose a split to load, as in split='.*'; there are train, test"):
-            load_captions(tmp_path, language="de")
-
-    def test_one_split_of_several_must_be_named(self, dataset: Dataset, tmp_path: Path) -> None:
-        splits = DatasetDict(train=dataset, test=dataset.select([0]))
-        assert len(load_captions(splits, split="test", language="de")) == 1
-        with pytest.raises(CorpusError, match="as in split='train'; there are train, test"):
-            load_captions(splits, language="de")
-        splits.save_to_disk(tmp_path / "saved")
-        assert len(load_captions(tmp_path / "saved", split="train", language="de")) == 3
 
     def test_what_cannot_be_read_is_refused_by_name(self, tmp_path: Path) -> None:
         (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
@@ -203,7 +137,7 @@ class TestTranslations:
         (tmp_path / "apart.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "c", "ja": "d"}\n')
         with pytest.raises(CorpusError, match=r"no row to keep is in de, ja; there are en \(2\), de \(1\), ja \(1\)"):
             load_translations(tmp_path / "apart.jsonl", languages=["de", "ja"])
-        with pytest.raises(CorpusError, match="two languages or more, not only 'de'"):
+        with pytest.raises(CorpusError, match="two languages or more"):
             load_translations(tmp_path / "pairs.tsv", languages="de")
 
     @pytest.mark.parametrize("streaming", [False])
@@ -224,46 +158,6 @@ class TestTranslations:
         with pytest.raises(error, match=rf"pairs\.tsv:? ({message})"):
             list(load_translations(tmp_path / "pairs.tsv", streaming=streaming))
 
-    @pytest.mark.parametrize(
-        ("line", "error", "message"),
-        [
-            ('{"en": "a"', CorpusError, "unusable JSON"),
-            ('{"en": "a", "de": null}', CorpusError, r"1 texts \(nothing in de\)"),
-            ('{"en": "a", "source": "b"}', CorpusError, "1 texts"),
-        ],
-    )
-    def test_a_bad_json_line_is_refused_by_its_number(
-        self, tmp_path: Path, line: str, error: type[Exception], message: str
-    ) -> None:
-        (tmp_path / "pairs.jsonl").write_text('{"en": "a", "de": "b"}\n' + line)
-        with pytest.raises(error, match=rf"pairs\.jsonl line 2: {message}"):
-            load_translations(tmp_path / "pairs.jsonl")
-
-    def test_incomplete_rows_are_skipped_on_request(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        file = tmp_path / "pairs.tsv"
-        file.write_text("en\tde\na\tb\nc\t\n\td\ne\tf\n")
-        with caplog.at_level(logging.WARNING, logger="babelens"):
-            corpus = load_translations(file, on_incomplete="skip")
-        assert [row[0]["text"] for row in corpus["captions"]] == ["a", "e"]
-        assert caplog.messages == [f"{file}: read 2 of 4 rows; left out 2 with too few texts (line 3, line 4)"]
-
-
-def test_the_package_names_what_it_has_without_loading_it() -> None:
-    program = (
-        "import sys, babelens.data as data\n"
-        "assert 'datasets' not in sys.modules\n"
-        "assert all(callable(getattr(data, name)) for name in data.__all__)\n"
-        "assert not hasattr(data, 'load_nothing')\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_images_without_captions_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    PIL.Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "a.jpg")
-    with pytest.raises(CorpusError, match=r"photos: a folder of images needs a metadata\.jsonl .*\"captions\""):
-        load_captions(tmp_path / "photos")
-
 
 @pytest.mark.parametrize("name", ["csv"])
 def test_a_folder_of_this_name_is_no_kind_of_files(name, tmp_path, monkeypatch):
@@ -273,11 +167,3 @@ def test_a_folder_of_this_name_is_no_kind_of_files(name, tmp_path, monkeypatch):
     captions = [{"captions": {"en": ["a cat"], "de": ["eine Katze"]}}]
     Dataset.from_list(captions).to_parquet(f"{name}/train.parquet")
     assert load_translations(name)[0]["captions"] == load_translations(tmp_path / name)[0]["captions"]
-
-
-@pytest.mark.parametrize("settings", ["[]"])
-def test_damaged_settings_of_a_saved_data_set_are_one_sentence(tmp_path, settings):
-    Dataset.from_dict({"en": ["a"], "de": ["b"]}).save_to_disk(tmp_path / "saved")
-    (tmp_path / "saved" / "dataset_info.json").write_text(settings)
-    with pytest.raises(CorpusError, match="saved: it cannot be read"):
-        load_translations(tmp_path / "saved")

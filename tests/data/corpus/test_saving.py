@@ -6,11 +6,9 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
-from huggingface_hub import DatasetCard
 from PIL import Image
 
 from babelens.data import load_captions, save_captions
-from babelens.utils.errors import CorpusError, SaveError
 
 
 @pytest.fixture
@@ -62,23 +60,3 @@ def test_another_data_set_of_the_same_name(photos, tmp_path):
     shutil.rmtree(folder)
     save_captions(corpus.select([2]), folder)
     assert as_rows(load_captions(folder)) == as_rows(corpus.select([2]))
-
-
-def test_its_card(photos, tmp_path):
-    card = DatasetCard.load(save_captions(load_captions(photos), tmp_path / "saved") / "README.md")
-    assert card.data.language == ["en", "zh"] and card.data.language_bcp47 == ["en", "zh-Hant"]
-    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in ("train", "test")]
-    assert card.data.configs == [{"config_name": "default", "data_files": files}]
-    assert "3 images with captions in en, zh-Hant." in card.text
-
-
-def test_what_cannot_be_saved(photos, tmp_path):
-    corpus = load_captions(photos)
-    with pytest.raises(SaveError, match="exists: name a new folder"):
-        save_captions(corpus, photos)
-    with pytest.raises(CorpusError, match="without rows"):
-        save_captions(corpus.select([]), tmp_path / "saved")
-    odd = corpus.remove_columns("split").add_column("split", ["val-2014"] * 3)
-    with pytest.raises(CorpusError, match="split 'val-2014' of row 0"):
-        save_captions(odd, tmp_path / "saved")
-    assert not (tmp_path / "saved").exists()

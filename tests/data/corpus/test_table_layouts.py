@@ -8,14 +8,12 @@ import tarfile
 import unicodedata
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from babelens.data import load_bitext, load_captions, load_translations
 from babelens.data.batching.views import image_text_pairs, images_of
-from babelens.data.corpus.table_rows import pair_in_name
+from babelens.data.corpus.tables import pair_in_name
 from babelens.data.readers.bitext import is_bitext, read_translations
 from babelens.utils.errors import CorpusError
 
@@ -92,13 +90,6 @@ def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
     assert texts(load_translations(tmp_path / "x.tsv", streaming=True)) == PAIRS
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv.bz2"])
-def test_what_pandas_writes(name, tmp_path):
-    table = pd.DataFrame(PAIRS, columns=["en", "de"])
-    table.to_csv(tmp_path / name, sep="\t" if "tsv" in name else ",")  # with its index, a column without a name
-    assert texts(load_translations(tmp_path / name)) == PAIRS
-
-
 # ---- Captions ----
 
 
@@ -164,25 +155,6 @@ def test_addresses_of_images_that_are_local(kind, photos):
             needs_images(corpus)
 
 
-@pytest.mark.parametrize("column", ["caption"])
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_images_with_texts_in_one_language(column, kind, photos):
-    table = pd.DataFrame([{"image": "0.png", column: "rot"}, {"image": "1.png", column: "grün"}])
-    if kind == "csv":
-        table.to_csv(photos / "x.csv", index=False)
-    else:
-        table.to_json(photos / f"x.{kind}", orient="records", lines=kind == "jsonl")
-    assert texts(load_captions(photos / f"x.{kind}", language="de")) == [("rot",), ("grün",)]
-    with pytest.raises(CorpusError, match="language="):
-        load_captions(photos / f"x.{kind}")
-
-
-def test_an_imagefolder_with_a_csv(photos):
-    (photos / "metadata.csv").write_text("file_name,text,text_uk\n0.png,red,червоний\n1.png,green,зелений\n", "utf-8")
-    assert texts(load_captions(photos, language="en")) == [("red",), ("green",)]
-    assert texts(load_captions(photos, caption_column={"uk": "text_uk"})) == [("червоний",), ("зелений",)]
-
-
 @pytest.mark.parametrize("folder", ["val2014"])
 def test_cocos_captions(folder, photos):
     (photos / "annotations").mkdir()
@@ -199,13 +171,3 @@ def test_cocos_captions(folder, photos):
     corpus = load_captions(photos / "annotations" / "captions_val2014.json", language="en")
     assert texts(corpus) == [("caption 0", "caption 2"), ("caption 1", "caption 3")]
     assert list(corpus["image_id"]) == ["10", "11"]
-
-
-@pytest.mark.parametrize("form", ["struct", "named"])
-def test_parquet_with_images_inside(form, photos):
-    content = [(photos / f"{n}.png").read_bytes() for n in range(2)]
-    cells = [{"bytes": each, "path": None} for each in content] if form == "struct" else content
-    column = "jpg" if form == "named" else "image"
-    pq.write_table(pa.table({column: cells, "caption_de": ["rot", "grün"], "sku": ["A1", "A2"]}), photos / "x.parquet")
-    corpus = load_captions(photos / "x.parquet")
-    assert texts(corpus) == [("rot",), ("grün",)] and corpus[0]["image"].size == (8, 8)

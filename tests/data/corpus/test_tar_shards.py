@@ -12,7 +12,6 @@ import PIL.Image
 import pytest
 from datasets import IterableDataset
 
-from babelens.data.corpus.corpus import SkippedImage
 from babelens.data.corpus.loading import load_captions
 from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
 from babelens.data.corpus.text_files import MAX_BYTES
@@ -59,39 +58,9 @@ def test_every_sample_is_a_row(shards: Path) -> None:
     assert [row["image"].getpixel((0, 0))[0] for row in rows] == [0] * 7 + [1] * 7 + [2] * 7
 
 
-def test_endings_in_capitals_are_those_of_images_too(tmp_path: Path) -> None:
-    """As cameras write them. Before, such a sample had no image, or was left out altogether."""
-    captions = {"captions": {"en": "a cat"}}
-    write_tar(
-        tmp_path / "a.tar", {"1.JPG": image(format="JPEG"), "1.json": captions, "2.Png": image(), "2.JSON": captions}
-    )
-    rows = list(load_captions(tmp_path / "a.tar", streaming=True))
-    assert [(row["image_id"], row["image"].size, len(row["captions"])) for row in rows] == [
-        ("1", (8, 8), 1),
-        ("2", (8, 8), 1),
-    ]
-
-
-def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
-        info = tarfile.TarInfo("café.png")
-        info.size = len(image())
-        tar.addfile(info, io.BytesIO(image()))
-    with pytest.raises(CorpusError, match=r"a\.tar: the name 'caf\\udce9\.png' is not UTF-8"):
-        list(load_captions(tmp_path / "a.tar", streaming=True))
-
-
-@pytest.mark.parametrize(
-    ("source", "count"),
-    [("train-{001..002}.tar", 14), ("train-000.tar", 7)],
-)
-def test_shards_are_named_by_a_pattern(shards: Path, source: str, count: int) -> None:
-    assert len(list(load_captions(f"{shards}/{source}", streaming=True))) == count
-
-
-@pytest.mark.parametrize("ending", ["jpg", "webp"])
+@pytest.mark.parametrize("ending", ["JPG", "webp"])
 def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
-    format = {"jpg": "JPEG"}.get(ending, ending.upper())
+    format = {"JPG": "JPEG"}.get(ending, ending.upper())
     members = {
         f"a.{ending}": image(1, format),
         "a.txt": b"ein Hund",
@@ -109,15 +78,6 @@ def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
         list(load_captions(file, streaming=True))
 
 
-def test_a_file_of_the_samples_name_is_not_taken_for_it(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "0.png").write_bytes(image(255))
-    monkeypatch.chdir(tmp_path)
-    assert next(iter(load_captions(shards, streaming=True)))["image"].getpixel((0, 0)) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.51])
 def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
     """`tarfile` would take one that is cut off between two members for one that ends there."""
@@ -131,17 +91,9 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
     ("members", "error", "message"),
     [
         ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: unusable JSON"),
-        ({"a.png": image(), "a.json": [1]}, CorpusError, "a: a JSON object is expected"),
-        ({"a.png": image(), "a.json": b'{"captions": {"en": "a", "en": "b"}}'}, CorpusError, "a: .*given twice"),
         ({"a.png": image(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
         ({"a.png": image(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
         ({"a.png": image()}, CorpusError, "a: 0 texts"),
-        ({"a.png": image(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
-        (
-            {"a.png": image(), "a.json": b"[" * 9000 + b"]" * 9000},
-            CorpusError,
-            "a: JSON that is nested more than 32 deep",
-        ),
         ({"a.txt": b"a"}, CorpusError, "row 0, image_id 'a': no image"),
         ({"a.png": b"?", "a.txt": b"a"}, CorpusError, "row 0, image_id 'a': image of 1 bytes: not an image"),
     ],
@@ -152,16 +104,6 @@ def test_what_cannot_be_used_is_named(
     write_tar(tmp_path / "odd.tar", members)
     with pytest.raises(error, match=rf"odd\.tar {message}"):
         list(load_captions(tmp_path / "odd.tar", streaming=True, language="en"))
-
-
-def test_bad_images_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    members = {f"{name}.png": b"?" if name == "b" else image() for name in "abc"}
-    write_tar(tmp_path / "a.tar", dict(sorted((members | {f"{name}.txt": b"x" for name in "abc"}).items())))
-    skipped: list[SkippedImage] = []
-    stream = load_captions(tmp_path / "a.tar", streaming=True, language="en", on_bad_image="skip", skipped=skipped)
-    assert [row["image_id"] for row in stream] == ["a", "c"]
-    assert [image.image_id for image in skipped] == ["b"]
-    assert "left out 1 images" in caplog.text
 
 
 @pytest.mark.parametrize(

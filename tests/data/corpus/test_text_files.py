@@ -29,15 +29,6 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path, name: str, end: str) -
     assert list(read_lines(file)) == list(enumerate(texts, 1))
 
 
-@pytest.mark.parametrize("blank", ["", "\u2028"])
-@pytest.mark.parametrize("rest", ["b\n"])
-def test_a_blank_line_among_texts_is_refused(tmp_path: Path, blank: str, rest: str) -> None:
-    file = written(tmp_path / "a.txt", f"a\n{blank}\n{rest}")
-    with pytest.raises(CorpusError, match=r"a\.txt line 2: the line is empty"):
-        read_texts(file)
-    assert [line for line, _ in read_lines(file)] == ([1, 3] if rest else [1])
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -6,11 +6,10 @@ from datasets import Dataset
 from PIL import Image
 
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus import language_profiles, text_languages
+from babelens.data.corpus import text_languages
 from babelens.data.corpus.text_languages import language_of_column, resembles_another
-from babelens.data.emoji.benchmark import EmojiNames
+from babelens.data.emoji.benchmark import EmojiNames, profiles_of
 from babelens.data.emoji.build import Annotation
-from babelens.data.emoji.profiles import profiles_of
 from babelens.utils.errors import CorpusError
 
 ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a child with milk"]
@@ -22,7 +21,7 @@ INDONESIAN = ["sebuah kursi merah di sudut", "dua anjing di pantai", "cangkir se
 @pytest.fixture(autouse=True)
 def without_names(monkeypatch):
     """CLDR's names are not at hand."""
-    monkeypatch.setattr(language_profiles, "profiles_at_hand", lambda: None)
+    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: None)
     text_languages._likeness.cache_clear()
     yield
     text_languages._likeness.cache_clear()
@@ -101,7 +100,7 @@ def test_n_grams_decide_where_they_are_at_hand(monkeypatch):
     texts = {"en": ENGLISH, "de": GERMAN, "id": INDONESIAN, "ca": ["una cadira vermella", "dos gossos", "la tassa"]}
     names = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in texts.items()}
     found = profiles_of(EmojiNames(names))
-    monkeypatch.setattr(language_profiles, "profiles_at_hand", lambda: found)
+    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: found)
     assert language_of_column("cat", ["cadira vermella", "dos gossos", "tassa"]) == "ca"
     assert language_of_column("cat", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
     assert language_of_column("id", ["sebuah kursi merah", "dua anjing"]) == "id"
@@ -152,11 +151,6 @@ def test_a_shops_table_is_read_alike_from_every_source(kind, streaming, shop, ca
     assert [row["sku"] for row in corpus] == ROWS["sku"] and [row["cat"] for row in corpus] == ROWS["cat"]
     told = [message for message in caplog.messages if "'text_de' as de" in message]
     assert len(told) == 1 and all(name in told[0] for name in ("'sku'", "'cat'", "'id'"))
-
-
-def test_columns_that_are_named_are_read_whatever_they_hold(shop):
-    corpus = load_captions(write(shop, "csv"), caption_column={"ca": "cat", "de": "text_de"})
-    assert {each["language"] for row in corpus for each in row["captions"]} == {"ca", "de"}
 
 
 def test_where_no_column_holds_captions_the_error_names_them(shop):
