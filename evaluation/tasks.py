@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..data.batching.rc3 import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.retrieval_sets import RetrievalSets
-from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images
 from ..inference.cross_encoder import CrossEncoder
 from ..modeling.encoding import evaluation_mode, progress_bar

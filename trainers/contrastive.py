@@ -23,8 +23,7 @@ from transformers.trainer_utils import TrainOutput
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.features import has_images
-from ..data.batching.mixture import SizedView, TaskData, TaskMixture
+from ..data.batching.mixture import SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.streams import StreamMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import as_given_corpus

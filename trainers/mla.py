@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
-from ..data.batching.features import FeatureView, features_alone
-from ..data.batching.mixture import GroupedView, SizedView, TaskData
+from ..data.batching.mixture import FeatureView, GroupedView, SizedView, TaskData, features_alone
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..modeling.acquirer import plain_state_dict

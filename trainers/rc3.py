@@ -24,9 +24,17 @@ from torch.utils.data import DataLoader
 
 from ..configuration.configuration_rc3 import BOTH, PARALLEL, PATCHES, REGIONS, STRICT, WEAK
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.features import FeatureView, RegionView
-from ..data.batching.mixture import GroupedView, SizedView, TaskBatchSampler, TaskData, TaskMixture, one_pair_at_a_time
-from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
+from ..data.batching.mixture import (
+    FeatureView,
+    GroupedView,
+    RegionView,
+    SizedView,
+    TaskBatchSampler,
+    TaskData,
+    TaskMixture,
+    one_pair_at_a_time,
+)
+from ..data.batching.rc3 import TranslationCollator, TripletCollator
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform

@@ -18,8 +18,17 @@ from torch import Tensor, nn
 
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture
-from ..data.batching.rc3_collators import CandidateCollator, WithRowIndex, image_vectors, most_similar
-from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
+from ..data.batching.rc3 import (
+    CandidateCollator,
+    LabelCollator,
+    LabelledExamples,
+    Regions,
+    TargetCollator,
+    TaskInputs,
+    WithRowIndex,
+    image_vectors,
+    most_similar,
+)
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, sacrebleu_metrics, translation_quality

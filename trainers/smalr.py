@@ -10,8 +10,7 @@ from transformers.trainer_utils import TrainOutput
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import CaptionedImages, Collator, SentenceCollator
-from ..data.batching.features import FeatureView
-from ..data.batching.mixture import SizedView, TaskData
+from ..data.batching.mixture import FeatureView, SizedView, TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_common import TrainingStep
 from ..modeling.towers import pool_image

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
-from ..data.batching.mixture import SizedView
+from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView, features_alone
 from ..data.batching.views import CorpusView, Images
 from ..modeling.encoding import autocasting
 from ..utils.errors import InputError

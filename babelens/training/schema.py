@@ -28,7 +28,7 @@ from pydantic import (
 )
 from transformers import TrainingArguments
 
-from ..data.batching.text_filter import TextFilter
+from ..data.batching.texts import TextFilter
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import load_weak_emoji, weakly_aligned_emoji

@@ -2,6 +2,7 @@
 pairs; and into images with all their captions, for methods that learn from several captions of an image at once."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,34 +22,24 @@ _FEATURES = ("image_features", "text_features", "paired_text_features")
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
 
+ImageTransform = Callable[[list[Any], list[int]], Tensor]  # (images, seeds) -> pixel values [N, 3, H, W]
 # (examples, seeds of their random transforms) -> a batch.
 Collator = Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]
 
 
+@dataclass(eq=False)
 class ContrastiveCollator:
     """Turns examples of one task into the inputs of a dual encoder and `positives`, the labels of positive pairs.
 
-    Args:
-        processor: the processor of the dual encoder.
-        transform: (images, seeds) -> pixel values [N, 3, H, W]; None if the examples have image features.
-        paired_processor: the processor of the translations, if another model reads them.
-        segment: (texts, seeds, index of the text column) -> token ids, instead of the processor's tokenizer.
-        equal_texts: whether pairs with an equal text on the same side are positives of each other. Pairs with the same
-            image always are.
+    If another model reads the translations, it has its own processor. `segment` turns (texts, seeds, index of the text
+    column) into token ids, instead of the processor's tokenizer; `equal_texts` is as in `labels_of`.
     """
 
-    def __init__(
-        self,
-        processor: Any,
-        transform: Callable[[list[Any], list[int]], Tensor] | None,
-        paired_processor: Any | None = None,
-        segment: Callable[[list[str], list[int], int], dict[str, Tensor]] | None = None,
-        *,
-        equal_texts: bool = True,
-    ) -> None:
-        self.processor, self.transform, self.segment = processor, transform, segment
-        self.equal_texts = equal_texts
-        self.paired_processor = paired_processor or processor
+    processor: Any
+    transform: ImageTransform | None  # None if the examples have image features
+    paired_processor: Any = None
+    segment: Callable[[list[str], list[int], int], dict[str, Tensor]] | None = None
+    equal_texts: bool = field(default=True, kw_only=True)
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
         columns = examples[0].keys()
@@ -62,28 +53,26 @@ class ContrastiveCollator:
             if column in columns and f"{prefix}text_features" not in columns:
                 texts = [example[column] for example in examples]
                 languages = [example[language] for example in examples]
-                processor = self.paired_processor if prefix else self.processor
+                processor = (self.paired_processor if prefix else None) or self.processor
                 if self.segment:
                     encoded = self.segment(texts, seeds, k)
                 else:
                     encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
-        batch["positives"] = torch.from_numpy(self._labels(examples).T.copy())
+        if IDENTITIES in columns:
+            labels = np.stack([example[IDENTITIES] for example in examples])
+        else:
+            known = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in columns}
+            labels = labels_of(known, equal_texts=self.equal_texts)
+        batch["positives"] = torch.from_numpy(labels.T.copy())
         return batch
 
-    def _labels(self, examples: list[dict[str, Any]]) -> np.ndarray:
-        """Returns the labels that determine which pairs are positives of each other [N, k]."""
-        if IDENTITIES in examples[0]:
-            return np.stack([example[IDENTITIES] for example in examples])
-        columns = {name: [example[name] for example in examples] for name in IDENTITY_COLUMNS if name in examples[0]}
-        return labels_of(columns, equal_texts=self.equal_texts)
 
-
+@dataclass(eq=False)
 class TaskCollator:
     """Turns sampled examples of several tasks into a dict task -> batch."""
 
-    def __init__(self, collators: dict[str, Collator]) -> None:
-        self.collators = collators
+    collators: dict[str, Collator]
 
     def __call__(self, sampled: list[tuple[ExampleKey, dict[str, Any]]]) -> dict[str, dict[str, Tensor]]:
         batches = {}
@@ -99,26 +88,23 @@ class TaskCollator:
 class CaptionedImages:
     """Examples {image, image_id, captions: {language: [texts]}} of the images that have captions in all languages.
 
-    If the corpus has features instead of images, the examples have a column `image_features` instead of `image`.
-
-    Args:
-        corpus: a caption corpus, or a translation corpus, whose examples have no image.
-        languages: languages of the captions; by default all.
-        with_images: whether to read the images or their features.
+    If the corpus has features instead of images, the examples have a column `image_features` instead of `image`; those
+    of a translation corpus, or without `with_images`, have neither.
     """
 
     def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:
         present = languages_of(corpus)
         self.languages = normalize_languages(list(languages or present))
-        captions = corpus.select_columns("captions")[:]["captions"]
-        wanted = set(self.languages)
-        complete = [wanted <= {caption["language"] for caption in row} for row in captions]
-        self.rows = np.flatnonzero(complete)
+        captions = [
+            {tag: [each["text"] for each in row if each["language"] == tag] for tag in self.languages}
+            for row in corpus.select_columns("captions")[:]["captions"]
+        ]
+        self.rows = np.flatnonzero([all(texts.values()) for texts in captions])
         if not len(self.rows):
-            languages_wanted = ", ".join(self.languages)
-            raise CorpusError(f"no row has captions in all of {languages_wanted}; the corpus has {describe(present)}")
+            wanted = ", ".join(self.languages)
+            raise CorpusError(f"no row has captions in all of {wanted}; the corpus has {describe(present)}")
         self.corpus = corpus
-        self._captions = [_by_language(captions[row], self.languages) for row in self.rows]
+        self._captions = [captions[row] for row in self.rows]
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._names = [names[row] for row in self.rows]
         images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
@@ -145,38 +131,22 @@ class CaptionedImages:
         return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 
-def _by_language(captions: list[dict[str, str]], languages: list[str]) -> dict[str, list[str]]:
-    texts: dict[str, list[str]] = {language: [] for language in languages}
-    for caption in captions:
-        if caption["language"] in texts:
-            texts[caption["language"]].append(caption["text"])
-    return texts
-
-
+@dataclass(eq=False)
 class SentenceCollator:
     """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`.
 
     Languages in which an image has equally many captions use the same sample: their n-th sentences are then
     translations of each other if the corpus lists translations in the same order (as `translation_pairs` assumes).
 
-    Args:
-        processor: the model's processor.
-        transform: (images, seeds) -> pixel values [M, 3, H, W].
-        sentences: number of captions sampled for each image and language. Captions repeat if an image has fewer.
-        languages: number of languages sampled for each batch; by default all.
-        num_processes: number of processes, which use the same languages in a step.
+    For each image and language, `sentences` captions are sampled, which repeat if there are fewer; and for each batch
+    `languages`, by default all, which are the same in all processes of a step.
     """
 
-    def __init__(
-        self,
-        processor: Any,
-        transform: Callable[[list[Any], list[int]], Tensor],
-        sentences: int,
-        languages: int | None = None,
-        num_processes: int = 1,
-    ) -> None:
-        self.processor, self.transform, self.sentences = processor, transform, sentences
-        self.languages, self.num_processes = languages, num_processes
+    processor: Any
+    transform: ImageTransform
+    sentences: int
+    languages: int | None = None
+    num_processes: int = 1
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
         texts, languages, language_ids, labels = [], [], [], []

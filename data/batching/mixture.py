@@ -7,6 +7,7 @@ run gets the same batches as an uninterrupted one.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
@@ -108,14 +109,8 @@ class TaskMixture(torch.utils.data.Dataset):
 
 
 class TaskBatchSampler(Sampler[list[ExampleKey]]):
-    """Samples batches of `ExampleKey`s with `batch_size` examples of each task. Incomplete batches are dropped, and
-    every process gets the same number of batches.
-
-    Args:
-        mixture: the data; its `epoch` determines the sampled epoch.
-        batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
-        seed: seed of the shuffling and of the random transforms.
-        num_processes: number of processes; consecutive batches go to consecutive processes.
+    """Samples batches of `ExampleKey`s with `batch_size` examples of each task, or a dict task -> number of examples.
+    Incomplete batches are dropped. Consecutive batches go to consecutive processes, which get equally many.
     """
 
     drop_last = True
@@ -180,13 +175,9 @@ def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) 
 
 
 def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Callable[[int], list[int]]:
-    """Returns a function from the index of a batch to the positions of its examples in the data of a task.
-
-    Consecutive batches go to consecutive processes.
-    """
+    """Returns a function from the index of a batch to the positions of its examples in the data of a task."""
     if not _one_at_a_time(data):
-        permutations = _Permutations(len(data), seed)
-        return lambda batch: permutations.batch(batch, batch_size)
+        return partial(_Permutations(len(data), seed).batch, size=batch_size)
     by_group = [_Permutations(size, [*seed, k]) for k, size in enumerate(data.sizes)]
     starts = np.cumsum([0, *data.sizes[:-1]])
     # A group of at least one batch that does not fill a step begins its next permutation within the step.
@@ -266,9 +257,8 @@ class _Permutations:
 
 def one_pair_at_a_time(*parts: tuple[CorpusView, SizedView]) -> GroupedView:
     """Joins data sets into one whose batches each have a single language pair (l_i, l_j), as in RC3 (Zhou et al. 2023,
-    sections 2.3.3 and 2.3.4): every row of a batch of the pair de-en has a German and an English text. Otherwise, the
-    language alone would distinguish most negatives from the anchor. The paper does not state how often each pair is
-    sampled: here in proportion to its batches, so an epoch is one pass over the data.
+    sections 2.3.3 and 2.3.4); otherwise, the language alone would distinguish most negatives from the anchor. The
+    paper does not state how often each pair is sampled: here in proportion to its batches.
 
     Args:
         parts: views of translation pairs or triplets, each with its examples: the view itself, or another view of the
@@ -299,16 +289,9 @@ def identity_label(value: str) -> int:
 
 
 def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True) -> np.ndarray:
-    """Returns the labels of examples; two examples are positives of each other if a label is equal in the same column.
-
-    Args:
-        columns: name -> the column [N] of all examples; names other than `IDENTITY_COLUMNS` are ignored.
-        equal_texts: whether pairs with an equal text on the same side are positives of each other. Pairs with the same
-            image always are.
-
-    Returns:
-        int64 [N, k], for k groups of columns in the order of `IDENTITY_COLUMNS`.
-    """
+    """Returns the labels of examples, int64 [N, k], from their columns [N]; two examples are positives of each other
+    if a label is equal in the same column. Pairs with the same image always are; pairs with an equal text on the same
+    side only with `equal_texts`."""
     names = [name for name in IDENTITY_COLUMNS if name in columns]
     groups = [[name] for name in names]
     if not equal_texts:
@@ -318,3 +301,86 @@ def labels_of(columns: Mapping[str, Sequence[str]], *, equal_texts: bool = True)
         [[identity_label("\0".join(values)) for values in zip(*group, strict=True)] for group in joined],
         dtype=np.int64,
     ).T
+
+
+# ---- Precomputed features: those of frozen models, and the regions of images ----
+
+# Model input -> the column of the features that replace it.
+FEATURES_OF = {
+    "image": "image_features",
+    "text": "text_features",
+    "text_a": "text_features",
+    "text_b": "paired_text_features",
+}
+
+
+@dataclass(eq=False)
+class FeatureView:
+    """The examples of a view [N], each with a feature [n, …] as column `name`; `indices` [N] are those of the
+    features."""
+
+    view: SizedView
+    name: str
+    features: np.ndarray
+    indices: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        examples = self.view.__getitems__(indices)
+        chosen = self.features[self.indices[indices]]
+        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
+
+
+@dataclass(eq=False)
+class LabelView:
+    """Examples that consist of the labels [N, k] of their images and texts (`labels_of`)."""
+
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [{IDENTITIES: labels} for labels in self.labels[indices]]
+
+
+def features_alone(view: SizedView, source: SizedView, *, equal_texts: bool) -> SizedView:
+    """Drops images and texts from a view whose images and texts all have features, computed from `source`, so that
+    training does not read the corpus in every step. With `equal_texts`, equal texts make pairs positives."""
+    if not isinstance(source, CorpusView):
+        return view
+    added = []
+    while isinstance(view, FeatureView):
+        added.append(view)
+        view = view.view
+    names = {part.name for part in added}
+    alone: SizedView = view
+    if all(FEATURES_OF[column] in names for column in source.columns if column in FEATURES_OF):
+        alone = LabelView(labels_of(source.identities(), equal_texts=equal_texts))
+    for part in reversed(added):
+        alone = FeatureView(alone, part.name, part.features, part.indices)
+    return alone
+
+
+def has_images(view: Any) -> bool:
+    """Returns whether the examples of a view have images, not only features of them."""
+    while isinstance(view, FeatureView):
+        view = view.view
+    return view.has_images if isinstance(view, CorpusView) else not isinstance(view, LabelView)
+
+
+@dataclass(eq=False)
+class RegionView:
+    """The examples of a view with the `regions` [R, region_size] of their images, found by `image_id`."""
+
+    view: SizedView
+    regions: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        examples = self.view.__getitems__(indices)
+        return [example | {"regions": self.regions[example["image_id"]]} for example in examples]

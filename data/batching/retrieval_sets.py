@@ -49,13 +49,8 @@ class RetrievalSet:
 def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
     """Returns the captions of a corpus in one language and its images, for retrieval in both directions.
 
-    All languages search the same images, those of the whole corpus, so their results can be compared.
-
-    Args:
-        corpus: a caption corpus, not a stream, because ranking needs all images.
-        language: the language of the captions.
-        only_captioned: whether to leave out images without a caption in `language` (WIT's protocol, where the images
-            differ between languages).
+    All languages search the same images, those of the whole corpus, so their results can be compared; with
+    `only_captioned`, those with a caption in `language` (WIT's protocol).
     """
     return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
 

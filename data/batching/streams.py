@@ -3,15 +3,14 @@
 The rows of a stream come in a fixed order and are shuffled as they are read: the shards in every pass, and the rows in
 blocks. Every process reads separate shards, and so does every worker of its data loader, in endless passes.
 
-The position of a reader is a small dictionary: the number of its pass, the state of the `datasets.IterableDataset` at
-the beginning of its current block, and the number of examples that it has returned from that block. Every batch comes
-with the position of its worker after the batch, and the trainer saves the positions of the batches that it has used. A
-resumed run rereads one block and then gets the same batches as an uninterrupted run.
+Every batch comes with the position of its worker after the batch, and the trainer saves the positions of the batches
+that it has used. A resumed run rereads one block and then gets the same batches as an uninterrupted run.
 """
 
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,15 +50,8 @@ class StreamBatch(NamedTuple):
 class StreamMixture(IterableDataset):
     """The data of several tasks, at least one of them a stream, as an endless stream of batches.
 
-    The data of tasks that are not streams are shuffled as a whole, as in `TaskBatchSampler`.
-
-    Args:
-        tasks: task -> view.
-        batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
-        seed: seed of the shuffling and of the random transforms.
-        block_size: number of rows of a stream that are read and shuffled together.
-        process, num_processes: index of this process, and the number of processes.
-        num_workers: number of workers of the data loader.
+    The data of tasks that are not streams are shuffled as a whole, as in `TaskBatchSampler`, whose arguments these
+    are; `block_size` rows of a stream are read and shuffled together.
     """
 
     def __init__(
@@ -247,7 +239,7 @@ class StreamLoader:
         self.loader = DataLoader(
             mixture,
             batch_size=None,
-            collate_fn=_BatchCollator(collate),
+            collate_fn=partial(_collated, collate=collate),
             num_workers=mixture.num_workers,
             generator=torch.Generator(),
             **options,
@@ -285,11 +277,5 @@ class StreamLoader:
         return Path(folder) / f"stream_{self.mixture.process}.json"
 
 
-class _BatchCollator:
-    """Collates the batch in a `StreamBatch`."""
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, loaded: StreamBatch | None) -> StreamBatch | None:
-        return loaded and loaded._replace(batch=self.collate(loaded.batch))
+def _collated(loaded: StreamBatch | None, *, collate: Callable[[Any], Any]) -> StreamBatch | None:
+    return loaded and loaded._replace(batch=collate(loaded.batch))

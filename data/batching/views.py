@@ -31,7 +31,6 @@ from ..corpus.caption_index import (
     merged,
     pairs_in,
     texts_in,
-    weak_pairs_in,
 )
 from ..corpus.corpus import DOWNLOAD, IMAGE_URL, describe, languages_of
 from ..corpus.images import image_bytes, read_image
@@ -45,14 +44,8 @@ _STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
 
 def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
-    """Returns examples {image, image_id, text, language}: one for each caption.
-
-    Args:
-        corpus: a caption corpus.
-        languages: languages of the captions; by default all.
-
-    Raises:
-        CorpusError: if the corpus has no caption in one of the languages (not checked for a stream).
+    """Returns examples {image, image_id, text, language}: one for each caption of a caption corpus, in some languages;
+    by default all. A language without captions is an error (not checked for a stream).
 
     Examples:
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
@@ -83,10 +76,6 @@ def translation_pairs(
         languages: without `pairs`, the languages to pair, as far as they occur; by default all.
         co_captions: whether a language paired with itself gives every two different captions of a row; by default,
             each caption is its own translation.
-
-    Raises:
-        CorpusError: if no row has texts in both languages of a pair, or in one of `languages` and in another (not
-            checked for a stream).
     """
     taken = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
     select = partial(taken, co_captions=co_captions)
@@ -115,24 +104,14 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
         corpus: a caption corpus.
         languages: languages of the texts; by default all, in alphabetical order. The earlier of two languages gives
             `text_a`.
-
-    Raises:
-        CorpusError: if no row has texts in one of the languages and in another (not checked for a stream).
     """
-    select = partial(weak_pairs_in, languages=_normal_languages(languages))
+    select = partial(pairs_in, languages=_normal_languages(languages), aligned=False)
     return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
 
 
 class CorpusView(Sequence[Example]):
-    """Examples made from the rows of a corpus on access.
-
-    Args:
-        name: the name of the view.
-        corpus: the corpus.
-        columns: the columns of the examples, except texts and languages.
-        rows: the row of each example [N].
-        positions: suffix of the columns text and language -> index of each example's caption in its row [N].
-    """
+    """Examples made from the rows of a corpus on access. `columns` are those of the examples, except texts and
+    languages; `rows` [N] and `positions` are those of each example and its captions."""
 
     def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
         self._name = name
@@ -224,14 +203,7 @@ class CorpusView(Sequence[Example]):
 
 
 class StreamView(Iterable[Example]):
-    """Examples made from the rows of a stream as they are read.
-
-    Args:
-        name: the name of the view.
-        corpus: the stream.
-        columns: the columns of the examples, except texts and languages.
-        select: selects the examples of a block of rows.
-    """
+    """Examples made from the rows of a stream as they are read; `select` selects those of a block of rows."""
 
     def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
         self._name = name
@@ -248,9 +220,6 @@ class StreamView(Iterable[Example]):
         rows = iter(self.rows)
         while block := list(islice(rows, _STREAM_BLOCK)):
             yield from self.examples_of(block)
-
-    def __repr__(self) -> str:
-        return f"{self._name}: examples of a stream of {self.rows.num_shards:,} shards"
 
 
 View = CorpusView | Any  # a StreamView, if the corpus is a stream; the type checker does not read `datasets`
@@ -279,9 +248,6 @@ class Images(Sequence[PIL.Image.Image]):
         """Returns the encoded image of a row."""
         stored = self._corpus[row]
         return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
-
-    def __repr__(self) -> str:
-        return f"Images: {len(self):,}, read on access"
 
 
 class ImageFeatures:

@@ -3,7 +3,6 @@
 import io
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -45,11 +44,3 @@ def image_files(draw: Any) -> bytes:
     for _ in range(draw(st.integers(0, 3))):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
-
-
-@st.composite
-def arrays(draw: Any) -> np.ndarray:
-    """An array that may stand for an image: of any number of axes, sizes and type."""
-    shape = draw(st.lists(st.integers(0, 12), max_size=5))
-    dtype = draw(st.sampled_from(["uint8", "float32", "int64", "bool", "float16", "complex64", "U2"]))
-    return np.zeros(shape, dtype)

@@ -18,14 +18,18 @@ from babelens import (
 )
 from babelens.data import image_text_pairs, triplets
 from babelens.data.batching.mixture import TaskData
-from babelens.data.batching.rc3_collators import (
+from babelens.data.batching.rc3 import (
     CANDIDATES,
     CandidateCollator,
+    LabelCollator,
+    LabelledExamples,
+    TargetCollator,
+    TaskInputs,
     WithRowIndex,
     image_vectors,
     most_similar,
 )
-from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TaskInputs
+from babelens.data.batching.rc3 import LabelCollator, LabelledExamples, TaskInputs
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
@@ -227,7 +231,7 @@ def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path)
 
 def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
     two = made(Rc3ForVisualReasoning, rc3_processor, visual="patches")
-    with pytest.raises(InputError, match=r"reads 2 image\(s\).*have 1, image"):
+    with pytest.raises(InputError, match=r"reads left_image, right_image"):
         trainer(two, rc3_processor, tmp_path, colour_rows())
     one = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
     with pytest.raises(InputError, match=r"reads 1 image\(s\).*have 2, left_image, right_image"):

@@ -11,7 +11,7 @@ from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData
-from babelens.data.batching.rc3_collators import TranslationCollator
+from babelens.data.batching.rc3 import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint

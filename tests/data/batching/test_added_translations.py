@@ -7,8 +7,7 @@ import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
 
-from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs, languages_of
-from babelens.utils.errors import CorpusError, LanguageTagError
+from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs
 
 PHOTOS = [
     {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},
@@ -54,30 +53,6 @@ def test_each_translation_is_added_once_behind_the_captions(photos, translations
     assert [(pair["image_id"], pair["text"]) for pair in pairs][-1] == (photos[3]["image_id"], "běží černý pes")
 
 
-def test_only_captions_in_some_languages_are_kept_and_looked_up(photos, translations):
-    found = add_translations(photos, translations, languages="EN")
-    assert spelled(found) == [
-        ["en a dog", "en a black dog runs", "cs pes", "de ein hund", "cs nějaký pes", "cs běží černý pes"],
-        ["en a cat"],
-        ["en a black dog runs", "cs běží černý pes"],
-    ]
-    assert list(found["image_id"]) == [photos[row]["image_id"] for row in (0, 1, 3)]
-
-
-def test_only_some_pairs_of_languages_are_used(photos, translations):
-    found = add_translations(photos, translations, languages="en", pairs=[("de", "en")])
-    assert languages_of(found) == {"en": 4, "de": 1}
-    assert languages_of(add_translations(photos, translations, pairs=[("fr", "de")]))["fr"] == 1
-
-
-def test_texts_of_one_row_are_paired_by_their_order():
-    """As `translation_pairs` does."""
-    photos = as_caption_corpus(Dataset.from_list([{"features": [1.0], "captions": {"en": "two"}}]))
-    rows = [{"captions": {"en": ["one", "two"], "de": ["eins", "zwei"], "fr": ["un", "deux", "2"]}}]
-    found = add_translations(photos, as_translation_corpus(Dataset.from_list(rows)))
-    assert spelled(found) == [["en two", "de zwei", "fr un", "fr deux", "fr 2"]]
-
-
 def test_a_stream_gets_the_same(photos, translations):
     for languages in (None, ["en"]):
         stream = add_translations(photos.to_iterable_dataset(num_shards=2), translations, languages=languages)
@@ -101,19 +76,3 @@ def test_images_stay_as_they_are_encoded(tmp_path, translations):
         assert len(examples) == 4 and all(example["image"].tobytes() == whole.tobytes() for example in examples)
         (row,) = added.cast_column("image", Image(decode=False))
         assert (row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()) == encoded
-
-
-def test_what_cannot_be_looked_up(photos, translations):
-    with pytest.raises(CorpusError, match="a Dataset, not a stream"):
-        add_translations(photos, translations.to_iterable_dataset())
-    with pytest.raises(CorpusError, match=r"no captions in ja; the corpus has en \(4\), de \(2\)"):
-        add_translations(photos, translations, languages=["ja"])
-    with pytest.raises(CorpusError, match="no row has texts in"):
-        add_translations(photos, translations, pairs=[("en", "ja")])
-    with pytest.raises(LanguageTagError):
-        add_translations(photos, translations, languages="english")
-    with pytest.raises(CorpusError, match="no captions in no language; the corpus has"):
-        add_translations(photos, translations, languages=[])
-    for corpora in ((photos.remove_columns("captions"), translations), (photos, {"train": translations})):
-        with pytest.raises(CorpusError, match="a corpus has a column 'captions'"):
-            add_translations(*corpora)

@@ -1,9 +1,10 @@
 """Batches of several tasks: complete, reproducible, shared out among processes."""
 
-import pytest
-from torch.utils.data import DataLoader
+from collections import Counter
 
-from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
+import pytest
+
+from babelens.data.batching.mixture import GroupedView, TaskBatchSampler, TaskMixture
 
 
 class Numbers:
@@ -51,21 +52,77 @@ def test_epochs_differ_and_repeat_themselves(mixture):
     assert list(TaskBatchSampler(mixture, 4, seed=1)) != first
 
 
-def test_every_process_gets_as_many_batches(mixture):
-    assert len(TaskBatchSampler(mixture, 4, seed=0, num_processes=2)) == 4
-    assert len(TaskBatchSampler(mixture, 4, seed=0, num_processes=3)) == 3
-
-
 def test_a_batch_larger_than_the_data_is_refused(mixture):
     with pytest.raises(ValueError, match="task 'side' has 7 examples, fewer than a batch of 8"):
         TaskBatchSampler(mixture, 8, seed=0)
 
 
-@pytest.mark.parametrize("workers", [2])
-def test_examples_come_with_their_draws(mixture, workers):
-    loader = DataLoader(
-        mixture, batch_sampler=TaskBatchSampler(mixture, 4, seed=0), collate_fn=list, num_workers=workers
-    )
-    for batch in loader:
-        assert len(batch) == 8
-        assert all(example["number"] == draw.position for draw, example in batch)
+# ---- Batches of one group ----
+
+
+class Words:
+    """The examples of a group: its name and their numbers in it."""
+
+    def __init__(self, name, size):
+        self.name, self.size = name, size
+
+    def __len__(self):
+        return self.size
+
+    def __getitems__(self, indices):
+        assert all(0 <= index < self.size for index in indices)
+        return [{"group": self.name, "number": index} for index in indices]
+
+
+SIZES = {"de": 12, "fr": 5, "uk": 30}
+
+
+def grouped(one_at_a_time=True, epoch=0, by_size=False, **sizes):
+    groups = {name: Words(name, size) for name, size in (sizes or SIZES).items()}
+    view = GroupedView(groups, one_at_a_time=one_at_a_time, by_size=by_size)
+    made = TaskMixture({"main": view})
+    made.set_epoch(epoch)
+    return made
+
+
+def batches(epochs, *, seed=0, num_processes=1, **options):
+    """The examples of every batch, epoch after epoch."""
+    found = []
+    for epoch in epochs:
+        tasks = grouped(epoch=epoch, **options)
+        for draws in TaskBatchSampler(tasks, 4, seed=seed, num_processes=num_processes):
+            found.append([(example["group"], example["number"]) for _, example in tasks.__getitems__(draws)])
+    return found
+
+
+def groups_of(batch):
+    return {group for group, _ in batch}
+
+
+def test_a_group_smaller_than_a_batch_is_refused_by_name():
+    with pytest.raises(ValueError, match="task 'main' has in 'fr' 3 examples, fewer than a batch of 4"):
+        TaskBatchSampler(grouped(de=9, fr=3), 4, seed=0)
+    TaskBatchSampler(grouped(de=9, fr=3, one_at_a_time=False), 4, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "per_round"), [(1, {"de": 3, "fr": 1, "uk": 7}), (2, {"de": 2, "fr": 2, "uk": 6})]
+)
+def test_groups_by_size_have_as_many_steps_as_they_fill(num_processes, per_round):
+    """A group that does not fill a step, `fr`, has one step in a round."""
+    found = batches(range(20), by_size=True, num_processes=num_processes)
+    steps = [found[start : start + num_processes] for start in range(0, len(found), num_processes)]
+    assert all(len({group for batch in step for group in groups_of(batch)}) == 1 for step in steps)
+    size = sum(per_round.values())
+    starts = range(0, len(found) - size + 1, size)
+    rounds = [Counter(batch[0][0] for batch in found[start : start + size]) for start in starts]
+    assert len(rounds) > 15 and all(counted == per_round for counted in rounds)
+    once = Counter(example for batch in found[:size] for example in batch if example[0] != "fr")
+    assert max(once.values()) == 1  # one pass
+    orders = [tuple(batch[0][0] for batch in found[start : start + size]) for start in starts]
+    assert len(set(orders)) > 10
+    assert found == batches(range(20), by_size=True, num_processes=num_processes)
+    assert found != batches(range(20), by_size=True, num_processes=num_processes, seed=1)
+    later = batches([3], by_size=True, num_processes=num_processes)
+    size = len(later)
+    assert later == found[3 * size : 4 * size]  # as a resumed run begins

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.data.batching.mixture import one_pair_at_a_time
-from babelens.data.batching.rc3_collators import TranslationCollator, TripletCollator, partners
-from babelens.data.batching.views import translation_pairs, triplets, weak_pairs
+from babelens.data.batching.rc3 import TranslationCollator, TripletCollator, partners
+from babelens.data.batching.views import translation_pairs, triplets
 from babelens.utils.errors import InputError
-from tests.support.tiny_rc3 import rc3_processor, shapes_regions, weak_corpus
+from tests.support.tiny_rc3 import rc3_processor, shapes_regions
 from tests.support.tiny_training import shapes_corpus
 
 SEEDS = list(range(100, 116))
@@ -50,11 +49,6 @@ def test_partners_are_a_permutation_that_shows_something_else(seed):
     partner = partners(ids, rng)
     assert sorted(partner) == list(range(len(ids)))
     assert all(ids[place] != ids[other] for place, other in enumerate(partner))
-
-
-def test_a_single_image_has_no_partner():
-    with pytest.raises(InputError, match="1 of the 1"):
-        partners(["one"], np.random.default_rng(0))
 
 
 # ---- Strict and weak ----
@@ -134,32 +128,6 @@ def test_a_batch_of_several_pairs_is_refused(processor, collator):
         collator(processor)(given, SEEDS[:4])
 
 
-def test_examples_of_one_pair_come_from_all_parts():
-    corpus = shapes_corpus()
-    captions, words = triplets(corpus).without_images(), translation_pairs(corpus, [("en", "de")])
-    joined = one_pair_at_a_time((captions, captions), (words, words))
-    assert dict(zip(joined.groups, joined.sizes, strict=True)) == {
-        "de with en": 32, "de with fr": 16, "en with fr": 16
-    }  # fmt: skip
-    for pair, group in joined.groups.items():
-        for example in group.__getitems__(list(range(len(group)))):
-            assert " with ".join(sorted((example["language_a"], example["language_b"]))) == pair
-
-
-def test_weak_batch_has_nothing_masked_and_no_target(processor):
-    given = examples(weak_pairs(weak_corpus()))
-    batch = TripletCollator(processor)(given, SEEDS)
-    assert batch.keys() == {"first", "second", "pixel_values", "partner"}
-    ids = [example["image_id"] for example in given]
-    assert all(ids[place] != ids[other] for place, other in enumerate(batch["partner"]))
-
-
-def test_images_go_through_a_transform(processor):
-    given = examples(weak_pairs(weak_corpus()))
-    batch = TripletCollator(processor, transform=lambda images, seeds: torch.tensor(seeds))(given, SEEDS)
-    assert batch["pixel_values"].tolist() == SEEDS
-
-
 # ---- Parallel ----
 
 
@@ -176,9 +144,3 @@ def test_parallel_batch_says_what_is_alike(processor):
             same_image = "image_id" in one and one["image_id"] == other.get("image_id")
             assert alike[a, b] == (bool(shared) or same_image)
     assert alike.sum() > 14
-
-
-def test_texts_about_nothing_known_are_alike_by_words(processor):
-    corpus = shapes_corpus().remove_columns(["image", "image_id"])
-    batch = TranslationCollator(processor)(examples(translation_pairs(corpus, [("de", "en")]), 4), SEEDS[:4])
-    assert batch["identities"].shape == (3, 4)  # as many as with images, so that processes can gather them

@@ -1,12 +1,9 @@
 """Alt texts that are too short, too long or of too many images are left out, of streams too."""
 
-import pytest
 from datasets import Dataset
 
 from babelens.data import TextFilter, as_caption_corpus
-from babelens.data.batching import text_filter
-from babelens.training.schema import DataSource, validate
-from babelens.utils.errors import CorpusError, RecipeError
+from babelens.data.batching import texts as text_filter
 
 SHORT, LONG, LETTERS = "two words", " ".join("w" * 101), "a b " + "c" * 997
 TEXTS = [SHORT, "three words here", LONG, " ".join("w" * 100), LETTERS, LETTERS[:-1]]
@@ -43,23 +40,3 @@ def test_a_stream_is_filtered_as_its_rows_are(monkeypatch):
     stream = TextFilter(max_images=6).apply(corpus.to_iterable_dataset(num_shards=4))
     assert stream.features == corpus.features
     assert list(stream) == list(TextFilter(max_images=6).apply(corpus))
-
-
-def test_what_leaves_nothing_is_refused():
-    with pytest.raises(CorpusError, match="leaves no text"):
-        TextFilter().apply(corpus_of([["a cat"]]))
-    for given, message in (
-        ({"min_words": 5, "max_words": 4}, r"train\.image_text\.text_filter"),
-        ({"max_images": 0}, "max_images"),
-        ({"max_characters": 0}, "max_characters"),
-        ({"words": 3}, r"train\.image_text\.text_filter\.words"),
-        ({"min_words": "few"}, r"text_filter\.min_words"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            validate(DataSource, {"source": "photos", "text_filter": given}, "train.image_text")
-
-
-def test_a_source_is_filtered_when_it_is_read(tmp_path):
-    corpus_of([["a cat"], ["a cat on a mat"]]).save_to_disk(tmp_path / "photos")
-    source = validate(DataSource, {"source": str(tmp_path / "photos"), "text_filter": {}}, "train.image_text")
-    assert spelled(source.load()) == [["a cat on a mat"]] and source.text_filter == TextFilter()

@@ -1,54 +1,52 @@
-"""Collators of RC3's pre-training, which make a batch of each data set (Zhou et al. 2023, section 2.3).
+"""Collators and inputs of RC3 (Zhou et al. 2023): its pre-training (section 2.3), and its tasks, which are those of
+IGLUE and multimodal translation (appendix B). `data.readers` and `data.emoji.tasks` read their data.
 
-A batch has one pair of languages (l_i, l_j). The seed of its first example decides which one is l_i, so both languages
-get anchors, masked words and targets. It also decides the partners: x̂_i has the language of x_i, and x̂_j that of
-x_j. The seed of each example decides which of its words are masked.
+A batch of pre-training has one pair of languages (l_i, l_j). The seed of its first example decides which one is l_i,
+so both languages get anchors, masked words and targets. It also decides the partners: x̂_i has the language of x_i,
+and x̂_j that of x_j. The seed of each example decides which of its words are masked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
+from datasets import ClassLabel, Dataset, Image
 from torch import Tensor
 
 from ...utils.errors import CorpusError, InputError
+from ...utils.languages import normalize_languages
+from ..corpus.corpus import describe
+from ..corpus.images import read_image
+from .collators import ImageTransform
 from .mixture import identity_label
-from .task_inputs import Regions, TaskInputs, regions_of
 from .views import CorpusView, Example, Images
 
 Batch = dict[str, Any]
-
 Side = tuple[str, str]  # a text with its language
 
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 _IDENTITIES = ("text_a", "text_b", "image_id")  # columns that identify equal translation pairs
 
 
+@dataclass(eq=False)
 class TripletCollator:
     """Turns images with two texts into a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
 
     An example has an `image`, `regions` [R, region_size], or both, which become the visual inputs. If it has several
-    versions of its regions, [V, R, region_size], one of them is sampled.
-
-    Args:
-        processor: an `Rc3Processor`.
-        mask_probability: probability that a word of x_i is masked; x_j is then also encoded for the decoder. With
-            None, for weakly aligned data, neither happens.
-        transform: (images, seeds) -> pixel values [B, 3, H, W]; by default the processor's.
+    versions of its regions, [V, R, region_size], one of them is sampled. Words of x_i are masked with a probability,
+    and x_j is then also encoded for the decoder; for weakly aligned data (None), neither happens.
     """
 
-    def __init__(
-        self,
-        processor: Any,
-        mask_probability: float | None = None,
-        transform: Callable[[list[Any], list[int]], Tensor] | None = None,
-    ) -> None:
-        self.processor, self.mask_probability, self.transform = processor, mask_probability, transform
+    processor: Any
+    mask_probability: float | None = None
+    transform: ImageTransform | None = None  # by default the processor's
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
-        rngs = [_rng(seed) for seed in seeds]
+        rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         batch_rng = _batch_rng(seeds)
         sides = _sides(examples, batch_rng)
         batch: Batch = _encoded(self.processor, sides) | self._visual(examples, seeds, rngs)
@@ -69,7 +67,8 @@ class TripletCollator:
             else:
                 inputs["pixel_values"] = self.transform(images, seeds)
         if "regions" in examples[0]:
-            regions = [_one_version(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
+            every = [(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
+            regions = [own if own.ndim == 2 else own[rng.integers(len(own))] for own, rng in every]
             inputs |= self.processor(regions=regions, return_tensors="pt")
         return inputs
 
@@ -87,12 +86,12 @@ class TripletCollator:
         return {"input_ids": masked, "labels": labels}
 
 
+@dataclass(eq=False)
 class TranslationCollator:
     """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`. Pairs that share a text or an `image_id`
     share an identity and are not negatives of each other."""
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    processor: Any
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         sides = _sides(examples, _batch_rng(seeds))
@@ -123,17 +122,9 @@ def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     return partner
 
 
-def _rng(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(seed))
-
-
 def _batch_rng(seeds: list[int]) -> np.random.Generator:
     """Returns the generator for random choices of a whole batch; independent of its first example's random numbers."""
     return np.random.default_rng([seeds[0], 1])
-
-
-def _one_version(regions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return regions if regions.ndim == 2 else regions[rng.integers(len(regions))]
 
 
 def _sides(examples: list[Example], rng: np.random.Generator) -> list[tuple[Side, Side]]:
@@ -160,6 +151,183 @@ def _encoded(processor: Any, sides: list[tuple[Side, Side]]) -> Batch:
     return batch
 
 
+# ---- Inputs of tasks ----
+
+# A mapping image_id -> regions, such as `RegionFeatures`; or a function from images to regions, such as a
+# `RegionExtractor`, which computes them for every batch.
+Regions = Mapping[str, np.ndarray] | Callable[[Sequence[Any]], np.ndarray]
+
+# Number of images per text -> the image columns.
+IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
+
+
+class LabelledExamples:
+    """Examples with `text`, `language`, `label` and images, from the data of a task. By default, texts in all
+    languages are kept."""
+
+    def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
+        missing = [name for name in ("text", "language", "label") if name not in dataset.column_names]
+        if missing or not isinstance(dataset.features["label"], ClassLabel):
+            raise CorpusError(
+                f"the data of a task need text, language and a ClassLabel label, but have {dataset.features}"
+            )
+        tags = np.array(dataset["language"])
+        if languages is not None:
+            wanted = normalize_languages(list(languages))
+            if absent := [tag for tag in wanted if tag not in tags]:
+                present = {str(tag): int((tags == tag).sum()) for tag in np.unique(tags)}
+                raise CorpusError(f"no row in {', '.join(absent)}; the data have {describe(present)}")
+            dataset = dataset.select(np.flatnonzero(np.isin(tags, wanted)))
+        self._images = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
+        for name in self._images:
+            dataset = dataset.cast_column(name, Image(decode=False))
+        self._rows = dataset
+        self.languages: list[str] = list(dataset["language"])
+        self.answers: list[str] = dataset.features["label"].names
+        # The answer of each row, or None.
+        self.labels: list[str | None] = [None if k is None else self.answers[k] for k in dataset["label"]]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return list(self._rows["text"])
+
+    @cached_property
+    def image_ids(self) -> list[str]:
+        """Names of the image or images of each row; rows of data without names are numbered."""
+        for columns in IMAGE_COLUMNS.values():
+            names = [f"{name}_id" for name in columns]
+            if set(names) <= set(self._rows.column_names):
+                return ["\n".join(ids) for ids in zip(*(self._rows[name] for name in names), strict=True)]
+        return [str(row) for row in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitems__(self, indices: list[int]) -> list[Example]:
+        columns = self._rows[indices]
+        examples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        for row, example in zip(indices, examples, strict=True):
+            example["label"] = self.labels[row]
+            example |= {name: read_image(example[name], f"row {row}") for name in self._images}
+        return examples
+
+
+@dataclass(eq=False)
+class TaskInputs:
+    """Turns examples into the inputs of a model that reads texts with images. Its configuration states whether it
+    reads regions, patches or both, and how many images with each text."""
+
+    processor: Any
+    config: Any
+    regions: Regions | None = None
+    transform: ImageTransform | None = None  # for training; by default the processor's
+    # (images, seeds) -> regions [N, R, region_size], for training; by default `regions`.
+    training_regions: Callable[[list[Any], list[int]], np.ndarray] | None = None
+
+    def __post_init__(self) -> None:
+        self._columns = IMAGE_COLUMNS[self.config.images_per_text]
+
+    def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
+        """Returns the inputs [N, …] of examples; with seeds, they are augmented for training."""
+        return self.texts(examples) | self.visuals(examples, seeds)
+
+    def texts(self, examples: list[Example]) -> dict[str, Tensor]:
+        texts, languages = zip(*((example["text"], example["language"]) for example in examples), strict=True)
+        return dict(self.processor(text=list(texts), language=list(languages), return_tensors="pt"))
+
+    def visuals(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
+        self._check_count(examples[0])
+        inputs: dict[str, Tensor] = {}
+        if self.config.has_patches and self._columns[0] in examples[0]:
+            inputs |= self._pixels(examples, seeds)
+        if self.config.has_regions and self.regions is not None:
+            regions = self._regions(self.regions, examples, seeds)
+            inputs |= self.processor(regions=self._by_text(regions), return_tensors="pt")
+        if not inputs:
+            raise InputError(
+                f"the model reads {self.config.visual}, but the examples have {', '.join(examples[0])}"
+                f"{'' if self.regions is None else ' and regions'}: give the images, or their regions"
+            )
+        return inputs
+
+    def _regions(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
+        """Returns the regions of all images of the examples."""
+        images = [example.get(name) for example in examples for name in self._columns]
+        if self.training_regions is not None and seeds is not None:
+            return list(self.training_regions(images, self._image_seeds(seeds)))
+        image_ids = [example[f"{name}_id"] for example in examples for name in self._columns]
+        return regions_of(regions, image_ids, images)
+
+    def _image_seeds(self, seeds: list[int]) -> list[int]:
+        count = len(self._columns)
+        return [count * seed + k for seed in seeds for k in range(count)]
+
+    def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
+        count = len(self._columns)
+        images = [example[name] for example in examples for name in self._columns]
+        if self.transform is None or seeds is None:
+            return dict(self.processor(images=self._by_text(images), return_tensors="pt"))
+        pixels = self.transform(images, self._image_seeds(seeds))
+        return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
+
+    def _by_text(self, flat: Sequence[Any]) -> list[Any]:
+        """Returns a flat list of images or regions in the processor's form: in pairs if each text has two."""
+        count = len(self._columns)
+        return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
+
+    def _check_count(self, example: Example) -> None:
+        for columns in IMAGE_COLUMNS.values():
+            if columns != self._columns and any(f"{name}_id" in example or name in example for name in columns):
+                raise InputError(
+                    f"the model reads {', '.join(self._columns)} with a text; the examples have {', '.join(columns)}"
+                )
+
+
+class LabelCollator:
+    """Turns labelled examples into inputs and `labels`: indices [N] of the model's answers, or scores [N, answers]."""
+
+    def __init__(self, inputs: TaskInputs, answers: Sequence[str], *, as_scores: bool = False) -> None:
+        self.inputs, self.as_scores = inputs, as_scores
+        self.indices = {answer: index for index, answer in enumerate(answers)}
+
+    def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+        for example in examples:
+            check_answer(example["label"], self.indices, f"{example['text']!r}")
+        labels = torch.tensor([self.indices[example["label"]] for example in examples])
+        if self.as_scores:
+            labels = torch.nn.functional.one_hot(labels, len(self.indices)).float()
+        return self.inputs(examples, seeds) | {"labels": labels}
+
+
+@dataclass(eq=False)
+class TargetCollator:
+    """Turns examples of `triplets` into inputs and labels of the encoder and the decoder, to translate `text_a` to
+    `text_b`."""
+
+    inputs: TaskInputs
+
+    def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+        texts, languages = zip(*((example["text_b"], example["language_b"]) for example in examples), strict=True)
+        target = self.inputs.processor(text_target=list(texts), target_language=list(languages), return_tensors="pt")
+        return self.inputs(sources(examples), seeds) | dict(target)
+
+
+def regions_of(regions: Regions, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
+    """Returns the regions of images, [R, region_size] each, looked up or computed."""
+    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
+
+
+def sources(examples: list[Example]) -> list[Example]:
+    """Returns examples of `triplets` with the text to translate as `text`."""
+    return [example | {"text": example["text_a"], "language": example["language_a"]} for example in examples]
+
+
+def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> None:
+    if answer not in known:
+        some = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
+        raise CorpusError(f"{place}: {answer!r} is none of the model's {len(known)} answers ({some})")
+
+
 # ---- Retrieval: four candidates for each caption ----
 # Batches of image-text retrieval with four candidates for each caption, of which one is correct, as in IGLUE's
 # fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
@@ -181,12 +349,8 @@ class CandidateCollator:
     """Turns captioned images into the inputs of their candidates, one after another, and `labels`.
 
     The captions of negatives are in the language of the caption, so that the language does not reveal the answer.
-
-    Args:
-        inputs: makes the inputs of the model.
-        view: the `image_text_pairs` of the examples and their candidates.
-        neighbors: the rows of the most similar images for each row of the view's corpus, [rows, k], from
-            `most_similar`.
+    `view` has the `image_text_pairs` of the examples and their candidates, and `neighbors` the rows of the images most
+    similar to each row of its corpus, [rows, k].
     """
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
@@ -244,11 +408,11 @@ class CandidateCollator:
         return self._other(example, rng)
 
 
+@dataclass(eq=False)
 class WithRowIndex:
     """A view whose examples include the index of their row in the corpus as column `row`."""
 
-    def __init__(self, view: CorpusView) -> None:
-        self.view = view
+    view: CorpusView
 
     def __len__(self) -> int:
         return len(self.view)
@@ -259,16 +423,8 @@ class WithRowIndex:
 
 
 def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> np.ndarray:
-    """Finds the images that are most similar to each image and show something else.
-
-    Args:
-        vectors: a vector for each image [N, d]; compared by cosine.
-        concepts: what each image shows [N].
-        count: number of similar images; IGLUE samples from about a hundred.
-
-    Returns:
-        Their indices, [N, up to count], unordered.
-    """
+    """Returns the indices [N, up to count] of the images that are most similar to each image, by the cosine of their
+    vectors [N, d], and show another concept [N], unordered. IGLUE samples from about a hundred."""
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
     count = min(count, len(unit) - int(sizes.max()))  # the most frequent concept has this many others
@@ -283,17 +439,8 @@ def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100)
 
 
 def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regions | None) -> np.ndarray:
-    """Returns a vector for each image, to find similar images.
-
-    Args:
-        images: the images [N].
-        image_ids: what each image shows [N].
-        regions: the regions of the images.
-
-    Returns:
-        The mean of each image's regions, as in IGLUE; without regions, its thumbnail minus its mean colour, which is
-        our choice. [N, d]
-    """
+    """Returns a vector for each image [N, d], to find similar images: the mean of its regions, as in IGLUE; without
+    regions, its thumbnail minus its mean colour, which is our choice."""
     if regions is not None:
         means = []
         for start in range(0, len(image_ids), _ROWS):

@@ -1,0 +1,199 @@
+"""Changes the texts of a corpus: adds translations to captions, and removes noisy texts."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+from datasets import Dataset, IterableDataset
+
+from ...utils.errors import CorpusError
+from ...utils.languages import normalize_languages
+from ..corpus.caption_index import LanguagePair
+from ..corpus.captions import Caption
+from ..corpus.corpus import AnyDataset, captions_of, describe, languages_of, with_captions
+from .views import Languages, translation_pairs, undecoded
+
+_BATCH_ROWS = 1000  # whose texts are read together
+_STREAM_ROWS = 128  # rows of a stream, with their images
+
+logger = logging.getLogger(__name__)
+
+
+def _changed(stream: IterableDataset, change: Callable[[list[Caption]], list[Caption]]) -> IterableDataset:
+    """Changes the captions of each row of a stream, and leaves out rows without any; images are not decoded."""
+    encoded = undecoded(stream.with_format(None))
+    changed = encoded.map(partial(_of_batch, change=change), batched=True, batch_size=_STREAM_ROWS)
+    return changed.cast(stream.features)
+
+
+def _of_batch(batch: dict[str, list[Any]], change: Callable[[list[Caption]], list[Caption]]) -> dict[str, list[Any]]:
+    batch = batch | {"captions": [change(row) for row in batch["captions"]]}
+    kept = [row for row, captions in enumerate(batch["captions"]) if captions]
+    return {name: [cells[row] for row in kept] for name, cells in batch.items()}
+
+
+# ---- Translations ----
+# Multi30K, for example, has translations of the captions of its photographs. Image-text training on them is called
+# translate-train; Jain et al. (2021, MURAL) translate captions by machine for it (appendix A.4).
+
+_Key = tuple[str, str]  # language, text
+_Known = dict[_Key, dict[_Key, None]]  # a text -> its translations
+
+
+def add_translations(
+    corpus: AnyDataset,
+    translations: Dataset,
+    *,
+    languages: Languages | None = None,
+    pairs: Iterable[LanguagePair] | None = None,
+) -> AnyDataset:
+    """Adds to each image's captions their translations in a translation corpus, if the texts match word for word.
+
+    The result is for image-text pairs. `translation_pairs` and `triplets` pair the captions of an image by their
+    order, which does not relate a caption to the translations appended after it.
+
+    Args:
+        corpus: a caption corpus, or a stream of one.
+        translations: a translation corpus. If a row has equally many texts in two languages, they are paired in order;
+            otherwise each text is a translation of every other.
+        languages: languages of the captions that are kept and translated; images without a caption in them are left
+            out. By default all.
+        pairs: (language, language) tuples: captions in either language get translations into the other. By default all
+            pairs of languages that occur in a row of the translations.
+
+    Returns:
+        The corpus with more captions, after the existing ones and without duplicates. A warning says if nothing was
+        found (not for a stream).
+
+    Examples:
+        >>> corpus = add_translations(load_captions("photos"), load_translations("translations.tsv"), languages="en")
+    """
+    for given in (corpus, translations):
+        if "captions" not in (getattr(given, "column_names", None) or []):
+            raise CorpusError("a corpus has a column 'captions': use as_caption_corpus or as_translation_corpus first")
+    if not isinstance(translations, Dataset):
+        raise CorpusError("translations must be a Dataset, not a stream")
+    wanted = None if languages is None else frozenset(normalize_languages(languages))
+    known = _by_text(translations, pairs)
+    if isinstance(corpus, IterableDataset):
+        return _changed(corpus, partial(_translated, wanted=wanted, known=known))
+    captions = [_in_languages(row, wanted) for row in captions_of(corpus).to_pylist()]
+    rows = [row for row, kept in enumerate(captions) if kept]
+    texts = {_key(caption) for kept in captions for caption in kept}
+    if not texts:
+        asked = "" if wanted is None else f" in {', '.join(sorted(wanted)) or 'no language'}"
+        raise CorpusError(f"no captions{asked}; the corpus has {describe(languages_of(corpus)) or 'none'}")
+    found = len(texts & known.keys())
+    translated = [_translated(captions[row], wanted, known) for row in rows]
+    logger.log(
+        logging.INFO if found else logging.WARNING,
+        "the translations have %s of the %s captions, word for word; %s captions were added",
+        *((f"{found:,}" if found else "none"), f"{len(texts):,}"),
+        f"{sum(map(len, translated)) - sum(map(len, captions)):,}",
+    )
+    return with_captions(corpus.select(rows), translated)
+
+
+def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:
+    """Returns the translations of each text, in the order of the corpus."""
+    known: _Known = {}
+    for pair in translation_pairs(translations, pairs):
+        a, b = (pair["language_a"], pair["text_a"]), (pair["language_b"], pair["text_b"])
+        known.setdefault(a, {}).setdefault(b)
+        known.setdefault(b, {}).setdefault(a)
+    return known
+
+
+def _key(caption: Caption) -> _Key:
+    return caption["language"], caption["text"]
+
+
+def _in_languages(row: list[Caption], wanted: Collection[str] | None) -> list[Caption]:
+    return [caption for caption in row if wanted is None or caption["language"] in wanted]
+
+
+def _translated(row: list[Caption], wanted: Collection[str] | None, known: _Known) -> list[Caption]:
+    """Returns the captions in the languages, followed by their translations."""
+    row = _in_languages(row, wanted)
+    present = {_key(caption) for caption in row}
+    added = dict.fromkeys(key for caption in row for key in known.get(_key(caption), ()) if key not in present)
+    return [*row, *({"language": language, "text": text} for language, text in added)]
+
+
+# ---- Filter ----
+
+
+@dataclass(frozen=True)
+class TextFilter:
+    """Rules that remove noisy alt texts from web data, similar to ALIGN's, as stated by Lee et al. (2022, ETCL,
+    section 3.4): fewer than 3 or more than 100 words, more than 1000 characters, and texts of more than 10 images,
+    such as "thumbnail for version as of".
+
+    Their rules for images (a shorter side above 200 pixels and an aspect ratio of at most 3: img2dataset's
+    `--min_image_size 201 --max_aspect_ratio 3`; at most 100 texts per image) and for the language, which they detect
+    with cld3, are not included. Unlike ALIGN, they state no rule for rare words.
+
+    Args:
+        min_words: minimum number of words, separated by spaces; use 1 for Chinese or Japanese.
+        max_words: maximum number of words.
+        max_characters: maximum number of characters.
+        max_images: texts of more rows are left out; None keeps them. Counting reads the texts an extra time
+            beforehand, even for a stream, and takes about 100 bytes of memory for each distinct text.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for recipes that state the rules
+
+    min_words: int = 3
+    max_words: int = 100
+    max_characters: int = 1000
+    max_images: int | None = 10
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_words <= self.max_words:
+            raise CorpusError(f"min_words={self.min_words} and max_words={self.max_words} leave no text")
+        if self.max_characters < 1 or (self.max_images is not None and self.max_images < 1):
+            raise CorpusError("max_characters and max_images must be at least 1")
+
+    def __str__(self) -> str:
+        """For model cards, such as `texts of 3 to 100 words, 1000 characters at most and 10 images at most`."""
+        images = "" if self.max_images is None else f" and {self.max_images} images at most"
+        return f"texts of {self.min_words} to {self.max_words} words, {self.max_characters} characters at most{images}"
+
+    def apply(self, corpus: AnyDataset) -> AnyDataset:
+        """Returns a caption corpus, or a stream of one, without the rejected texts and rows that have no text left.
+
+        Examples:
+            >>> corpus = TextFilter(max_images=None).apply(load_captions("photos"))
+        """
+        shared: Collection[bytes] = ()
+        if self.max_images is not None:
+            fitting = ({_digest(each["text"]) for each in row if self._fits(each["text"])} for row in _rows(corpus))
+            counts = Counter(digest for row in fitting for digest in row)
+            shared = frozenset(digest for digest, images in counts.items() if images > self.max_images)
+        if isinstance(corpus, IterableDataset):
+            return _changed(corpus, partial(self._kept, shared=shared))
+        rows = [self._kept(row, shared) for row in _rows(corpus)]
+        left = [index for index, row in enumerate(rows) if row]
+        if not left:
+            raise CorpusError("the filter leaves no text")
+        logger.info("the text filter keeps %s of %s rows", f"{len(left):,}", f"{len(corpus):,}")
+        return with_captions(corpus.select(left), (row for row in rows if row))
+
+    def _kept(self, row: list[Caption], shared: Collection[bytes]) -> list[Caption]:
+        return [each for each in row if self._fits(each["text"]) and _digest(each["text"]) not in shared]
+
+    def _fits(self, text: str) -> bool:
+        return self.min_words <= len(text.split()) <= self.max_words and len(text) <= self.max_characters
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def _rows(corpus: Dataset | IterableDataset) -> Iterator[list[Caption]]:
+    for batch in corpus.select_columns("captions").with_format(None).iter(_BATCH_ROWS):
+        yield from batch["captions"]
