@@ -329,7 +329,7 @@ def check_answer(answer: str | None, known: Mapping[str, int], place: str) -> No
 
 
 # ---- Retrieval: four candidates for each caption ----
-# Batches of image-text retrieval with four candidates for each caption, of which one is correct, as in IGLUE's
+# Batches of image-text retrieval with four candidates for each caption, one of them correct, as in IGLUE's
 # fine-tuning (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
 #
 #     0  the image with its caption

@@ -110,19 +110,7 @@ class StreamMixture(IterableDataset):
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         states = self.start["workers"][worker] or {}
-        readers = {
-            task: _StreamReader(
-                view,
-                self.rows[task],
-                name=f"task {task!r}",
-                block_size=self.block_size,
-                shard_seed=[self.seed, k],
-                row_seed=[self.seed, k, self.process, worker],
-                state=states.get(task),
-            )
-            for k, (task, view) in enumerate(self.tasks.items())
-            if isinstance(view, StreamView)
-        }
+        readers = {task: _StreamReader(self, task, worker, states.get(task)) for task in self.streams}
         sizes = batch_sizes(self.batch_size, self.tasks)
         orders = {
             task: batch_order(view, sizes[task], [self.seed, k], self.num_processes)
@@ -135,46 +123,28 @@ class StreamMixture(IterableDataset):
         if worker < consumed % workers:
             yield None
         for step in count(consumed + (worker - consumed) % workers, workers):
-            batch = self._batch(step * self.num_processes + self.process, sizes, readers, orders)
-            yield StreamBatch(worker, {task: reader.state_dict() for task, reader in readers.items()}, batch)
-
-    def _batch(
-        self,
-        batch: int,
-        sizes: dict[str, int],
-        readers: dict[str, "_StreamReader"],
-        orders: dict[str, Callable[[int], list[int]]],
-    ) -> list[tuple[ExampleKey, Example]]:
-        """Returns the batch with that index, counted over all processes."""
-        sampled: list[tuple[ExampleKey, Example]] = []
-        for k, (task, data) in enumerate(self.tasks.items()):
-            if isinstance(data, StreamView):
-                positions: list[int] = list(range(batch * sizes[task], (batch + 1) * sizes[task]))
-                examples = readers[task].take(sizes[task])
-            else:
-                positions = orders[task](batch)
-                examples = data.__getitems__(positions)
-            sampled += zip(example_keys(task, k, positions, batch, self.seed), examples, strict=True)
-        return sampled
+            batch = step * self.num_processes + self.process  # counted over all processes
+            sampled: list[tuple[ExampleKey, Example]] = []
+            for k, (task, view) in enumerate(self.tasks.items()):
+                if isinstance(view, StreamView):
+                    positions = list(range(batch * sizes[task], (batch + 1) * sizes[task]))
+                    examples = readers[task].take(sizes[task])
+                else:
+                    positions = orders[task](batch)
+                    examples = view.__getitems__(positions)
+                sampled += zip(example_keys(task, k, positions, batch, self.seed), examples, strict=True)
+            yield StreamBatch(worker, {task: reader.state_dict() for task, reader in readers.items()}, sampled)
 
 
 class _StreamReader:
-    """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks.
-    `shard_seed` is the same in all processes and workers."""
+    """Reads a stream in endless passes, with its shards shuffled in every pass and its rows shuffled in blocks."""
 
-    def __init__(
-        self,
-        view: StreamView,
-        rows: Stream,
-        *,
-        name: str,
-        block_size: int,
-        shard_seed: list[int],
-        row_seed: list[int],
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        self.view, self.all_rows, self.name, self.block_size = view, rows, name, block_size
-        self.shard_seed, self.row_seed = shard_seed, row_seed
+    def __init__(self, mixture: StreamMixture, task: str, worker: int, state: dict[str, Any] | None) -> None:
+        self.view, self.all_rows, self.block_size = mixture.streams[task], mixture.rows[task], mixture.block_size
+        self.name = f"task {task!r}"
+        # Shards come in the same order in all processes and workers.
+        self.shard_seed = [mixture.seed, list(mixture.tasks).index(task)]
+        self.row_seed = [*self.shard_seed, mixture.process, worker]
         self.block: Any = None
         self.order = np.empty(0, dtype=np.int64)
         start = state or {"pass": 0, "seen": 0, "taken": 0, "rows": None}

@@ -160,7 +160,7 @@ _FOLDERS = {
     "fluent": "package/icons/modern",
     "noto": "package/img/google/64",
 }
-# Fluent's files are named after English names, of which these differ from CLDR's.
+# Fluent's files are named after English names; these differ from CLDR's.
 _FLUENT_NAMES = {
     "black bird": "blackbird",
     "deaf man": "man deaf",

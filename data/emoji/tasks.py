@@ -97,10 +97,10 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
     Columns: `image`, `image_id`, `text` (the question), `language`, `label` (one of `ANSWERS`), `question`, one of
 
         kind      "What kind of thing is this?" Nine answers, Unicode's categories of emoji.
-        colour    "What colour is mostly seen?" Seven answers, see `main_colour`; for images of which one colour covers
-                  at least half. The colour is computed from the image, as vendors use different colours.
-        category  "Is this a flag?" and the like for five of Unicode's categories, with the answers yes and no. There
-                  is no question about faces: the category of smileys also has hearts, and other categories have faces.
+        colour    "What colour is mostly seen?" Seven answers, see `main_colour`; for images that have one. Vendors
+                  use different colours, so it is computed from the image.
+        category  "Is this a flag?" and similar questions about five of Unicode's categories, answered by yes or no.
+                  Faces are not asked about: the category of smileys also has hearts, and others have faces.
 
     There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
     until no answer is more frequent than the median answer. Every question of `category` is answered as often with yes
@@ -110,10 +110,6 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
         corpus: a corpus from `load_emoji`; its captions are not used.
         languages: languages of the questions; each has the same questions.
         seed: seed of the random choices. Images are copied for each of their questions.
-
-    Raises:
-        CorpusError: for a language without questions, or a corpus without images that questions can be asked about.
-        LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
     wordings = _wordings()

@@ -13,7 +13,7 @@ import heapq
 import logging
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -250,21 +250,12 @@ def bitexts(source: str | Path) -> list[Bitext]:
 def is_bitext(source: str) -> bool:
     """Returns whether a source is one of `bitexts`, by the names of its files. `load_translations` reads tables with a
     header."""
-    path = Path(source)
-    files = list(path.iterdir()) if path.is_dir() else [path]
-    if any(file.name.endswith((*TMX, ".zip")) or _is_pair_table(file) for file in files):
-        return True
-    if path.is_dir():
-        return bool(_sides([file.name for file in files]))
-    return _pair_in(path.name) is not None and any(path.parent.glob(f"{path.name}.*"))
-
-
-def _is_pair_table(file: Path) -> bool:
-    if kind_of(file) != ".tsv":
-        return False
-    if "*" in file.name:
-        return pair_in_name(file) is not None or any(map(_is_pair_table, file.parent.glob(file.name)))
-    return pair_in_name(file) is not None and file.is_file() and not has_header(file)
+    files = files_matching(source) or files_matching(f"{source}.*")
+    return (
+        any(file.name.endswith((*TMX, ".zip")) for file in files)
+        or any(kind_of(file) == ".tsv" and pair_in_name(file) is not None and not has_header(file) for file in files)
+        or bool(_sides([file.name for file in files]))
+    )
 
 
 def _in_zip(file: Path) -> list[Bitext]:
@@ -296,7 +287,7 @@ def _moses(sizes: dict[str, int], place: Path) -> list[Bitext]:
     return found
 
 
-def _sides(names: Iterator[str] | Sequence[str] | dict[str, int]) -> dict[str, dict[str, str]]:
+def _sides(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Returns stem -> language -> name of the texts: `CCMatrix.de-en` -> `de` -> `CCMatrix.de-en.de.gz`; also of their
     scores."""
     stems: dict[str, dict[str, str]] = {}

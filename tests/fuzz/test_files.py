@@ -1,7 +1,6 @@
 """Files of captions and translations, whatever is in them, are read or refused with a typed error."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,7 +23,7 @@ CAPTIONS = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory) -> Path:
+def file(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "file"
 
 

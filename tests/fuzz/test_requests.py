@@ -5,7 +5,6 @@ None raises an exception, and no status is above 499 but 503, which means that t
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -43,7 +42,7 @@ def service(make_mla, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
+def loop():
     """One loop for all requests, as a server has it: batches of queries belong to it."""
     with asyncio.Runner() as runner:
         yield runner.get_loop()
@@ -87,20 +86,10 @@ def ask(loop, application, method, path, query=b"", headers=(), body=()):
     given = dict(headers)
     if b"host" not in given:
         headers = [*headers, (b"host", b"localhost")]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": quote(path, errors="surrogatepass").encode(),
-        "query_string": query,
-        "root_path": "",
-        "headers": list(headers),
-        "client": ("127.0.0.1", 5000),
-        "server": ("127.0.0.1", 7860),
-    }
+    where = {"path": path, "raw_path": quote(path, errors="surrogatepass").encode(), "query_string": query}
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
+    scope |= where | {"root_path": "", "headers": list(headers)}
+    scope |= {"client": ("127.0.0.1", 5000), "server": ("127.0.0.1", 7860)}
     status, answer = loop.run_until_complete(_answered(application, scope, list(body)))
     assert status < 500 or status == 503, answer
     if status >= 400 and answer.startswith(b"{"):
@@ -143,5 +132,5 @@ def test_any_upload_finds_or_is_refused(loop, open_server, data, name, kind, cut
     assert status in (200, 400)
 
 
-def _encoded(query: dict[str, str]) -> bytes:
+def _encoded(query):
     return urlencode(query, errors="surrogatepass").encode()

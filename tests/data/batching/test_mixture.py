@@ -33,13 +33,6 @@ def test_an_epoch_is_one_pass_over_the_main_task(mixture):
     assert sorted(_indices(batches, "main")) == list(range(20))
 
 
-def test_other_tasks_run_in_step_and_start_over(mixture):
-    side = _indices(TaskBatchSampler(mixture, 4, seed=0), "side")
-    assert len(side) == 20
-    assert sorted(side[:7]) == sorted(side[7:14]) == list(range(7))
-    assert side[:7] != side[7:14]
-
-
 def test_epochs_differ_and_repeat_themselves(mixture):
     sampler = TaskBatchSampler(mixture, 4, seed=0)
     first = list(sampler)

@@ -18,7 +18,7 @@ def processor():
     return rc3_processor()
 
 
-def examples(view, count: int = 16) -> list[dict]:
+def examples(view, count=16):
     chosen = np.random.default_rng(0).permutation(len(view))[:count]
     return view.__getitems__(chosen.tolist())
 
@@ -30,7 +30,7 @@ def strict():
     return [example | {"regions": regions[example["image_id"]]} for example in examples(view)]
 
 
-def texts(processor, inputs) -> list[str]:
+def texts(processor, inputs):
     return [processor.decode(ids) for ids in inputs["input_ids"]]
 
 
@@ -100,7 +100,7 @@ def test_an_example_is_drawn_by_its_own_seed(processor, strict):
     assert not torch.equal(other["masked"]["labels"], whole["masked"]["labels"])
 
 
-def languages_of(processor, inputs) -> set[int]:
+def languages_of(processor, inputs):
     """The tokens of the languages of texts, which stand last."""
     lengths = inputs["attention_mask"].sum(1)
     return set(inputs["input_ids"][torch.arange(len(lengths)), lengths - 1].tolist())
@@ -119,13 +119,6 @@ def test_a_batch_has_one_language_on_each_side(processor, strict):
         found.add((first, second))
     de, en = (processor.language_token_id(language) for language in ("de", "en"))
     assert found == {(de, en), (en, de)}
-
-
-@pytest.mark.parametrize("collator", [TripletCollator, TranslationCollator])
-def test_a_batch_of_several_pairs_is_refused(processor, collator):
-    given = triplets(shapes_corpus(), [("en", "de"), ("fr", "en")])[:4]
-    with pytest.raises(InputError, match="must have one pair of languages, but this one has de with en, en with fr"):
-        collator(processor)(given, SEEDS[:4])
 
 
 # ---- Parallel ----

@@ -4,18 +4,17 @@ import io
 import logging
 from collections import Counter
 from itertools import islice
-from typing import Any
 
 import PIL.Image
 import pytest
-from datasets import Dataset, Image, IterableDataset
+from datasets import Dataset, Image
 
 from babelens.data.batching.streams import StreamLoader, StreamMixture
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 
 
-def rows(count: int) -> list[dict[str, Any]]:
+def rows(count):
     """An image of its own and two captions in each row."""
     made = []
     for number in range(count):
@@ -27,25 +26,25 @@ def rows(count: int) -> list[dict[str, Any]]:
     return made
 
 
-def corpus(count: int) -> Dataset:
+def corpus(count):
     return as_caption_corpus(Dataset.from_list(rows(count)).cast_column("image", Image()))
 
 
-def stream(count: int, shards: int) -> IterableDataset:
+def stream(count, shards):
     return as_caption_corpus(corpus(count).to_iterable_dataset(num_shards=shards))
 
 
-def loader(*, count: int = 48, shards: int = 4, workers: int = 0, size: int = 8, **changes: Any) -> StreamLoader:
+def loader(*, count=48, shards=4, workers=0, size=8, **changes):
     tasks = changes.pop("tasks", None) or {"image_text": image_text_pairs(stream(count, shards), ["en"])}
     settings = {"seed": 0, "block_size": 8, "num_workers": workers} | changes
     return StreamLoader(StreamMixture(tasks, size, **settings), list, length=1000)
 
 
-def texts(batches: Any) -> list[str]:
+def texts(batches):
     return [example["text"] for batch in batches for _, example in batch if "text" in example]
 
 
-def seen(batch: Any) -> list[Any]:
+def seen(batch):
     """All that a batch holds, in a form that can be compared."""
     return [(draw, example | {"image": example["image"].tobytes()}) for draw, example in batch]
 

@@ -2,7 +2,6 @@
 
 from io import BytesIO
 from itertools import product
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -30,28 +29,28 @@ CAPTIONS_OF_ROWS = [
 IMAGE_IDS = ["cat", "dog", "sun", "dog"]
 
 
-def bytes_of(colour: tuple[int, ...]) -> dict[str, Any]:
+def bytes_of(colour):
     buffer = BytesIO()
     PIL.Image.new("RGBA" if len(colour) == 4 else "RGB", (2, 2), colour).save(buffer, "PNG")
     return {"bytes": buffer.getvalue(), "path": None}
 
 
 @pytest.fixture
-def corpus() -> Dataset:
+def corpus():
     columns = {"image": [bytes_of(c) for c in COLOURS], "image_id": IMAGE_IDS, "captions": CAPTIONS_OF_ROWS}
     return as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
 
 
-def colour_of(example: dict[str, Any]) -> tuple[int, ...]:
+def colour_of(example):
     return example["image"].getpixel((0, 0))
 
 
-def texts(view: Any) -> list[tuple[str, ...]]:
+def texts(view):
     return [tuple(value for name, value in example.items() if name.startswith("text")) for example in view]
 
 
 class TestImageTextPairs:
-    def test_there_is_one_example_for_every_caption(self, corpus: Dataset) -> None:
+    def test_there_is_one_example_for_every_caption(self, corpus):
         view = image_text_pairs(corpus)
         expected = [
             (COLOURS[row], IMAGE_IDS[row], text, language)
@@ -63,7 +62,7 @@ class TestImageTextPairs:
         assert len(view) == 12
         assert list(view[0]) == ["image", "image_id", "text", "language"]
 
-    def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(self, corpus: Dataset) -> None:
+    def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(self, corpus):
         cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
         columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
         view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
@@ -73,7 +72,7 @@ class TestImageTextPairs:
 
 
 class TestTranslationPairs:
-    def test_equally_many_texts_are_paired_one_to_one(self, corpus: Dataset) -> None:
+    def test_equally_many_texts_are_paired_one_to_one(self, corpus):
         view = translation_pairs(corpus, [("en", "de")])
         assert texts(view) == [
             ("cat one", "Katze eins"),
@@ -91,7 +90,7 @@ class TestTranslationPairs:
         }
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_random_corpora_give_what_plain_loops_give(self, seed: int) -> None:
+    def test_random_corpora_give_what_plain_loops_give(self, seed):
         rng = np.random.default_rng(seed)
         words = [f"word {number}" for number in range(6)]
         captions = [
@@ -109,7 +108,7 @@ class TestTranslationPairs:
         view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
         assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
 
-    def test_co_captions_are_pairs_of_different_captions(self) -> None:
+    def test_co_captions_are_pairs_of_different_captions(self):
         rows = [{"en": ["a", "b", "c"], "de": ["x", "x"]}, {"en": ["d"], "de": ["y"]}]
         corpus = as_translation_corpus(Dataset.from_dict({"captions": rows}))
         pairs = [("en", "en"), ("de", "de")]
@@ -120,7 +119,7 @@ class TestTranslationPairs:
             translation_pairs(corpus, pairs, co_captions=True)
 
 
-def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus: Dataset) -> None:
+def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus):
     view = triplets(corpus, [("en", "de")])
     assert [(colour_of(e), e["text_a"], e["text_b"]) for e in view] == [
         (COLOURS[0], "cat one", "Katze eins"),
@@ -134,7 +133,7 @@ def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus: Dataset)
 
 
 class TestWeakPairs:
-    def test_every_two_texts_in_different_languages(self, corpus: Dataset) -> None:
+    def test_every_two_texts_in_different_languages(self, corpus):
         view = weak_pairs(corpus, ["en", "DE"])
         assert texts(view) == [
             ("cat one", "Katze eins"),
@@ -151,7 +150,7 @@ class TestWeakPairs:
 
 
 class TestRetrievalSet:
-    def test_all_images_are_searched_and_all_of_a_thing_are_right(self, corpus: Dataset) -> None:
+    def test_all_images_are_searched_and_all_of_a_thing_are_right(self, corpus):
         found = retrieval_set(corpus, "DE")
         assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
         assert found.image_ids == IMAGE_IDS
@@ -172,7 +171,7 @@ class TestStreams:
         ],
         ids=["image_text_pairs", "image_text_pairs in one language", "translation_pairs", "triplets"],
     )
-    def test_a_stream_gives_the_same_examples(self, corpus: Dataset, make: Any) -> None:
+    def test_a_stream_gives_the_same_examples(self, corpus, make):
         view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
         assert isinstance(stream, StreamView)
         for expected, example in zip(view, stream, strict=True):

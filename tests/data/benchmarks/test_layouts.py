@@ -46,19 +46,19 @@ EXPECTED = {
 }
 
 
-def read(name: str, root: Path, languages: tuple[str, ...] | None = None):
+def read(name, root, languages=None):
     benchmark = find_benchmark(name)
     return read_benchmark(benchmark, root, languages or benchmark.languages)
 
 
-def texts(corpus) -> dict[str, list[tuple[str, str]]]:
+def texts(corpus):
     rows = corpus.remove_columns("image")
     return {row["image_id"]: [(each["language"], each["text"]) for each in row["captions"]] for row in rows}
 
 
 @pytest.fixture
 def write(tmp_path):
-    def write(name: str) -> Path:
+    def write(name):
         WRITERS[name](tmp_path / name)
         return tmp_path / name
 

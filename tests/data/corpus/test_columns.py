@@ -122,18 +122,6 @@ def test_a_lone_quotation_mark_swallows_no_rows(photos):
     assert captions(load_captions(file)) == [{"en": "a chair,\nnew"}]
 
 
-def test_a_table_of_translations(tmp_path):
-    file = tmp_path / "pairs.csv"
-    file.write_text("en;de;uk\na cat;eine Katze;\na dog;ein Hund;собака\n", encoding="utf-8")
-    assert captions(load_translations(file)) == [
-        {"en": "a cat", "de": "eine Katze"},
-        {"en": "a dog", "de": "ein Hund", "uk": "собака"},
-    ]
-    file.write_text("source,target,note\na cat,eine Katze,x\n")
-    found = load_translations(file, caption_column={"en": "source", "de": "target"})
-    assert captions(found) == [{"en": "a cat", "de": "eine Katze"}]
-
-
 # ---- Who reads them ----
 
 

@@ -2,7 +2,6 @@
 
 import json
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,14 @@ from babelens.utils.errors import CorpusError, LanguageTagError
 ROW: dict[str, Any] = {"file_name": "0.png", "captions": {"en": "a"}}
 
 
-def encoded(format: str = "PNG", mode: str = "RGB") -> bytes:
+def encoded(format="PNG", mode="RGB"):
     buffer = BytesIO()
     PIL.Image.effect_noise((24, 16), 60).convert(mode).save(buffer, format)
     return buffer.getvalue()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Three images in a folder beside a fourth."""
     (tmp_path / "secret.png").write_bytes(encoded())
     (tmp_path / "data").mkdir()
@@ -34,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def with_metadata(folder: Path, *rows: dict[str, Any] | str) -> Path:
+def with_metadata(folder, *rows):
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
     return folder
@@ -53,9 +52,7 @@ class TestMetadata:
         ],
     )
     @pytest.mark.parametrize("streaming", [False])
-    def test_each_is_refused_with_its_line(
-        self, folder: Path, row: dict[str, Any] | str, message: str, streaming: bool
-    ) -> None:
+    def test_each_is_refused_with_its_line(self, folder, row, message, streaming):
         with_metadata(folder, ROW | {"number": 1, "artist": "Ada"}, "", row)
         with pytest.raises((CorpusError, LanguageTagError), match=rf"metadata\.jsonl line 3\b.*{message}"):
             list(load_captions(folder, streaming=streaming))
@@ -79,13 +76,13 @@ class TestParquet:
             ({"image": PNGS, "caption": [b"a", b"b"]}, "row 0: b'a' is not a text"),
         ],
     )
-    def test_each_is_refused_with_its_row(self, tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    def test_each_is_refused_with_its_row(self, tmp_path, columns, message):
         pq.write_table(pa.table({"caption": ["a", "b"]} | columns), tmp_path / "x.parquet")
         with pytest.raises(CorpusError, match=rf"x\.parquet {message}"):
             load_captions(tmp_path / "x.parquet", language="en")
 
     @pytest.mark.parametrize("damage", ["offset", "empty"])
-    def test_a_damaged_file_of_a_saved_corpus_is_refused(self, tmp_path: Path, damage: str) -> None:
+    def test_a_damaged_file_of_a_saved_corpus_is_refused(self, tmp_path, damage):
         """Arrow itself would read texts from outside of the file, and end the process."""
         pq.write_table(pa.table({"caption": ["a cat", "a dog"], "features": [[1.0], [2.0]]}), tmp_path / "x.parquet")
         load_captions(tmp_path / "x.parquet", language="en").save_to_disk(tmp_path / "saved")
@@ -101,7 +98,7 @@ class TestParquet:
             load_captions(tmp_path / "saved")
 
     @pytest.mark.parametrize("bad", [None, [1.0, float("inf")]])
-    def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
+    def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path, bad):
         table = pa.table({"caption": ["a", "b"], "features": pa.array([[1.0, 2.0], bad])})
         pq.write_table(table, tmp_path / "x.parquet")
         features: Any = images_of(load_captions(tmp_path / "x.parquet", language="en"))

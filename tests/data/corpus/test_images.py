@@ -1,7 +1,6 @@
 """Image files: which are opened, where they may lie, and how many may be left out."""
 
 import os
-from pathlib import Path
 
 import PIL.Image
 import pytest
@@ -20,7 +19,7 @@ from babelens.utils.errors import CorpusError, ImageError
     ("bad", "checked", "refused"),
     [(1, 1, True), (18, 19, False), (10, 20, False), (11, 20, True)],
 )
-def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) -> None:
+def test_skipping_is_for_a_few_of_many(bad, checked, refused):
     reasons = [f"row {row}: bad" for row in range(bad)]
     if not refused:
         refuse_mostly_bad(reasons, checked)
@@ -30,19 +29,19 @@ def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) ->
 
 
 @pytest.mark.parametrize("name", ["../a.png", "deep/../../a.png", "/etc/passwd"])
-def test_names_that_leave_it_are_refused(name: str, tmp_path: Path) -> None:
+def test_names_that_leave_it_are_refused(name, tmp_path):
     with pytest.raises(CorpusError, match=r"^row 7: '.*' leaves the folder .*, without '\.\.'"):
         path_inside(tmp_path, name, "row 7")
 
 
 @pytest.mark.parametrize("path", ["nowhere://x/a.png", "/not/there.png"])
-def test_what_cannot_be_fetched_is_named(path: str) -> None:
+def test_what_cannot_be_fetched_is_named(path):
     for read in (read_image, image_bytes):
         with pytest.raises(CorpusError, match=r"^row 3: "):
             read({"bytes": None, "path": path}, "row 3")
 
 
-def test_a_link_to_an_image_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_an_image_is_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     PIL.Image.new("RGB", (3, 2), "red").save(tmp_path / "elsewhere" / "a.png")
     (tmp_path / "b.png").symlink_to("elsewhere/a.png")
@@ -51,7 +50,7 @@ def test_a_link_to_an_image_is_followed(tmp_path: Path) -> None:
     assert image_bytes(cell, "row 0") == (tmp_path / "elsewhere" / "a.png").read_bytes()
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.png")
     for opened in (open_image, check_image):
         with pytest.raises(ImageError, match=r"a\.png: not a file"):

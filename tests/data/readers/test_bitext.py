@@ -3,7 +3,6 @@
 import gzip
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -22,13 +21,13 @@ def lines(texts):
     return "".join(f"{text}\n" for text in texts).encode()
 
 
-def table(folder: Path, name="WikiMatrix.de-en.tsv.gz", rows=None) -> Path:
+def table(folder, name="WikiMatrix.de-en.tsv.gz", rows=None):
     rows = rows or ["\t".join(row) for row in zip(SCORES, GERMAN, ENGLISH, strict=True)]
     (folder / name).write_bytes(gzip.compress(lines(rows)) if name.endswith(".gz") else lines(rows))
     return folder / name
 
 
-def moses(folder: Path, stem="CCMatrix.de-en", ending="", scores=True) -> Path:
+def moses(folder, stem="CCMatrix.de-en", ending="", scores=True):
     texts = {"de": GERMAN, "en": ENGLISH} | ({"scores": SCORES} if scores else {})
     for side, column in texts.items():
         content = lines(column)
@@ -36,7 +35,7 @@ def moses(folder: Path, stem="CCMatrix.de-en", ending="", scores=True) -> Path:
     return folder / stem
 
 
-def archive(folder: Path, scores=True) -> Path:
+def archive(folder, scores=True):
     with zipfile.ZipFile(folder / "de-en.txt.zip", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("README", "OPUS")
         file.writestr("LICENSE", "CC0")

@@ -2,7 +2,6 @@
 
 import csv
 import zlib
-from pathlib import Path
 
 import PIL.Image
 import pytest
@@ -19,11 +18,11 @@ CAPTIONS = {
 }
 
 
-def image_id(url: str) -> str:
+def image_id(url):
     return str(zlib.crc32(url.encode()) & 0xFFFFFFFF)
 
 
-def write_uc2(folder: Path, captions: dict[str, dict[str, str | None]], split: str = "train") -> Path:
+def write_uc2(folder, captions, split="train"):
     """English lines as they are; the others by Python's csv, as UC2's `ms_internal_mt.py` writes them."""
     folder.mkdir(exist_ok=True)
     for language in next(iter(captions.values())):
@@ -40,12 +39,12 @@ def write_uc2(folder: Path, captions: dict[str, dict[str, str | None]], split: s
     return folder
 
 
-def texts(corpus) -> dict[str, dict[str, str]]:
+def texts(corpus):
     return {row["image_id"]: {c["language"]: c["text"] for c in row["captions"]} for row in corpus}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return write_uc2(tmp_path / "cc3m", CAPTIONS)
 
 

@@ -1,7 +1,6 @@
 """Multi30K's parallel files and image lists become a corpus of translations with images."""
 
 import gzip
-from pathlib import Path
 
 import PIL.Image
 import pytest
@@ -11,7 +10,7 @@ from babelens.utils.errors import CorpusError
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Path:
+def task(tmp_path):
     """The repository's folder `task1`, with two sentences of two splits."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "image_splits").mkdir()
@@ -24,23 +23,14 @@ def task(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sentences_of_a_line_belong_to_the_image_of_that_line(task: Path) -> None:
+def test_sentences_of_a_line_belong_to_the_image_of_that_line(task):
     corpus = load_multi30k(task, "val", ["en", "de"], images=task / "images")
     assert corpus.column_names == ["image", "image_id", "captions"]
     rows = [(e["image"].width, e["image_id"], e["text_a"], e["text_b"]) for e in triplets(corpus, [("en", "de")])]
     assert rows == [(1, "1018148011.jpg", "A dog.", "Ein Hund."), (2, "1029450589.jpg", "A man.", "Ein Mann.")]
 
 
-def test_plain_files_and_captions_numbered_as_coco(tmp_path: Path) -> None:
-    (tmp_path / "test_2017_mscoco.en").write_text("A dog.\n")
-    (tmp_path / "test_2017_mscoco_images.txt").write_text("COCO_train2014_000000117071.jpg#367178\n")
-    assert load_multi30k(tmp_path, "test_2017_mscoco", ["en"])[:] == {
-        "image_id": ["COCO_train2014_000000117071.jpg"],
-        "captions": [[{"language": "en", "text": "A dog."}]],
-    }
-
-
-def test_lines_that_do_not_match_are_refused(task: Path) -> None:
+def test_lines_that_do_not_match_are_refused(task):
     (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\n"))
     with pytest.raises(CorpusError, match="val has 1 sentences in de and 2 images"):
         load_multi30k(task, "val", ["en", "de"])
@@ -53,7 +43,7 @@ def test_lines_that_do_not_match_are_refused(task: Path) -> None:
 
 
 @pytest.fixture
-def both_tasks(task: Path) -> Path:
+def both_tasks(task):
     """A folder with `task1` and `task2`, whose images are in another order."""
     root = task / "data"
     for name in ("raw", "image_splits"):
@@ -67,7 +57,7 @@ def both_tasks(task: Path) -> Path:
     return root
 
 
-def test_five_descriptions_beside_the_sentences(both_tasks: Path) -> None:
+def test_five_descriptions_beside_the_sentences(both_tasks):
     corpus = load_multi30k(both_tasks, "val", ["en", "de"], described=["en"])
     first = [(caption["language"], caption["text"]) for caption in corpus[0]["captions"]]
     assert corpus["image_id"][0] == "1018148011.jpg"

@@ -1,14 +1,12 @@
 """Published data sets by name: each reader on the published layout, and what it says of another one."""
 
-import json
 from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
 
 from babelens.data.corpus.corpus import images_by_language_pair, languages_of
-from babelens.data.readers.published import PUBLISHED, load_published
-from babelens.training.schema import DataSource
+from babelens.data.readers.published import load_published
 from babelens.utils.errors import CorpusError
 from tests.support.published_layouts import (
     caption,
@@ -52,19 +50,6 @@ def test_flickr30k_has_karpathys_splits():
     assert [corpus["image_id"] for corpus in splits.values()] == [
         [f"{each}.jpg" for each in names] for names in (FLICKR[:2], FLICKR[2:3], FLICKR[3:])
     ]
-
-
-@pytest.mark.parametrize(
-    ("captions", "split", "expected"),
-    [
-        (None, "train", {"en": 40}),
-        (["coco", "stair"], "train", {"en": 40, "ja": 40}),
-        (["coco", "korean"], "validation", {"en": 10, "ko": 2}),
-        (["coco", "coco-cn", "yj"], "train", {"en": 40, "ja": 6, "zh": 3}),
-    ],
-)
-def test_mscoco_has_captions_of_several_data_sets(captions, split, expected):
-    assert languages_of(load_published("coco", folder="data/mscoco", split=split, captions=captions)) == expected
 
 
 def test_mscoco_has_mules_split_of_images_with_captions_in_all_languages():
@@ -120,11 +105,3 @@ def test_cc300k_leaves_out_images_that_could_not_be_fetched():
 def test_what_is_not_the_layout_is_refused_with_what_was_found(name, options, found):
     with pytest.raises(CorpusError, match=found):
         load_published(name, **options)
-
-
-def test_a_folder_of_the_same_name_is_read_without_options(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("coco").mkdir()
-    Path("coco/metadata.jsonl").write_text(json.dumps({"file_name": "a.jpg", "captions": {"en": "a cat"}}))
-    assert DataSource(source="coco", options={"check_images": False}).loader() is PUBLISHED["coco"]
-    assert DataSource(source="coco").loader() is not PUBLISHED["coco"]

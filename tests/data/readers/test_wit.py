@@ -4,8 +4,6 @@ import csv
 import gzip
 import io
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import PIL.Image
 import pytest
@@ -33,13 +31,13 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "DEFAULT_CACHE", tmp_path / "cache")
 
 
-def row(language: str, url: str = DOME, reference: str = "", page: str = "", **others: str) -> dict[str, str]:
+def row(language, url=DOME, reference="", page="", **others):
     texts = {"caption_reference_description": reference, "context_page_description": page}
     facts = {"mime_type": "image/jpeg", "is_main_image": "true", "attribution_passes_lang_id": "true"}
     return dict.fromkeys(COLUMNS, "") | facts | {"language": language, "image_url": url} | texts | others
 
 
-def write(file: Path, *rows: dict[str, str] | str, header: tuple[str, ...] = COLUMNS) -> Path:
+def write(file, *rows, header=COLUMNS):
     """A file as WIT's are; a row that is a text is written unchanged."""
     buffer = io.StringIO(newline="")
     lines = csv.writer(buffer, delimiter="\t", lineterminator="\n")
@@ -52,7 +50,7 @@ def write(file: Path, *rows: dict[str, str] | str, header: tuple[str, ...] = COL
 
 
 @pytest.fixture
-def wit(tmp_path: Path) -> Path:
+def wit(tmp_path):
     """Two of WIT's files: a mountain in English, German and Hebrew, a lake in English and Indonesian."""
     (tmp_path / "wit").mkdir()
     write(
@@ -72,7 +70,7 @@ def wit(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
+def images(tmp_path):
     """A folder of images at the paths of their addresses, which may be percent-encoded."""
     for width, name in enumerate(("9/93/Half_Dome,_Yosemite.jpg", "f/f6/Tonlesap.jpg"), 1):
         path = tmp_path / "images" / "wikipedia" / "commons" / name
@@ -81,7 +79,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def texts(corpus: Any) -> dict[str, list[tuple[str, str]]]:
+def texts(corpus):
     return {row["image_id"]: [(c["language"], c["text"]) for c in row["captions"]] for row in corpus}
 
 
