@@ -15,11 +15,11 @@ from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
 from ..corpus.parquet_files import cache_key, prepared
-from ..corpus.text_files import files_matching, parse_file, read_json, read_lines
+from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, image_path, warn_of
 
 _CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens"
-CC3M_CACHE, CC12M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc12m", "cc300k"))
+CC3M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc300k"))
 _VERSION = 1  # to be raised when a change of this code makes other rows of the same files
 
 Tags = str | list[str] | tuple[str, ...]
@@ -131,55 +131,16 @@ def _unquoted(cell: str) -> str:
 # ---- CC12M ----
 
 
-def load_cc12m(
-    files: str | Path, *, streaming: bool = True, check_images: bool = True, cache_dir: str | Path | None = None
-) -> Dataset | IterableDataset:
-    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts.
-
-        cc12m.tsv        as it is published: the address of an image and its caption, between tabs, without a header
-        00000.tar, …     the images, as img2dataset downloads them from the addresses in that file
-
-    `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset --url_col url --caption_col
-    caption` writes the archives, once the line `url<tab>caption` is added above the file.
-
-    Columns: `image` (from archives), `image_id` (the name of the sample in its archive; for the table, the address),
-    `captions`.
+def load_cc12m(files: str | Path, *, check_images: bool = True) -> Dataset | IterableDataset:
+    """Streams Conceptual 12M (Changpinyo et al. 2021): images with English alt texts, as img2dataset downloads them
+    from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset
+    --url_col url --caption_col caption` writes the archives, once the line `url<tab>caption` is added above the file.
 
     Args:
-        files: archives (a folder, `cc12m/*.tar` or `cc12m/{00000..01242}.tar`, also URLs), which are the shards, or
-            `cc12m.tsv`, which has captions without images.
-        streaming: whether to return an `IterableDataset`. Archives are streams only; the captions of the table can be
-            written to a cache.
+        files: the archives, which are the shards: a folder, `cc12m/*.tar` or `cc12m/{00000..01242}.tar`, also URLs.
         check_images: as in `load_captions`.
     """
-    source = str(files)
-    if not source.endswith(".tsv"):
-        return load_captions(source, language="en", streaming=streaming, check_images=check_images)
-    tables = files_matching(source)
-    if not tables:
-        raise CorpusError(f"{source}: there is no such file")
-    for table in tables:
-        next(_cc12m_rows([table]))
-    if streaming:
-        return IterableDataset.from_generator(_cc12m_rows, gen_kwargs={"tables": tables}, features=_features(None))
-    folder = Path(cache_dir or CC12M_CACHE) / cache_key(_VERSION, file_states(tables))
-    return prepared(partial(_cc12m_rows, tables), _features(None), folder, source=source)
-
-
-def _cc12m_rows(tables: list[Path]) -> Iterator[Row]:
-    rules = CaptionRules(language="en")
-    for table in tables:
-        for line, text in read_lines(table):
-            place = f"{table} line {line}"
-            url, tab, caption = text.partition("\t")
-            if line == 1 and text == "url\tcaption":
-                continue
-            if not tab or "://" not in url:
-                raise CorpusError(f"{place}: expected an address and a caption between tabs, and found {text!r:.60}")
-            if not caption.strip():
-                raise CorpusError(f"{place}: the caption is empty")
-            captions = normalize_row(caption.strip(), rules, place)
-            yield {"image_id": url, "captions": captions}
+    return load_captions(files, language="en", streaming=True, check_images=check_images)
 
 
 # ---- CC300K ----

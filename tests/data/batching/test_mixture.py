@@ -92,6 +92,15 @@ def groups_of(batch):
     return {group for group, _ in batch}
 
 
+def test_every_step_has_one_group_whose_examples_repeat_only_when_all_were_seen():
+    found = batches(range(20))
+    assert all(len(groups_of(batch)) == 1 for batch in found)
+    for name, size in SIZES.items():
+        numbers = [number for batch in found for group, number in batch if group == name]
+        assert len(numbers) > 2 * size and sorted(numbers[:size]) == sorted(numbers[size : 2 * size]) == [*range(size)]
+    assert batches(range(2, 4)) == found[22:44] != batches(range(2, 4), seed=1)  # a run resumed in epoch 2
+
+
 def test_a_group_smaller_than_a_batch_is_refused_by_name():
     with pytest.raises(ValueError, match="task 'main' has in 'fr' 3 examples, fewer than a batch of 4"):
         TaskBatchSampler(grouped(de=9, fr=3), 4, seed=0)

@@ -51,11 +51,10 @@ class TestMetadata:
             ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "unusable JSON"),
         ],
     )
-    @pytest.mark.parametrize("streaming", [False])
-    def test_each_is_refused_with_its_line(self, folder, row, message, streaming):
+    def test_each_is_refused_with_its_line(self, folder, row, message):
         with_metadata(folder, ROW | {"number": 1, "artist": "Ada"}, "", row)
         with pytest.raises((CorpusError, LanguageTagError), match=rf"metadata\.jsonl line 3\b.*{message}"):
-            list(load_captions(folder, streaming=streaming))
+            list(load_captions(folder))
 
 
 NOT_UTF8 = pa.Array.from_buffers(

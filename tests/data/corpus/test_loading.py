@@ -138,7 +138,6 @@ class TestTranslations:
         with pytest.raises(CorpusError, match="two languages or more"):
             load_translations(tmp_path / "pairs.tsv", languages="de")
 
-    @pytest.mark.parametrize("streaming", [False])
     @pytest.mark.parametrize(
         ("table", "error", "message"),
         [
@@ -149,7 +148,7 @@ class TestTranslations:
             ("image_id\ten\tde\n\ta\tb\n", CorpusError, "line 2: image_id is"),
         ],
     )
-    def test_a_bad_table_is_refused_by_line_and_column(self, tmp_path, table, error, message, streaming):
+    def test_a_bad_table_is_refused_by_line_and_column(self, tmp_path, table, error, message):
         (tmp_path / "pairs.tsv").write_text(table)
         with pytest.raises(error, match=rf"pairs\.tsv:? ({message})"):
-            list(load_translations(tmp_path / "pairs.tsv", streaming=streaming))
+            list(load_translations(tmp_path / "pairs.tsv"))

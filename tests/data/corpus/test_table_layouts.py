@@ -43,14 +43,13 @@ def photos(tmp_path):
         lambda en, de: {"id": 7, "en": en, "de": de, "url": "https://a.b"},
     ],
 )
-@pytest.mark.parametrize("name", ["x.jsonl", "data.json"])
-def test_json_of_translations(record, name, tmp_path):
+def test_json_of_translations(record, tmp_path):
     records = [record(*pair) for pair in PAIRS]
-    whole = {"document.json": records, "data.json": {"version": 1, "data": records}}
-    content = json.dumps(whole[name]) if name in whole else "\n".join(map(json.dumps, records))
-    (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
-    for streaming in (False, True):
-        assert texts(load_translations(tmp_path / name, streaming=streaming)) == PAIRS
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "data.json").write_text(json.dumps({"version": 1, "data": records}))
+    for name in ("x.jsonl", "data.json"):
+        for streaming in (False, True):
+            assert texts(load_translations(tmp_path / name, streaming=streaming)) == PAIRS
 
 
 @pytest.mark.parametrize(
@@ -61,16 +60,13 @@ def test_the_name_of_a_file_tells_its_languages(name, pair):
     assert pair_in_name(name) == pair
 
 
-@pytest.mark.parametrize("form", ["{0}\t{1}\t1.2"])
 @pytest.mark.parametrize("name", ["TED2020-en-de-train.tsv.gz", "en-de.tsv.xz"])
-def test_a_table_without_a_header(form, name, tmp_path):
-    content = "".join(form.format(*pair) + "\n" for pair in PAIRS).encode()
-    packed = {"gz": gzip.compress, "xz": lzma.compress}.get(name.rpartition(".")[2], bytes)(content)
-    (tmp_path / name).write_bytes(packed)
+def test_a_table_without_a_header(name, tmp_path):
+    content = "".join(f"{en}\t{de}\t1.2\n" for en, de in PAIRS).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else lzma.compress(content))
     assert texts(read_translations(str(tmp_path / name))) == PAIRS == texts(load_translations(tmp_path / name))
     assert is_bitext(str(tmp_path / name)) and texts(load_bitext(tmp_path / name)) == PAIRS
-    if "1.2" in form:
-        assert texts(load_bitext(tmp_path / name, min_score=1)) == PAIRS
+    assert texts(load_bitext(tmp_path / name, min_score=1)) == PAIRS
     header = b"en\tde\n" + b"".join(f"{en}\t{de}\n".encode() for en, de in PAIRS)
     (tmp_path / "x-en-de.tsv").write_bytes(header)
     assert not is_bitext(str(tmp_path / "x-en-de.tsv"))
@@ -78,13 +74,12 @@ def test_a_table_without_a_header(form, name, tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-@pytest.mark.parametrize("end", ["\r\n"])
 @pytest.mark.parametrize("quoting", ["none", "minimal", "all"])
-def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
+def test_tab_separated_in_all_ways(encoding, quoting, tmp_path):
     marked = {"none": str, "all": lambda cell: '"' + cell.replace('"', '""') + '"'}
     marked["minimal"] = lambda cell: marked["all"](cell) if '"' in cell else cell
     rows = [["en", "de"], *PAIRS]
-    text = end.join("\t".join(map(marked[quoting], row)) for row in rows) + end
+    text = "".join("\t".join(map(marked[quoting], row)) + "\r\n" for row in rows)
     (tmp_path / "x.tsv").write_bytes(text.encode(encoding))
     assert texts(load_translations(tmp_path / "x.tsv")) == PAIRS
     assert texts(load_translations(tmp_path / "x.tsv", streaming=True)) == PAIRS
@@ -93,9 +88,8 @@ def test_tab_separated_in_all_ways(encoding, end, quoting, tmp_path):
 # ---- Captions ----
 
 
-@pytest.mark.parametrize("first", ["sep=;"])
-def test_excels_first_line(first, photos):
-    (photos / "x.csv").write_text(f"{first}\r\nimage;text_de\r\n0.png;roter Stuhl, neu\r\n", encoding="utf-8-sig")
+def test_excels_first_line(photos):
+    (photos / "x.csv").write_text("sep=;\r\nimage;text_de\r\n0.png;roter Stuhl, neu\r\n", encoding="utf-8-sig")
     assert texts(load_captions(photos / "x.csv")) == [("roter Stuhl, neu",)]
 
 
@@ -105,20 +99,14 @@ def test_cells_that_a_spreadsheet_adds_at_the_end(photos):
 
 
 @pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
-@pytest.mark.parametrize("kind", ["csv"])
-def test_names_that_the_disk_composes_otherwise(on_disk, kind, tmp_path):
+def test_names_that_the_disk_composes_otherwise(on_disk, tmp_path):
     other = {"NFC": "NFD", "NFD": "NFC"}[on_disk]
     folder = tmp_path / unicodedata.normalize(on_disk, "Bücher")
     folder.mkdir()
     Image.new("RGB", (8, 8)).save(folder / unicodedata.normalize(on_disk, "Käse.png"))
     name = unicodedata.normalize(other, "Bücher/Käse.png")
-    if kind == "csv":
-        (tmp_path / "x.csv").write_text(f"image,text_de\n{name},ein Käse\n", encoding="utf-8")
-        corpus = load_captions(tmp_path / "x.csv")
-    else:
-        line = json.dumps({"file_name": name, "captions": {"de": "ein Käse"}})
-        (tmp_path / "metadata.jsonl").write_text(line, encoding="utf-8")
-        corpus = load_captions(tmp_path)
+    (tmp_path / "x.csv").write_text(f"image,text_de\n{name},ein Käse\n", encoding="utf-8")
+    corpus = load_captions(tmp_path / "x.csv")
     assert texts(corpus) == [("ein Käse",)] and corpus[0]["image"].size == (8, 8)
 
 
@@ -137,31 +125,27 @@ def test_names_in_tar_shards_may_be_composed_in_two_ways(tmp_path):
     assert texts(load_captions(tmp_path / "x.tar", language="de", streaming=True)) == [("ein Käse",)]
 
 
-@pytest.mark.parametrize("kind", ["csv"])
-def test_addresses_of_images_that_are_local(kind, photos):
+def test_addresses_of_images_that_are_local(photos):
     address = "https://cdn.example.com/a/{}.png?size=large"
     rows = [{"image_url": address.format(n), "caption_de": text} for n, text in enumerate(("rot", "grün"))]
-    pd.DataFrame(rows).to_json(photos / "x.jsonl", orient="records", lines=True)
     pd.DataFrame(rows).to_csv(photos / "x.csv", index=False)
-    assert texts(load_captions(photos / f"x.{kind}")) == [("rot",), ("grün",)]
+    assert texts(load_captions(photos / "x.csv")) == [("rot",), ("grün",)]
     (photos / "1.png").unlink()
-    with pytest.raises(CorpusError, match=r"(line 3|line 2): 'https://cdn\.example\.com/a/1\.png.*download"):
-        load_captions(photos / f"x.{kind}")
+    with pytest.raises(CorpusError, match=r"line 3: 'https://cdn\.example\.com/a/1\.png.*download"):
+        load_captions(photos / "x.csv")
     (photos / "0.png").unlink()
-    corpus = load_captions(photos / f"x.{kind}")
+    corpus = load_captions(photos / "x.csv")
     assert texts(corpus) == [("rot",), ("grün",)] and corpus["image_url"][1] == address.format(1)
     for needs_images in (image_text_pairs, images_of):
         with pytest.raises(CorpusError, match="download"):
             needs_images(corpus)
 
 
-@pytest.mark.parametrize("folder", ["val2014"])
-def test_cocos_captions(folder, photos):
-    (photos / "annotations").mkdir()
-    if folder:
+def test_cocos_captions(photos):
+    for folder in ("annotations", "val2014"):
         (photos / folder).mkdir()
     for number in range(2):
-        (photos / f"{number}.png").rename((photos / folder if folder else photos / "annotations") / f"{number}.png")
+        (photos / f"{number}.png").rename(photos / "val2014" / f"{number}.png")
     document = {
         "info": {},
         "images": [{"id": 10 + n, "file_name": f"{n}.png", "license": 1} for n in range(2)],

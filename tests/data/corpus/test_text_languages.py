@@ -121,10 +121,9 @@ def write(shop, kind):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("streaming", [False])
-def test_a_shops_table_is_read_alike_from_every_source(kind, streaming, shop, caplog):
+def test_a_shops_table_is_read_alike_from_every_source(kind, shop, caplog):
     caplog.set_level("INFO", logger="babelens")
-    corpus = list(load_captions(write(shop, kind), streaming=streaming))
+    corpus = list(load_captions(write(shop, kind)))
     assert [[(each["language"], each["text"]) for each in row["captions"]] for row in corpus] == [
         [("de", text)] for text in GERMAN
     ]
