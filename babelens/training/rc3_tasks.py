@@ -18,10 +18,9 @@ from transformers import AutoProcessor, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..data.batching.mixture import TaskData
-from ..data.corpus.corpus import captions_of
+from ..data.corpus.corpus import captions_of, evenly_spaced
 from ..data.corpus.loading import load_captions
 from ..data.corpus.overlap import Overlap, corpus_overlaps
-from ..data.corpus.corpus import evenly_spaced
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
