@@ -23,13 +23,11 @@ from babelens.data.batching.rc3 import (
     CandidateCollator,
     LabelCollator,
     LabelledExamples,
-    TargetCollator,
     TaskInputs,
     WithRowIndex,
     image_vectors,
     most_similar,
 )
-from babelens.data.batching.rc3 import LabelCollator, LabelledExamples, TaskInputs
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
