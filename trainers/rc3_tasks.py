@@ -47,23 +47,6 @@ from .rc3_arguments import Rc3TaskTrainingArguments
 
 
 @dataclass(frozen=True)
-class EvaluatedModel:
-    """A model of a task and the inputs of its evaluation; tasks that rank add the ranks of single queries to `ranks`,
-    by language."""
-
-    model: Any
-    processor: Any
-    regions: Regions | None
-    batch_size: int
-    ranks: Ranks | None = None
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """The keyword arguments with which `evaluation.tasks` reads the examples."""
-        return {"regions": self.regions, "batch_size": self.batch_size}
-
-
-@dataclass(frozen=True)
 class Rc3Task(ABC):
     """A task for fine-tuning RC3.
 
@@ -89,8 +72,11 @@ class Rc3Task(ABC):
         return
 
     @abstractmethod
-    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        """Evaluates a model: language -> metric -> percent."""
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
+    ) -> Results:
+        """Evaluates a model, read with `regions` and `batch_size`: language -> metric -> percent. Tasks that rank add
+        the ranks of single queries to `ranks`, by language."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +93,10 @@ class LabelTask(Rc3Task):
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
-    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        model, processor = evaluated.model, evaluated.processor
-        return label_accuracy(model, processor, self.examples(data), ranks=evaluated.ranks, **evaluated.reading)
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
+    ) -> Results:
+        return label_accuracy(model, processor, self.examples(data), ranks=ranks, **reading)
 
 
 @dataclass(frozen=True)
@@ -128,10 +115,11 @@ class RetrievalTask(Rc3Task):
         vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, most_similar(vectors, ids))
 
-    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
+    ) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
-        model, processor = evaluated.model, evaluated.processor
-        return matching_recall(model, processor, data.corpus, languages, ranks=evaluated.ranks, **evaluated.reading)
+        return matching_recall(model, processor, data.corpus, languages, ranks=ranks, **reading)
 
 
 @dataclass(frozen=True)
@@ -149,9 +137,10 @@ class TranslationTask(Rc3Task):
     def check_measures(self) -> None:
         sacrebleu_metrics()
 
-    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
-        view = triplets(data.corpus, data.pairs)
-        return translation_quality(evaluated.model, evaluated.processor, view, **evaluated.reading)
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, *, ranks: Ranks | None = None, **reading: Any
+    ) -> Results:
+        return translation_quality(model, processor, triplets(data.corpus, data.pairs), **reading)
 
 
 RC3_TASKS = {
@@ -235,9 +224,8 @@ class Rc3TaskTrainer(BabelensTrainer):
 
     def measure(self, data: Dataset | TaskData) -> dict[str, float]:
         """Returns the metrics of the task in percent, such as `accuracy` and `accuracy_<language>`."""
-        batch_size = self.args.per_device_eval_batch_size
-        evaluated = EvaluatedModel(self.model, self.processing_class, self.regions, batch_size)
-        results = self.task.evaluate(evaluated, _task_data(data))
+        reading = {"regions": self.regions, "batch_size": self.args.per_device_eval_batch_size}
+        results = self.task.evaluate(self.model, self.processing_class, _task_data(data), **reading)
         metrics: dict[str, float] = {}
         for name in self.task.metrics:
             metrics |= over_languages(name, {language: values[name] for language, values in results.items()})

@@ -31,7 +31,7 @@ from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources
 from ..trainers.base import BabelensTrainer
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
-from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
+from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer, TranslationTask
 from ..utils.errors import ModelKindError, RecipeError
 from ..utils.languages import language_id
 from ..utils.pretrained import load_config, load_model, load_processor
@@ -395,7 +395,8 @@ def evaluate_task(
         report[name] = {}
         for part in parts:
             found: Ranks = {}
-            report[name] |= task.evaluate(EvaluatedModel(task_model, processor, regions, batch_size, found), part)
+            reading: dict[str, Any] = {"regions": regions, "batch_size": batch_size, "ranks": found}
+            report[name] |= task.evaluate(task_model, processor, part, **reading)
             if ranks is not None:
                 ranks |= {f"{name}/{language}": each for language, each in found.items()}
     return report
