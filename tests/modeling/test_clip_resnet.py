@@ -135,7 +135,6 @@ def test_the_published_sizes():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"depths": [1, 1]}, "depths"),
         ({"image_size": 100}, "image_size=100 must be a multiple of 32"),
         ({"num_attention_heads": 7}, "7 heads do not divide 2048 channels"),
     ],

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-import babelens
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.modeling import modeling_consistency
 from babelens.modeling.losses.triplet import multimodal_triplet_loss
@@ -70,10 +68,6 @@ def test_fixture_of_clc_c_with_any_weights():
     torch.testing.assert_close(model(SCORES), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_clc_a_has_nothing_to_train():
-    assert not any(parameter.requires_grad for parameter in make(aggregation="mean").parameters())
-
-
 # ---- Saving and loading ----
 
 
@@ -104,28 +98,14 @@ def test_loaded_without_the_package_to_the_same_bits(run_without_babelens, tmp_p
     assert files[0] == files[1] and "modeling_consistency.py" in files[0]
 
 
-def test_the_public_names_are_imported_when_asked_for():
-    assert {"CrossLingualConsistency", "CrossLingualConsistencyConfig"} <= set(babelens.__all__)
-    assert babelens.CrossLingualConsistency is CrossLingualConsistency
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name at least one language, and each only once"),
-        ({"languages": []}, "at least one"),
+def test_configurations_that_make_no_sense_are_refused():
+    for options, word in (
+        ({"languages": ["en", "EN"]}, "languages"),
         ({"languages": ["en", "english"]}, "'english'"),
-        ({"hidden_size": 0}, "hidden_size=0 must be positive"),
-    ],
-)
-def test_configurations_that_make_no_sense_are_refused(options, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        CrossLingualConsistencyConfig(**options)
-
-
-def test_an_unknown_aggregation_is_refused():
-    with pytest.raises(StrictDataclassFieldValidationError, match="aggregation"):
-        CrossLingualConsistencyConfig(aggregation="median")
+        ({"hidden_size": 0}, "hidden_size"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            CrossLingualConsistencyConfig(**options)
 
 
 # ---- What CLC-C learns ----
@@ -160,15 +140,6 @@ def test_a_language_that_knows_nothing_loses_its_say():
     assert found(model(scores)) > found(means)
 
 
-def test_equal_scores_give_equal_weights():
-    models = [make("en", "de", "fr", "ja") for _ in range(2)]
-    for seed, model in enumerate(models):
-        torch.manual_seed(seed)
-        model.fit(*scores_with_noise(0))
-    assert torch.equal(models[0].hidden.weight, models[1].hidden.weight)
-    assert torch.equal(models[0].output.weight, models[1].output.weight)
-
-
 def test_hidden_units_differ_and_stay_different():
     """Units with equal weights would get equal gradients, so that training would leave one unit, 32 times."""
     model = make("en", "de", "fr", "ja")
@@ -192,10 +163,9 @@ def test_initial_weights_follow_the_configurations_seed():
         assert model.importances == pytest.approx({"en": 0.5, "de": 0.5})
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_rounding_does_not_turn_the_scores_around(seed):
+def test_rounding_does_not_turn_the_scores_around():
     """Where all languages agree, nothing can be learned but a factor, on which the loss does not depend."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     scores = 3 + 0.02 * (torch.randn(1, 8, 8, generator=generator) + torch.eye(8)).expand(4, 8, 8)
     model = make("en", "de", "fr", "ja")
     losses = model.fit(scores, torch.arange(8)[:, None].tolist())
@@ -217,41 +187,21 @@ def test_the_hidden_layer_in_parts_gives_the_same_weights(monkeypatch):
 # ---- Refusals ----
 
 
-def broken(value: float) -> torch.Tensor:
-    scores = torch.ones(3, 4, 5)
-    scores[1, 2, 4] = value
-    return scores
-
-
 @pytest.mark.parametrize("aggregation", ["mean", "mlp"])
-@pytest.mark.parametrize(
-    ("scores", "complaint"),
-    [
-        (torch.ones(4, 5), r"are \[4, 5\], but must be \[L, n_queries, n_candidates\]"),
-        (torch.ones(2, 4, 5), "3 languages: en, de, ja"),
-        (torch.ones(4, 4, 5), r"are \[4, 4, 5\]"),
-        (broken(torch.inf), r"scores\[1, 2, 4\] in de"),
-    ],
-)
-def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
+def test_scores_that_do_not_fit_are_refused(aggregation):
     model = make("en", "de", "ja", aggregation=aggregation)
-    with pytest.raises(InputError, match=complaint):
-        model(scores)
+    broken = torch.ones(3, 4, 5)
+    broken[1, 2, 4] = torch.inf
+    for scores, complaint in ((torch.ones(2, 4, 5), "en, de, ja"), (broken, r"scores\[1, 2, 4\] in de")):
+        with pytest.raises(InputError, match=complaint):
+            model(scores)
 
 
-@pytest.mark.parametrize(
-    ("scores", "right", "complaint"),
-    [
-        (torch.ones(2, 4, 5), [[0]] * 4, r"are \[2, 4, 5\]"),
-        (torch.rand(3, 4, 5), [[0], [1], [5], [2]], r"query 2 has the right candidates \[5\]: .* 0 to 4"),
-        (torch.ones(3, 4, 5), [[0]] * 4, "joint scores are all the same"),
-    ],
-)
-def test_what_cannot_be_learned_from_is_refused(scores, right, complaint):
-    with pytest.raises(InputError, match=complaint):
-        make("en", "de", "ja").fit(scores, right)
-
-
-def test_clc_a_is_not_trained():
-    with pytest.raises(ValueError, match=r"CLC-A \(aggregation='mean'\) has nothing to learn"):
+def test_what_cannot_be_learned_from_is_refused():
+    model = make("en", "de", "ja")
+    with pytest.raises(InputError, match=r"query 2 has the right candidates \[5\]"):
+        model.fit(torch.rand(3, 4, 5), [[0], [1], [5], [2]])
+    with pytest.raises(InputError, match="joint scores are all the same"):
+        model.fit(torch.ones(3, 4, 5), [[0]] * 4)
+    with pytest.raises(ValueError, match="nothing to learn"):
         make("en", "de", "ja", aggregation="mean").fit(torch.rand(3, 4, 5), [[0]] * 4)

@@ -21,8 +21,7 @@ def is_trained(module):
     return {weight.requires_grad for weight in module.parameters()}
 
 
-@pytest.mark.parametrize("make", ["make_mural", "make_etcl"])
-@pytest.mark.parametrize("freeze", [["image"], ["text", "image"]], ids="-".join)
+@pytest.mark.parametrize(("make", "freeze"), [("make_mural", ["image"]), ("make_etcl", ["text", "image"])])
 def test_a_frozen_tower_is_not_trained_in_a_new_or_loaded_model(make, freeze, request, tmp_path):
     model, _ = request.getfixturevalue(make)(freeze=freeze)
     model.save_pretrained(tmp_path)
@@ -64,9 +63,8 @@ def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens
     assert run_without_babelens(_LOAD_WITHOUT_PACKAGE, tmp_path).split("\n")[-2] == "('image',) False True"
 
 
-@pytest.mark.parametrize("freeze", [["vision"]])
-def test_a_tower_that_is_not_there(freeze):
+def test_a_tower_that_is_not_there():
     with pytest.raises(
         (ValueError, StrictDataclassError), match=r"freeze: there is no tower .*there are: image, text"
     ):
-        MuralConfig(freeze=freeze)
+        MuralConfig(freeze=["vision"])

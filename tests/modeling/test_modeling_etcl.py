@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from babelens import EtclConfig, EtclModel
-from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrastive_loss
+from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.utils.errors import ModelKindError
 from tests.contracts import (
     DualEncoderContract,
@@ -54,16 +54,6 @@ def test_the_loss_of_triplets_is_the_mean_of_three_pair_losses(etcl):
     torch.testing.assert_close(output.loss, sum(pairs) / 3)
     output.loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def test_texts_of_a_triplet_may_have_their_own_temperature(make_etcl):
-    model, processor = make_etcl(triplet_text_temperature=0.02)
-    output = model(**triplet_batch(processor), return_loss=True)
-    image, text_a, text_b = output.image_embeds, output.text_embeds, output.paired_text_embeds
-    expected = triple_contrastive_loss(
-        image, text_a, text_b, 0.1, text_text_temperature=0.02, margin=0.3, label_smoothing=0.1
-    )
-    torch.testing.assert_close(output.loss, expected)
 
 
 def test_pairs_alone_are_the_reproduced_murals(etcl):

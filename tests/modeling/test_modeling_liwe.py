@@ -121,9 +121,3 @@ def test_order_of_texts_and_number_of_languages_do_not_matter(model):
     torch.testing.assert_close(model(**shuffled, return_loss=True).loss, loss)
     renamed = inputs | {"language_ids": inputs["language_ids"] * 3 + 1}
     torch.testing.assert_close(model(**renamed, return_loss=True).loss, loss)
-
-
-def test_images_without_a_backbone_are_features(model):
-    with pytest.raises(ValueError, match="no backbone"):
-        model.get_image_features(torch.zeros(1, 3, 8, 8))
-    assert model.get_image_features(image_features=torch.zeros(2, 7)).pooler_output.shape == (2, 8)

@@ -7,35 +7,19 @@ import torch
 from peft import PeftModel, PeftType, get_peft_model
 from peft.utils import register_peft_method
 from torch import nn
-from transformers import CLIPConfig, CLIPModel
 
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock
 from babelens.utils.errors import LanguageTagError, ModelKindError
+from tests.support.tiny_adapters import LENGTH, SEP, VOCABULARY, make_clip
 from tests.support.tiny_dual_encoders import KINDS
 from tests.support.versions import checkpoint_activations, needs_adapters_of_transformers
 
-SEP, LENGTH = 3, 8
-VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
-TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-TEXT = TINY | {"vocab_size": 50, "max_position_embeddings": LENGTH, "projection_size": 16, "bos_token_id": 48}
-VISION = TINY | {"image_size": 8, "patch_size": 4}
 IDS = torch.tensor([[2, 5, 6, 9, SEP, 0, 0, 0], [2, 7, SEP, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, SEP]])
 IDS_OF_XLM_ROBERTA = {
     "input_ids": torch.tensor([[0, 5, 6, 2, 1, 1], [0, 7, 8, 9, 11, 2]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]),
 }
 ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0], [48, 9, 8, 8, 4, 1, 5, 49]])
-
-
-def make_clip(seed: int = 0, **text) -> CLIPModel:
-    torch.manual_seed(seed)
-    config = CLIPConfig(
-        text_config=TEXT | {"eos_token_id": 49, "pad_token_id": 0} | text,
-        vision_config=VISION,
-        projection_dim=8,
-        initializer_factor=10.0,  # wide enough for features to depend on what is read
-    )
-    return CLIPModel(config).eval()
 
 
 @pytest.fixture(params=["clip", "mural"])

@@ -10,29 +10,18 @@ import torch
 from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPTextConfig
+from transformers import AutoModel, CLIPModel, CLIPTextConfig
 
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
 from babelens.utils.errors import InputError, ModelFolderError
+from tests.support.tiny_adapters import SEP, VOCABULARY, make_clip
 from tests.support.versions import needs_adapters_of_transformers
 
 # Of peft, when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
 
-SEP, WEIGHTS = 3, "adapter_model.safetensors"
-VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
-TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+WEIGHTS = "adapter_model.safetensors"
 IDS = torch.tensor([[2, 5, 6, 9, SEP], [2, 7, SEP, 0, 0], [2, 9, 8, SEP, 0]])
-
-
-def make_clip(**text) -> CLIPModel:
-    torch.manual_seed(0)
-    tokens = {"vocab_size": 50, "max_position_embeddings": 8, "eos_token_id": 49, "bos_token_id": 48}
-    vision = TINY | {"image_size": 8, "patch_size": 4}
-    config = CLIPConfig(
-        text_config=TINY | tokens | text, vision_config=vision, projection_dim=8, initializer_factor=10.0
-    )
-    return CLIPModel(config).eval()
 
 
 def texts(model: nn.Module) -> torch.Tensor:

@@ -3,7 +3,6 @@
 https://chromedevtools.github.io/devtools-protocol/
 """
 
-import base64
 import itertools
 import json
 import os
@@ -166,12 +165,6 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
-
-    def screenshot(self, file: Path, *, whole: bool = True) -> None:
-        """An image of the whole page, or of its part in the window; WebP by the file's name, else PNG."""
-        kind = {"format": "webp", "quality": 80} if file.suffix == ".webp" else {"format": "png"}
-        taken = self.call("Page.captureScreenshot", **kind, captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(taken["data"]))
 
     def _receive(self) -> dict[str, Any]:
         """The next message, after noting what it tells."""

@@ -109,11 +109,6 @@ def tiny_text_encoder(kind: str) -> PreTrainedModel:
     sizes |= {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
     if kind == "mt5":
         sizes = {"vocab_size": 200, "d_model": 12, "d_kv": 6, "d_ff": 16, "num_layers": 3, "num_heads": 2}
-    elif kind == "distilbert":
-        own = {"dim": 12, "hidden_dim": 16, "n_layers": 3, "n_heads": 2}
-        sizes = {"vocab_size": 200, "max_position_embeddings": 80} | own
-    elif kind == "xlm":
-        sizes = {"n_words": 200, "emb_dim": 12, "n_layers": 3, "n_heads": 2}
     torch.manual_seed(2)
     config = AutoConfig.for_model(kind, **sizes)
     return build_tower(config, pooler=True).eval()
