@@ -42,9 +42,6 @@ def check_columns(pairs: Mapping[str, Pairs], native: str, source: str, names: E
         native: the native language.
         source: the source of the pairs, for the message.
         names: CLDR's names; by default the ones that were fetched before, if any.
-
-    Raises:
-        CorpusError: as `check_pairs` raises, with the source.
     """
     profiles = None if names is None else profiles_of(names)
     for language, (texts, natives) in pairs.items():
@@ -64,9 +61,6 @@ def names_for(texts: Mapping[str, Sequence[str]], native: str, names: EmojiNames
 
     Returns:
         The names for each language that has helpful ones.
-
-    Raises:
-        CorpusError: if texts look like another language than their tag says.
     """
     if not names.names_most(native):
         return {}

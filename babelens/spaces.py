@@ -30,9 +30,6 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     Args:
         folder: the model's folder, with a card that gives the languages and examples.
         model: the model's repository on the Hub.
-
-    Raises:
-        PublishError: if the model is an adapter or not a dual encoder, or `model` lacks its owner.
     """
     folder = Path(folder)
     if "/" not in model:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 UNKNOWN = "unknown"
 WHOLE_MODEL, IMAGE_TOWER, TEXT_TOWER = "model", "image tower", "text tower"
 EARLIER = "earlier languages"
-MULTILINGUAL = "multilingual"  # what cards say beside a list of languages, or in its place
+MULTILINGUAL = "multilingual"  # what cards say in addition to a list of languages, or instead of one
 _CARD = "README.md"
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
 

@@ -31,7 +31,7 @@ def cell(value: Any) -> str:
 
 
 def code(value: Any) -> str:
-    """Returns a text between backticks, of which it may have some itself."""
+    """Returns a text between backticks; the text may contain some itself."""
     text = " ".join(str(value).splitlines())
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 

@@ -235,10 +235,6 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         folder: the model's folder.
         facts: the facts of this model.
         texts: a folder with the text `<method>.md` of a method that another package registers.
-
-    Raises:
-        ValueError: when there is no text for the method.
-        PublishError: when the license of the weights cannot be told, or is freer than that of a base model.
     """
     facts = publishable(facts)
     made = SavedModel.from_folder(folder)

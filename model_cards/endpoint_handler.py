@@ -1,4 +1,4 @@
-"""Inference Endpoints: classifies an image by labels in any language of the model that lies beside this file.
+"""Inference Endpoints: classifies an image by labels in any language of the model in this folder.
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
@@ -42,7 +42,7 @@ def _image(given: Any) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return _as_rgb(Image.open(io.BytesIO(content)))
     except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
-        raise ValueError(f"'inputs' is no image in base64 that can be read: {error}") from error
+        raise ValueError(f"'inputs' is not an image in base64 that can be read: {error}") from error
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
@@ -77,11 +77,11 @@ def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
     ):
         raise ValueError("'candidate_labels' is a list of texts, none of them empty")
     if not isinstance(template, str) or "{}" not in template:
-        raise ValueError("'hypothesis_template' is a text with {}, where the label stands")
+        raise ValueError("'hypothesis_template' is a text with {} in place of the label")
     try:
         template.format("")
     except (LookupError, ValueError) as error:
-        raise ValueError("'hypothesis_template' has one {}, where the label stands, and no other braces") from error
+        raise ValueError("'hypothesis_template' has one {} in place of the label, and no other braces") from error
     others = {"hypothesis_template": template}
     if (language := given.get("language")) is not None:
         if not isinstance(language, str):

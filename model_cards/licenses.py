@@ -47,9 +47,6 @@ def check_hub_license(license: str, name: str | None = None) -> None:
 def weights_license(sources: Sequence[DataSource], base_models: Sequence[BaseModel] = ()) -> str:
     """Returns the Hub identifier of the license for weights that started from `base_models` and were trained on
     `sources`.
-
-    Raises:
-        PublishError: for data or a base model whose license has no place in the order, or without any data.
     """
     if not sources:
         raise PublishError("no training data is named: state `license`, the license of the weights")
@@ -94,10 +91,6 @@ def check_weights_license(license: str | None, base_models: Sequence[BaseModel])
     Those who read the card's metadata alone would take `apache-2.0` on a base for research only as a permission to
     sell. A license by agreement with the makers of the base model is stated as `other` with a `license_name`. What is
     `other` or `unknown` cannot be compared.
-
-    Raises:
-        PublishError: if the license is freer; and if none is stated, for a base model whose license has no place in
-            the order.
     """
     for base in base_models:
         if OTHER in (license, base.license) or UNKNOWN in (license, base.license):

@@ -140,11 +140,7 @@ def recall_figure(values: Mapping[str, float], title: str) -> str:
 
 
 def check_card(folder: str | Path) -> Path:
-    """Returns the path of the card in a model's folder.
-
-    Raises:
-        ModelFolderError: when there is no card to which results could be added.
-    """
+    """Returns the path of the card in a model's folder."""
     card = Path(folder) / CARD
     if not card.is_file():
         raise ModelFolderError(f"{folder} has no model card, {CARD}, to which results could be added")
@@ -152,12 +148,7 @@ def check_card(folder: str | Path) -> Path:
 
 
 def add_results(folder: str | Path, results: Sequence[EvalResult]) -> None:
-    """Adds results to the `model-index` of a model's card; they replace those of the same data and metric.
-
-    Raises:
-        ModelFolderError: when there is no card.
-        InputError: when the card has results of another model.
-    """
+    """Adds results to the `model-index` of a model's card; they replace those of the same data and metric."""
     path = check_card(folder)
     card = ModelCard.load(path)
     if is_of_another_model(card.data.to_dict(), folder):

@@ -45,7 +45,7 @@ class ShortCardFacts:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of this kind of card, beside its name and license."""
+        """The metadata of this kind of card, in addition to its name and license."""
         raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ class AdapterCardFacts(ShortCardFacts):
 
 # ---- A model that learned languages in closed form ----
 
-ACQUIRED = "acquired.json"  # the facts beside the card, for the card of a model that learns further languages
+ACQUIRED = "acquired.json"  # the facts of the card, for the card of a model that learns further languages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +117,12 @@ class RidgeCardFacts(ShortCardFacts):
         languages: all learned languages.
         base_models: what it was made of: the plain base, the text encoder, and models that had some of the languages.
         has_encoder: whether a text encoder reads the languages too.
-        results: a `LanguageResult` for each language of which it is known.
+        results: a `LanguageResult` for each language where it is known.
         names: languages of CLDR's names of emoji that were learned from too.
         any_language: whether texts in all languages that the text encoder reads are embedded.
         embeds_images: whether the base is a dual encoder, and not vectors whose model is elsewhere.
         words: the number of words in the glossaries of all languages.
-        dictionaries: languages of which words were found in a dictionary.
+        dictionaries: languages whose words were found in a dictionary.
         earlier_glossaries: languages whose words came with the base, from an unknown source.
         earlier_commands: those that taught it other languages before.
     """
@@ -142,11 +142,7 @@ class RidgeCardFacts(ShortCardFacts):
 
     @classmethod
     def of(cls, file: str | Path, result: type) -> "RidgeCardFacts":
-        """Reads them, and results as objects of a dataclass.
-
-        Raises:
-            ModelFolderError: for a file that holds something else.
-        """
+        """Reads them, and results as objects of a dataclass."""
         try:
             facts = TypeAdapter(cls).validate_json(Path(file).read_bytes())
             results: dict[str, Any] = {

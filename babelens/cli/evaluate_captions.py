@@ -49,8 +49,7 @@ def captions(
     translator: Annotated[
         str | None,
         typer.Option(
-            help="A translation model, or a file of translations, for CLC. Without --consistency, captions also "
-            "search by their English translations."
+            help="A translation model or a file of translations, for CLC or, without --consistency, into English."
         ),
     ] = None,
     output: ResultsFile = None,

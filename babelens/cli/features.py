@@ -22,13 +22,11 @@ def features(
     output: Annotated[Path, typer.Option(help="The folder to write parquet files into; it must not exist yet.")],
     split: Annotated[
         str | None,
-        typer.Option(
-            help="The split to read, or several, such as `train,validation,test`, which become splits of the output."
-        ),
+        typer.Option(help="The split to read, or several (`train,validation`), which become splits of the output."),
     ] = None,
     options: SourceOptions = None,
     crop: Annotated[
-        int, typer.Option(help="Pixels of each side of a crop. A vision transformer reads one size only.", min=1)
+        int, typer.Option(help="Pixels of each side of a crop; a vision transformer reads one size.", min=1)
     ] = CROP,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:

@@ -42,7 +42,7 @@ class RegionsSource(Section):
 
     Args:
         features: a file or folder of computed ones (`open_regions`), or a list of such. `{language}` in the name of a
-            file stands for the languages of MaRVL, which has a file for each.
+            file is replaced by each language of MaRVL, which has a file for each.
         detector: an object detector of transformers, a folder or a Hub id.
         grid: N, for an N×N grid of features of the recipe's `backbone`.
     """

@@ -129,7 +129,7 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
 
 
-# Task -> source -> reader; the source "" stands for any other.
+# Task -> source -> reader; the source "" is any other.
 READERS: dict[str, dict[str, Reader]] = {
     "visual-entailment": {
         "xvnli": partial(_by_language, load_xvnli),
@@ -378,9 +378,6 @@ def evaluate_task(
         ranks: a dictionary to which the ranks of the single queries are added, by set and language, such as
             `xvnli/fr`; none of translations.
         loading: arguments of loaders, such as `trust_remote_code`.
-
-    Raises:
-        ModelKindError: for a model that was not trained on the task.
     """
     task = recipe.rc3_task
     config = load_config(model, **loading)

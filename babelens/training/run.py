@@ -190,13 +190,6 @@ class RecipeRun:
 
         Args:
             resume: continue from the newest checkpoint, if there is one.
-
-        Raises:
-            RecipeError: if the recipe does not fit its method, its data or the trainer's arguments.
-            InputError: if the run to resume began with another recipe.
-            FileExistsError: if `output` already holds a run or a model and `resume` is not set, or if a finished run
-                has no checkpoints to resume from.
-            SaveError: if nothing can be saved to `output`.
         """
         with self._file_named():
             return self._train(resume=resume)

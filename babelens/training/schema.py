@@ -59,9 +59,6 @@ def validate(kind: Any, value: Any, where: str = "") -> Any:
         kind: a type, or a class of `Section`.
         value: the value in the recipe.
         where: its key, such as `train.image_text`; empty for the recipe itself.
-
-    Raises:
-        RecipeError: with every unknown key, missing key and wrong value, each by its path.
     """
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     config = None if is_section else ConfigDict(arbitrary_types_allowed=True)
@@ -446,9 +443,6 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
     Args:
         name: path of a recipe, or the name of one that comes with the package.
         overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
-
-    Raises:
-        RecipeError: if the file is not a recipe, or has an unknown method, unknown keys or wrong values.
     """
     path = find_recipe(name)
     content = read_recipe(name)

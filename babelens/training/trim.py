@@ -66,13 +66,6 @@ def trim(
         output: a new folder; it is written as a whole or not at all.
         coverage: the share of running pieces to keep at least.
         trust_remote_code: run code that comes with the checkpoint.
-
-    Raises:
-        FileExistsError: when `output` holds a model.
-        ModelFolderError: for a source that cannot be loaded.
-        OSError: for a folder that cannot be written.
-        InputError: for what cannot be trimmed.
-        SaveError: when another process writes to `output`.
     """
     if not 0 <= coverage <= 1:
         raise InputError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
@@ -122,10 +115,6 @@ def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[
     Args:
         files: text files in UTF-8, one text per line.
         recipe: the path or the name of a recipe. A text that several rows of its data share is taken once.
-
-    Raises:
-        CorpusError: when a file or the data of the recipe cannot be read.
-        RecipeError: when the file is not a recipe.
     """
     texts: list[str] = []
     if recipe is not None:

@@ -106,18 +106,6 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_
 # ---- Wrong arguments ----
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["languages", "M", "--data", "d", "--output", "x.pdf"], "a figure is written as .svg or .png"),
-        (["languages", "M", "--data", "d", "--output", "x.svg", "--languages", ","], "No folder 'M'"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_wrong_arguments_are_refused(run, arguments, message):
-    assert message in run("analyze", *arguments, code=2).output
-
-
 def test_other_results_are_not_replaced(run, clip_folder, captioned, tmp_path):
     (tmp_path / "validation.json").write_text('{"en": {"t2i_r1": 1.0}}')
     with pytest.raises(SaveError, match=r"validation.json"):

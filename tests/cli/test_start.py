@@ -82,8 +82,7 @@ def test_help_imports_nothing_heavy(answer):
     assert statuses == [0] * len(asked) and not packages & HEAVY
     screens = {" ".join(words[:-1]): text.rstrip().splitlines() for words, text in zip(asked, shown, strict=True)}
     assert all("Usage:" in "".join(screen) for screen in screens.values())
-    for name in ("", "acquire", "search", "serve", "info", "convert", "push"):
-        assert len(screens[name]) <= 40, name
+    assert all(len(screen) <= 40 for screen in screens.values())
 
 
 def test_version_and_completion_import_nothing_heavy(answer):

@@ -54,12 +54,6 @@ def test_captions_get_their_translations_and_the_card_says_so(content, tmp_path)
     assert "images and captions, with translations of" in card and "pairs.tsv" in card
 
 
-def test_only_the_pairs_of_the_translations_are_used(content, tmp_path):
-    run = made(content, tmp_path, train__text_text__pairs=[["en", "fr"]])
-    assert trained_on(run) == {"en", "fr"}
-    assert not [c for row in run.data.corpora["image_text"]["captions"] for c in row if c["language"] == "de"]
-
-
 def test_a_stage_may_take_some_of_the_languages(content, tmp_path):
     stages = [{"name": "a", "tasks": ["image_text"], "languages": ["de"]}]
     run = made(content, tmp_path, stages=stages)

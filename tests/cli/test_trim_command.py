@@ -5,16 +5,13 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor, AutoTokenizer
 
 from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.cli.main import main
 from babelens.processing.processing_rc3 import Rc3Processor
 from babelens.training.trim import gather_texts, trim
-from tests.contracts import drawn_images
-from tests.support.tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
-from tests.support.tiny_cross_encoder import tiny_cross_encoder
+from tests.support.tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
 from tests.support.tiny_native import saved
 from tests.support.tiny_training import write_shapes
 
@@ -76,7 +73,7 @@ def test_mbart_trimmed_generates_the_same_without_the_package(run_without_babele
     assert not list(tmp_path.glob("*.partial"))
 
 
-@pytest.mark.parametrize("name", ["xlm_roberta", "mbert"])
+@pytest.mark.parametrize("name", ["xlm_roberta"])
 def test_encoders_keep_their_heads(run, tmp_path, name):
     model, tokenizer = CHECKPOINTS[name]()
     source = saved((model, tokenizer), tmp_path / "source")
@@ -91,20 +88,6 @@ def test_encoders_keep_their_heads(run, tmp_path, name):
         before = model(**tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
         after = trimmed(**smaller(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
     torch.testing.assert_close(after, before[..., kept], rtol=0, atol=1e-5)
-
-
-def test_an_encoder_without_its_pooling_layer(run, tmp_path):
-    model, tokenizer = CHECKPOINTS["mbert"]()
-    saved((model.base_model, tokenizer), tmp_path / "source")  # masked language modeling trains no pooling layer
-    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
-    status, printed = run("trim", tmp_path / "source", "--texts", tmp_path / "texts.txt", "--output", tmp_path / "out")
-    assert status == 0, printed
-    assert not [name for name in load_file(tmp_path / "out" / "model.safetensors") if name.startswith("pooler")]
-    trimmed, smaller = AutoModel.from_pretrained(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
-    with torch.no_grad():
-        before = model.base_model(**tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt")).last_hidden_state
-        after = trimmed(**smaller(KEPT_TEXTS, padding=True, return_tensors="pt")).last_hidden_state
-    torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
 
 
 def test_changed_texts_are_counted_and_shown(run, tmp_path):
@@ -135,39 +118,6 @@ def test_models_of_babelens(run, make_mla, texts_file, tmp_path):
     before = Embedder(model, processor).encode_text(texts, language=language)
     after = Embedder(smaller, AutoProcessor.from_pretrained(tmp_path / "out")).encode_text(texts, language=language)
     assert (after == before).all()
-
-
-def test_rc3_and_its_tasks(run, tmp_path):
-    """Images and texts together, and texts generated in a language."""
-    retrieval, processor = tiny_cross_encoder(ALL_TEXTS, list(TEXTS))
-    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
-    inputs = {"images": drawn_images(len(KEPT_TEXTS)), "text": KEPT_TEXTS, "language": "de", "return_tensors": "pt"}
-    for model in (retrieval, Rc3ForConditionalGeneration(retrieval.config).eval()):
-        source, output = tmp_path / type(model).__name__, tmp_path / f"{type(model).__name__}-trimmed"
-        saved((model, processor), source)
-        assert run("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 1, "--output", output)[0] == 0
-        trimmed, smaller = type(model).from_pretrained(output), AutoProcessor.from_pretrained(output)
-        assert {name: getattr(trimmed.config, name) for name in smaller.config_fields()} == smaller.config_fields()
-        assert trimmed.config.vocab_size < model.config.vocab_size
-        with torch.no_grad():
-            before = model.model.encode(**processor(**inputs)).last_hidden_state
-            after = trimmed.model.encode(**smaller(**inputs)).last_hidden_state
-        assert torch.equal(after, before)
-        kept = processor.tokenizer.convert_tokens_to_ids(
-            smaller.tokenizer.convert_ids_to_tokens(range(len(smaller.tokenizer)))
-        )
-        if model.can_generate():
-            dropped = sorted(set(range(model.config.vocab_size)) - set(kept))
-            model.final_logits_bias[:, dropped] = -1e4
-            for language in ("en", "ru"):
-                said = [
-                    each.generate(
-                        **made(**inputs), language=language, max_new_tokens=8, eos_token_id=made.tokenizer.eos_token_id
-                    )
-                    for each, made in ((model, processor), (trimmed, smaller))
-                ]
-                assert smaller.batch_decode(said[1]) == processor.batch_decode(said[0])
-                assert set(said[1][:, 0].tolist()) == {smaller.language_token_id(language)}
 
 
 def test_rc3_grows_from_a_trimmed_mbart(run, tmp_path):

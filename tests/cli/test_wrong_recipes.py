@@ -130,16 +130,6 @@ def test_a_setting_of_no_key_is_refused(refused, folder, key):
     assert isinstance(refused(yaml.safe_dump(mural(folder)), {key: 1}), RecipeError)
 
 
-def test_a_license_without_an_identifier_has_its_name_on_the_card(folder, tmp_path):
-    file = tmp_path / "shapes.yaml"
-    named = {"license": "other", "license_name": "the-shapes-license"}
-    file.write_text(yaml.safe_dump(mural(folder) | named))
-    run = RecipeRun(load_recipe(file), tmp_path / "run", "")
-    run.write_card(run.train(), None)
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert "license: other" in card and "license_name: the-shapes-license" in card
-
-
 def test_a_model_that_training_continues_from_gets_other_tasks_and_nothing_else(refused, folder, make_mural, tmp_path):
     align = tmp_path / "align"
     for part in make_mural(tasks=["image_text"]):

@@ -16,7 +16,7 @@ import pytest
 from peft import PeftModel
 from transformers import AutoModel, AutoProcessor
 
-from babelens import Embedder, EtclModel, MlaModel, MuralModel, Rc3ForVisualEntailment
+from babelens import Embedder, MlaModel, MuralModel, Rc3ForVisualEntailment
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
@@ -26,7 +26,6 @@ from tests.support.tiny_training import assert_same, weights, write_shapes
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
-ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]
 TEXTS = ["a red square", "a blue dot"]
 # The same on every machine; two checkpoints in four steps.
 TRAINING = {
@@ -131,15 +130,6 @@ def test_an_interrupted_run_goes_on_from_its_last_checkpoint(mural, data, run, t
     assert json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 4
 
 
-def test_settings_stand_in_a_json_file_and_etcl_begins_with_a_mural(mural, data, run_here, tmp_path):
-    settings = of_mural(data, tmp_path / "etcl", method="etcl", model_name_or_path=mural, do_eval=False)
-    settings = TRAINING | settings | {"preset": None, "task_weights": {"text_text": 0.3}, "optim": "lamb"}
-    file = tmp_path / "etcl.json"
-    file.write_text(json.dumps(settings, default=str), encoding="utf-8")
-    run_here("train_dual_encoder", str(file))
-    assert isinstance(AutoModel.from_pretrained(tmp_path / "etcl"), EtclModel)
-
-
 def test_align_has_no_translations_and_a_trained_model_is_evaluated_alone(data, run_here, tmp_path):
     settings = of_mural(data, tmp_path / "align", method="align", preset="align-tiny", max_train_samples=8)
     del settings["translations"]
@@ -196,21 +186,6 @@ def test_an_adapter_is_one_of_peft_and_english_stays_what_it_was(data, run, run_
     assert {"eval_native_change", "eval_t2i_r1_de", "eval_t2i_r1_en"} <= set(results(both, "eval"))
 
 
-def test_going_on_with_a_language_and_a_vocabulary_of_its_own(data, run_here, tmp_path):
-    first = of_french(data, tmp_path / "first", save_as="model", vocab_size=150)
-    run_here("acquire_language", *first)
-    acquired = weights(AutoModel.from_pretrained(tmp_path / "first"))
-    shutil.rmtree(tmp_path / "first/checkpoint-4")
-    run_here("acquire_language", *first)  # from the last checkpoint
-    assert_same(weights(AutoModel.from_pretrained(tmp_path / "first")), acquired)
-
-    again = {"model_name_or_path": tmp_path / "first", "captions": data / "shapes", "language": "de"}
-    with pytest.raises(SystemExit, match="needs --save_as model"):
-        run_here("acquire_language", *of_french(data, tmp_path / "x", model_name_or_path=tmp_path / "first"))
-    run_here("acquire_language", *of_french(data, tmp_path / "second", **again, save_as="model"))
-    assert AutoModel.from_pretrained(tmp_path / "second").config.languages == ["fr", "de"]
-
-
 # ---- RC3 ----
 
 
@@ -235,16 +210,6 @@ def test_rc3_is_fine_tuned_on_captions(data, run_here, tmp_path, task):
     run_here("finetune_rc3", *of_task(data, tmp_path, task, "shapes", **pair))
     name = "eval_bleu_en-de" if task == "translation" else "eval_r1_de"
     assert name in results(tmp_path, "eval")
-
-
-def test_rc3_reads_regions(data, run_here, tmp_path):
-    (tmp_path / "regions").mkdir()
-    for name in {row["image_id"] for row in colour_rows(["en"]).remove_columns("image")}:
-        np.save(tmp_path / "regions" / f"{name}.npy", np.ones((3, 6), dtype=np.float32))
-    given = of_task(data, tmp_path / "run", "visual-entailment", "entailment", max_steps=1, do_eval=False)
-    run_here("finetune_rc3", *given, "--regions", str(tmp_path / "regions"))
-    with pytest.raises(SystemExit, match=r"^error: .*no such file"):
-        run_here("finetune_rc3", *given, "--regions", str(tmp_path / "nothing"))
 
 
 # ---- The notebook ----
@@ -272,42 +237,3 @@ def test_help_lists_what_the_readme_shows(script, run_here, capsys):
     assert lines
     for line in lines:
         assert {word for word in shlex.split(line) if word.startswith("--")} <= known
-
-
-@pytest.mark.parametrize(
-    ("script", "given", "message"),
-    [
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--stpes", "3"], "--stpes"),
-        ("train_dual_encoder", ["--preset", "mural-tyni"], "there is no preset 'mural-tyni'"),
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--method", "etcl"], "no preset of --method etcl"),
-        ("train_dual_encoder", [], "give either --preset"),
-        ("train_dual_encoder", ["--preset", "mural-tiny"], "--preset makes a new model"),
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--do_train"], "--do_train needs --captions"),
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--do_eval"], "--do_eval needs --eval_captions"),
-        ("train_dual_encoder", ["--preset", "mural-tiny", "--loss_tile_size", "0"], "loss_tile_size=0"),
-        ("acquire_language", ["--language", "de"], "--model_name_or_path"),
-        ("acquire_language", [*ACQUIRE, "--push_to_hub"], "--push_to_hub needs --save_as model"),
-        ("acquire_language", [*ACQUIRE, "--languages", "de", "fr"], "one language is acquired at a time"),
-        ("finetune_rc3", ["--model_name_or_path", "x", "--task", "poetry"], "invalid choice: 'poetry'"),
-        ("finetune_rc3", ["--model_name_or_path", "x", "--task", "translation"], "needs --source_language"),
-    ],
-)
-def test_a_wrong_argument_is_one_error(script, given, message, run_here, capsys, tmp_path):
-    with pytest.raises(SystemExit) as ended:
-        run_here(script, "--output_dir", str(tmp_path), *given)
-    usage, error, *more = capsys.readouterr().err.strip().splitlines()
-    assert ended.value.code == 2 and usage.startswith("usage:") and message in error and not more
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"captions": "no/such/photos"}, "no/such/photos: no such file"),
-        ({"vocab_size": 20}, "--vocab_size: .*too small"),
-        ({"languages": ["it"]}, "no row has texts in it"),
-    ],
-)
-def test_what_is_wrong_with_data_is_one_sentence(data, run_here, tmp_path, changes, message):
-    settings = of_mural(data, tmp_path, do_eval=False) | changes
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
-        run_here("train_dual_encoder", *options(**settings))
