@@ -20,7 +20,7 @@ from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, ProcessorM
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from .inference.embedder import Embedder
-from .inference.sample_texts import TEXTS
+from .inference.texts import SAMPLE_TEXTS
 from .model_cards.card_text import save_card
 from .model_cards.cards import placeholder_repository
 from .model_cards.result_tables import RESULTS_FILE
@@ -34,7 +34,7 @@ from .utils.sentence_files import MODULES_FILE, SETTINGS_FILE, listed_languages,
 
 LARGEST_DIFFERENCE = 1e-5  # of a value of an embedding of unit length
 # Without the names of special tokens, whose ids some classes use.
-_TEXTS = tuple(text for text in TEXTS if "<|" not in text)
+_TEXTS = tuple(text for text in SAMPLE_TEXTS if "<|" not in text)
 _LOST_WITH_IMAGES = (
     "the white background of transparent images, and the EXIF rotation of photographs (give it upright RGB images)"
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from .inference.text_only import load_sentence_transformer, needs_sentence_transformers
+from .inference.loading import load_sentence_transformer, needs_sentence_transformers
 from .utils.errors import CorpusError, first_line
 
 TEXT, VECTOR = "text", "vector"

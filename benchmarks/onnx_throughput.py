@@ -22,7 +22,7 @@ from transformers import BertConfig, CLIPConfig, CLIPModel
 from turns import Step, by_turns, quartiles
 
 from babelens import MuralConfig, MuralModel
-from babelens.inference.onnx.graphs import Tower, convert, free_dimensions, write_graph
+from babelens.inference.onnx.export import Tower, convert, free_dimensions, write_graph
 from babelens.inference.onnx.model import open_graph
 
 PRECISIONS = ("fp32", "int8")

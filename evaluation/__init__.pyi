@@ -1,11 +1,12 @@
 from .benchmarks import LoadedBenchmark as LoadedBenchmark, load_benchmark as load_benchmark
-from .class_labels import ClassifiedImages as ClassifiedImages, read_labels as read_labels
 from .classification import (
+    ClassifiedImages as ClassifiedImages,
     class_embeddings as class_embeddings,
     evaluate_classification as evaluate_classification,
     group_means as group_means,
     language_groups as language_groups,
     neighbor_accuracy as neighbor_accuracy,
+    read_labels as read_labels,
 )
 from .comparison import Difference as Difference, RunResults as RunResults, Score as Score, compare as compare
 from .consistency import (
@@ -22,7 +23,5 @@ from .mteb import (
     mteb_model as mteb_model,
     mteb_tasks as mteb_tasks,
 )
-from .query_ranks import QueryRanks as QueryRanks
-from .retrieval import evaluate_retrieval as evaluate_retrieval
-from .texts import evaluate_bitext as evaluate_bitext
-from .translation_baseline import evaluate_translate_test as evaluate_translate_test
+from .ranking import QueryRanks as QueryRanks
+from .retrieval import evaluate_retrieval as evaluate_retrieval, evaluate_translate_test as evaluate_translate_test

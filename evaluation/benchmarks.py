@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from ..data.batching.retrieval_sets import RetrievalSet
+from ..data.batching.views import images_of
 from ..data.benchmarks import Benchmark, Figures, find_benchmark
-from ..data.readers.coco import read_benchmark
+from ..data.readers.coco import Crisscrossed, Ratings, read_benchmark
 from ..inference.embedder import Embedder
 from ..utils.errors import CorpusError
-from .crisscrossed import Results, evaluate_crisscrossed
-from .query_ranks import QueryRanks
+from .ranking import RECALL_AT, QueryRanks, embedding_ranks, neighbor_ranks, percent_within
 from .retrieval import evaluate_retrieval
+
+Results = dict[str, dict[str, dict[str, float]]]  # test set -> language -> metric -> number
 
 FOLD = 1000  # number of images in a fold (Karpathy & Fei-Fei 2015)
 # The name of the mean over all languages.
@@ -30,8 +33,6 @@ class LoadedBenchmark:
     """A benchmark with its data; `load_benchmark` returns it.
 
     Args:
-        facts: what is known about the benchmark.
-        languages: the languages to evaluate.
         data: the images and captions; for `cxc`, the captions, images and ratings.
     """
 
@@ -42,12 +43,8 @@ class LoadedBenchmark:
     def evaluate(
         self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
     ) -> dict[str, Any]:
-        """Evaluates a model by the protocol of the benchmark.
-
-        Args:
-            embedder: the model.
-            ranks: a dictionary to which the ranks of single queries are added, by test set and language.
-            show_progress: as in `Embedder.encode_image`.
+        """Evaluates a model by the protocol of the benchmark; `ranks` receives the ranks of single queries, by test
+        set and language.
 
         Returns:
             `benchmark`, its name. `results`: test set -> language -> metric -> number; except for `cxc`, there is one
@@ -129,14 +126,8 @@ class LoadedBenchmark:
 
 
 def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
-    """Reads the files of a published benchmark.
-
-    Images are not decoded. A missing image raises an error immediately.
-
-    Args:
-        name: the name of the benchmark, as `babelens evaluate benchmark` lists it.
-        root: the folder with the files, in their published layout.
-        languages: the languages to evaluate; by default all languages of the benchmark.
+    """Reads the files of a published benchmark, in their published layout in the folder `root`. Images are not
+    decoded, but a missing one raises an error immediately.
 
     Examples:
         >>> benchmark = load_benchmark("xtd", "data/xtd", ["de", "ko"])
@@ -145,9 +136,6 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
     facts = find_benchmark(name)
     chosen = facts.chosen(languages)
     return LoadedBenchmark(facts, chosen, read_benchmark(facts, root, chosen))
-
-
-# ----------------------------------------------------------------------------------------------- encoding only once
 
 
 class _Recorded(Embedder):
@@ -175,9 +163,6 @@ class _Recorded(Embedder):
             self._kept.append(encode())
         self._next += 1
         return self._kept[self._next - 1]
-
-
-# ----------------------------------------------------------------------------------------------- means and figures
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -211,3 +196,117 @@ def _value(numbers: Mapping[str, float], metric: str) -> float | None:
         return (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2
     value = numbers.get(metric)
     return None if value is None or math.isnan(value) else value
+
+
+# ---- Crisscrossed Captions (CxC; Parekh et al. 2021, section 4; Jain et al. 2021, tables 5 and 6) ----
+# Retrieval counts the best-ranked of all positives that annotators found, including captions among captions and images
+# among images. Correlation measures whether a model orders pairs as people do. Because ratings are dense and the
+# ratings of one query depend on each other, Spearman's correlation is computed on samples: half of the queries, with
+# one rated item each.
+
+# The number of samples of half of the queries, and the seed for sampling.
+SAMPLES = 1000
+_SEED = 0
+
+_LANGUAGE = "en"
+
+
+def evaluate_crisscrossed(
+    embedder: Embedder,
+    data: Crisscrossed,
+    *,
+    ranks: dict[str, QueryRanks] | None = None,
+    show_progress: bool | None = None,
+) -> Results:
+    """Evaluates a model on CxC.
+
+    Args:
+        ranks: a dictionary to which the ranks of image-text retrieval are added, as `image-text/en`.
+
+    Returns:
+        By test set, language (English) and metric:
+
+        - `image-text`: the recalls of `evaluate_retrieval` in percent, and `t2i_mean_rank` and `i2t_mean_rank`.
+        - `text-text` and `image-image`: `r1`, `r5` and `r10` in percent, `mean_rank`, and `n`, the number of queries
+          with a positive.
+        - `sts`, `sis` and `sits`: `spearman`, 100 times the mean correlation of `SAMPLES` samples, its standard
+          deviation `std`, and `n`, the number of rated pairs.
+    """
+    queries = _queries(data)
+    images = embedder.encode_image(queries.images, show_progress=show_progress)
+    texts = embedder.encode_text(data.texts, language=_LANGUAGE, show_progress=show_progress)
+    found = embedding_ranks(images, texts, queries.text_to_images)
+    if ranks is not None:
+        ranks[f"image-text/{_LANGUAGE}"] = QueryRanks.of(queries, found)
+    mean_ranks = {"t2i_mean_rank": _mean_rank(found.text_to_image), "i2t_mean_rank": _mean_rank(found.image_to_text)}
+    sides = {"sts": (texts, texts), "sis": (images, images), "sits": (texts, images)}
+    results = {
+        "image-text": found.recalls() | mean_ranks,
+        "text-text": _neighbor_recalls(neighbor_ranks(texts, data.positives("sts"))),
+        "image-image": _neighbor_recalls(neighbor_ranks(images, data.positives("sis"))),
+    }
+    for kind, (firsts, seconds) in sides.items():
+        results[kind] = _correlation(data.ratings[kind], firsts, seconds)
+    return {name: {_LANGUAGE: numbers} for name, numbers in results.items()}
+
+
+def sampled_spearman(
+    queries: np.ndarray, ratings: np.ndarray, scores: np.ndarray, *, samples: int = SAMPLES, seed: int = _SEED
+) -> tuple[float, float]:
+    """The mean and the standard deviation of Spearman's correlation between ratings [N] and scores [N], over samples
+    of half of the queries with one item each; NaN if a sample has fewer than two queries or only equal numbers.
+
+    Args:
+        queries: the query of each rated pair [N].
+    """
+    from scipy.stats import spearmanr  # takes half a second to import
+
+    order = np.argsort(queries, kind="stable")
+    _, starts, counts = np.unique(queries[order], return_index=True, return_counts=True)
+    half = max(1, len(starts) // 2)
+    rng = np.random.default_rng(seed)
+    correlations = np.empty(samples)
+    for index in range(samples):
+        drawn = rng.choice(len(starts), half, replace=False)
+        items = order[starts[drawn] + rng.integers(counts[drawn])]
+        is_defined = half > 1 and np.ptp(ratings[items]) > 0 and np.ptp(scores[items]) > 0
+        correlations[index] = spearmanr(ratings[items], scores[items]).statistic if is_defined else np.nan
+    return float(correlations.mean()), float(correlations.std())
+
+
+def _queries(data: Crisscrossed) -> RetrievalSet:
+    """Returns the captions as queries for images. The image that a caption was written for comes first among its
+    images."""
+    image_ids = list(data.corpus["image_id"])
+    positives = data.positives("sits")
+    own = data.image_of_text
+    return RetrievalSet(
+        language=_LANGUAGE,
+        images=images_of(data.corpus),
+        image_ids=image_ids,
+        texts=data.texts,
+        text_image_ids=[image_ids[image] for image in own],
+        text_to_images=[
+            sorted(each, key=lambda other: other != image) for image, each in zip(own, positives, strict=True)
+        ],
+        rows=np.arange(len(image_ids)),
+    )
+
+
+def _correlation(ratings: Ratings, firsts: np.ndarray, seconds: np.ndarray) -> dict[str, float]:
+    # The first item of a pair is the query.
+    queries, items = ratings.pairs.T
+    cosines = np.einsum("nd,nd->n", firsts[queries], seconds[items])
+    mean, std = sampled_spearman(queries, ratings.scores, cosines)
+    return {"spearman": 100 * mean, "std": 100 * std, "n": len(queries)}
+
+
+def _neighbor_recalls(ranks: np.ndarray) -> dict[str, float]:
+    queries = ranks[ranks > 0]
+    recalls = {f"r{k}": percent_within(queries, k) for k in RECALL_AT}
+    return recalls | {"mean_rank": _mean_rank(queries), "n": len(queries)}
+
+
+def _mean_rank(ranks: np.ndarray) -> float:
+    queries = ranks[ranks > 0]
+    return float(queries.mean()) if len(queries) else float("nan")

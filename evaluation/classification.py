@@ -11,32 +11,258 @@ Languages with few labels therefore have an easier task: compare results within 
 models. Ranks are computed as in `ranking`: a class that ties with the correct one is ranked before it.
 """
 
+import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..data.corpus.images import is_system_name, readable_images, skipped_line
+from ..data.corpus.tables import tsv_records
+from ..data.corpus.text_files import parse_file
 from ..inference.embedder import Embedder
-from ..inference.zero_shot_pipeline import LABEL_ALONE, Prompts, filled, templates_of
-from ..utils.errors import InputError, MissingExtraError
-from .class_labels import (
-    ETCL_GROUPS,
-    IMAGENET_CLASSES,
-    PHOTO,
-    ClassifiedImages,
-    Labels,
-    babel_imagenet_group,
-    prompt_set,
+from ..inference.zero_shot_pipeline import (
+    LABEL_ALONE,
+    PHOTO_TEMPLATES,
+    Prompts,
+    check_templates,
+    filled,
+    templates_of,
 )
-from .query_ranks import QueryRanks
-from .ranking import embedding_ranks
-
-Numbers = dict[str, Any]
+from ..utils.errors import CorpusError, InputError, MissingExtraError
+from ..utils.languages import did_you_mean_language, normalize_language, normalize_languages
+from .ranking import QueryRanks, embedding_ranks
 
 logger = logging.getLogger(__name__)
+
+Numbers = dict[str, Any]
+# Language -> class index -> label. Classes without a label in the language are missing.
+Labels = dict[str, dict[int, str]]
+
+IMAGENET_CLASSES = 1000
+_WORDNET_ID = re.compile(r"n\d{8}")
+_CLASS = "class"  # the column with the names of the classes in a table of labels
+
+# Babel-ImageNet uses BabelNet's names of languages, which follow Wikipedia where it deviates from BCP 47. Two of the
+# names are tags of other languages: ALS is Alemannic (the tag als is Tosk Albanian), NRM is Norman (nrm is Narom).
+_BABELNET = {
+    "ALS": "gsw",
+    "BAT_SMG": "sgs",
+    "BE_X_OLD": "be-tarask",
+    "EML": "egl",
+    "FIU_VRO": "vro",
+    "NRM": "nrf",
+    "ROA_RUP": "rup",
+    "SIMPLE": "en-simple",
+    "ZH_CLASSICAL": "lzh",
+    "ZH_MIN_NAN": "nan",
+}
+
+
+@dataclass(frozen=True)
+class ClassifiedImages:
+    """Image files [N], the class index of each [N], and the names of the classes [C]."""
+
+    images: list[Path]
+    targets: np.ndarray
+    classes: list[str]
+
+    @classmethod
+    def of_folder(cls, folder: str | Path) -> "ClassifiedImages":
+        """Reads a folder with a subfolder for each class, the usual layout of ImageNet's validation images.
+
+        The classes have the names of the subfolders, in sorted order. Hidden folders are ignored; unreadable images
+        are skipped, with a warning that counts and names them.
+        """
+        inside = Path(folder).glob("*") if Path(folder).is_dir() else ()
+        folders = sorted(path for path in inside if path.is_dir() and not is_system_name(path.name))
+        if not folders:
+            raise CorpusError(f"{folder}: expected a folder with a subfolder of images for each class")
+        files, skipped = [], dict[str, str]()
+        for each in folders:
+            of_class = dict[str, str]()
+            files.append(readable_images(each, of_class))
+            if not files[-1]:
+                why = f". {skipped_line(of_class, 0)}" if of_class else ""
+                raise CorpusError(f"{each}: no images of the class {each.name!r}{why}")
+            skipped |= {f"{each.name}/{name}": reason for name, reason in of_class.items()}
+        if skipped:
+            logger.warning("%s", skipped_line(skipped, sum(map(len, files))))
+        targets = np.repeat(np.arange(len(folders)), [len(found) for found in files])
+        return cls([file for found in files for file in found], targets, [each.name for each in folders])
+
+    def query_ranks(self, ranks: np.ndarray, rows: np.ndarray | None = None) -> QueryRanks:
+        """The ranks [n] of the correct classes of all images, or of some `rows` [n], for comparing models."""
+        chosen = list(range(len(self.images)) if rows is None else rows.tolist())
+        files = [f"{row} {self.images[row].name}" for row in chosen]
+        return QueryRanks.of_labels([self.classes[self.targets[row]] for row in chosen], files, ranks)
+
+    def targets_among(self, classes: Sequence[str]) -> np.ndarray:
+        """Returns for each image the index of its class in another list of classes, matched by name, [N]."""
+        indices = {name: index for index, name in enumerate(classes)}
+        if missing := [name for name in self.classes if name not in indices]:
+            raise CorpusError(f"the training images have no class {missing[0]!r} ({len(missing)} classes are missing)")
+        return np.array([indices[name] for name in self.classes])[self.targets]
+
+
+def read_labels(
+    file: str | Path, classes: Sequence[str], languages: str | list[str] | tuple[str, ...] | None = None
+) -> Labels:
+    """Reads the labels of classes in each language.
+
+    Args:
+        file: one of
+
+            - a JSON file `{"de": {"cat": "Katze", "dog": "Hund"}, …}`, with the names of the classes;
+            - a TSV file with the header `class`, `en`, `de` and so on, and a line for each class. Cells
+              are empty if a language has no label;
+            - Babel-ImageNet's published `babel_imagenet-298.json`: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
+              with the indices of ImageNet's classes.
+        classes: the names of the classes, in the order of their indices.
+        languages: BCP-47 tags of the languages to read; by default all.
+
+    Returns:
+        language -> class index -> label. Languages without a label for any of the classes are missing.
+    """
+    path = Path(file)
+    wanted = None if languages is None else normalize_languages(languages)
+    table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else parse_file(path)
+    if not table:
+        raise CorpusError(f"{path}: there are no labels")
+    labels: Labels = {}
+    for name, given in table.items():
+        is_published = isinstance(given, list)
+        language = normalize_language(_BABELNET.get(name, name) if is_published else name)
+        if wanted is not None and language not in wanted:
+            continue
+        if language in labels:
+            raise CorpusError(f"{path}: {name}: the labels in {language!r} occur twice")
+        place = f"{path}: {name}"
+        labels[language] = _by_index(given, classes, place) if is_published else _by_name(given, classes, place)
+    for language in wanted or ():
+        if language not in labels:
+            known = [normalize_language(_BABELNET.get(name, name)) for name in table]
+            near = did_you_mean_language(language, known)
+            raise CorpusError(f"{path}: no labels in {language!r}{near or ', only in ' + ', '.join(known)}")
+    found = {language: labels[language] for language in wanted or labels if labels[language]}
+    if not found:
+        raise CorpusError(f"{path}: no class has a label")
+    return found
+
+
+def _table(file: Path) -> dict[str, dict[str, str]]:
+    """Reads a table: language -> class -> label, without empty cells."""
+    labels: dict[str, dict[str, str]] = {}
+    for line, record in tsv_records(file, _CLASS):
+        name = record.pop(_CLASS, None)
+        if not name:
+            raise CorpusError(f"{file} line {line}: there is no class; the header must begin with {_CLASS!r}")
+        for language, label in record.items():
+            column = labels.setdefault(language, {})
+            if name in column:
+                raise CorpusError(f"{file} line {line}: the class {name!r} occurs twice")
+            if label and not label.isspace():
+                column[name] = label
+    return labels
+
+
+def _by_name(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
+    if not isinstance(given, dict):
+        raise CorpusError(f'{place}: expected labels by class, such as {{"cat": "Katze"}}')
+    indices = {name: index for index, name in enumerate(classes)}
+    for name in given:
+        if name not in indices:
+            raise CorpusError(f"{place}: there are no images of the class {name!r}")
+    return _checked(((indices[name], label) for name, label in given.items()), place)
+
+
+def _by_index(given: list[Any], classes: Sequence[str], place: str) -> dict[int, str]:
+    """The labels in the form of Babel-ImageNet."""
+    if len(given) != 2 or not all(isinstance(part, list) for part in given) or len(given[0]) != len(given[1]):
+        raise CorpusError(f"{place}: expected two lists of the same length, class indices and labels")
+    if len(classes) != IMAGENET_CLASSES and all(map(_WORDNET_ID.fullmatch, classes)):
+        raise CorpusError(
+            f"{place}: the labels use the indices of ImageNet's {IMAGENET_CLASSES:,} classes, but the folder has "
+            f"{len(classes):,} classes; use labels by name"
+        )
+    for index in given[0]:
+        if type(index) is not int or not 0 <= index < len(classes):
+            raise CorpusError(f"{place}: there is no class {index!r} among {len(classes):,} (0 to {len(classes) - 1})")
+    if len(set(given[0])) < len(given[0]):
+        raise CorpusError(f"{place}: a class occurs twice")
+    return _checked(zip(*given, strict=True), place)
+
+
+def _checked(labels: Iterable[tuple[int, Any]], place: str) -> dict[int, str]:
+    checked = {}
+    for index, label in labels:
+        if not isinstance(label, str) or not label or label.isspace():
+            raise CorpusError(f"{place}: {label!r} is not a label of a class")
+        checked[index] = label
+    return dict(sorted(checked.items()))
+
+
+def babel_imagenet_group(count: int) -> str:
+    """Returns the group of a language in Babel-ImageNet's paper (Geigle et al. 2024), by the number of ImageNet
+    classes with a label: `low` up to 333, `mid` up to 667, `high` above."""
+    return "low" if count <= 333 else "mid" if count <= 667 else "high"
+
+
+# The groups of ETCL's paper (Lee et al. 2022, section 4.1), in addition to all languages.
+ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
+    "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
+}
+
+
+def read_prompts(file: str | Path) -> Prompts:
+    """Reads a JSON file of prompts, in the format of Babel-ImageNet's translated prompts: `{"de": ["ein Foto von {}.",
+    …], …}`.
+    """
+    prompts: dict[str, list[str]] = {}
+    for tag, templates in parse_file(file).items():
+        language = normalize_language(tag)
+        if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
+            raise InputError(f'{file}: {tag}: expected a list of templates, such as ["a photo of a {{}}."]')
+        prompts[language] = prompts.get(language, []) + templates
+    check_templates((template for templates in prompts.values() for template in templates), str(file))
+    return prompts
+
+
+# ---- Prompts of zero-shot classification: templates in which `{}` is replaced by the label of a class ----
+#
+#     photo   one template for each of some forty languages, such as "This is a photo of {}." and
+#             "これは{}の写真です。"
+#             (`zero_shot_pipeline`)
+#     clip    the 80 English templates with which CLIP classifies ImageNet (Radford et al. 2021), which ETCL's paper
+#             had
+#             translated by machine (Lee et al. 2022, appendix A.4)
+# label no template: the text is only the label
+# Languages without a template use only the labels. An English sentence around a foreign label would mix languages;
+# Babel-ImageNet's published results follow the same rule (Geigle et al. 2024).
+
+PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
+_CLIP_FILE = Path(__file__).with_name("clip_prompts.json")
+
+
+@cache
+def prompt_set(name: str) -> Prompts:
+    """Returns one of `PROMPT_SETS`: language -> templates."""
+    if name not in PROMPT_SETS:
+        raise InputError(f"there are no prompts named {name!r}; choose one of {', '.join(PROMPT_SETS)}")
+    if name == CLIP:
+        return json.loads(_CLIP_FILE.read_text("utf-8"))
+    return PHOTO_TEMPLATES if name == PHOTO else {}
+
+
+# ---- Classification ----
 
 
 def evaluate_classification(
@@ -52,15 +278,11 @@ def evaluate_classification(
     """Classifies images by the labels of their classes, language by language.
 
     Args:
-        embedder: the model.
-        data: the images and their classes.
-        labels: the labels of the classes in each language (`read_labels`).
         prompts: the templates of each language, or the name of one of `PROMPT_SETS`: `photo`, `clip` or `label`.
             Languages without a template use only the labels, with a warning.
         image_embeddings: the embeddings of the images [N, d], if they are already computed.
         ranks: a dictionary to which the rank of each image's class is added, by language, for comparing models image
             by image (`evaluation.comparison`).
-        show_progress: as in `Embedder.encode_image`.
 
     Returns:
         For each language, `top1` and `top5`, the accuracy in percent (without `top5` if there are at most five
@@ -103,16 +325,8 @@ def class_embeddings(
     *,
     show_progress: bool | None = None,
 ) -> np.ndarray:
-    """Returns the embeddings of classes, [C, d], of unit length: for each class, the normalized mean of the unit
-    embeddings of its texts.
-
-    Args:
-        embedder: the model.
-        labels: the labels of the classes [C].
-        templates: the templates of the texts, in which `{}` is replaced by the label.
-        language: the BCP-47 tag of labels and templates.
-        show_progress: as in `Embedder.encode_text`.
-    """
+    """The embeddings of classes, [C, d], of unit length: for each class, the normalized mean of the unit embeddings of
+    its texts, one for each template, in which `{}` is replaced by the label."""
     texts = [filled(template, label) for label in labels for template in templates]
     embeddings = embedder.encode_text(texts, language=language, show_progress=show_progress)
     means = embeddings.reshape(len(labels), len(templates), -1).mean(1)  # [C * T, d] -> [C, d]
@@ -120,15 +334,8 @@ def class_embeddings(
 
 
 def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
-    """Returns the mean over the languages of each group.
-
-    Args:
-        results: the result of `evaluate_classification`.
-        groups: the languages of each group, such as the result of `language_groups`.
-
-    Returns:
-        For `all` and each group with results: `top1`, `top5` and `languages`, the languages in the mean.
-    """
+    """The mean over the languages of each group of `language_groups`, and of `all`: `top1`, `top5` and `languages`,
+    the languages in the mean."""
     means: Numbers = {}
     for name, languages in ({"all": list(results)} | dict(groups)).items():
         present = [language for language in languages if language in results]
@@ -141,14 +348,9 @@ def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[st
 
 
 def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
-    """Returns the groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
+    """The groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
     ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by the number of classes with a label,
-    without English.
-
-    Args:
-        labels: the labels of the classes in each language.
-        n_classes: the number of classes in the data.
-    """
+    without English."""
     groups: dict[str, Sequence[str]] = dict(ETCL_GROUPS)
     if n_classes == IMAGENET_CLASSES:
         for name in ("low", "mid", "high"):
@@ -174,8 +376,6 @@ def neighbor_accuracy(
 
     Args:
         train, train_targets: the embeddings of images [N, d] and their classes [N].
-        test, test_targets: the embeddings and classes of the images to classify.
-        neighbors: the number of images that vote.
         ranks: receives for each classified image 1 if its class was predicted correctly, otherwise 2.
 
     Returns:

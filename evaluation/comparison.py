@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..utils.errors import InputError
-from .query_ranks import QueryRanks
-from .ranking import RECALL_AT
+from .ranking import RECALL_AT, QueryRanks
 
 RESAMPLES = 10_000
 SIGNIFICANT = {0.001: "***", 0.01: "**", 0.05: "*"}
@@ -33,14 +32,8 @@ Key = tuple[str, str]  # test set, language
 
 @dataclass(frozen=True)
 class RunResults:
-    """The results of one run.
-
-    Args:
-        name: the name in error messages.
-        scores: the scores by test set and language, and then by metric.
-        ranks: the ranks of the queries by test set and language; fewer or none for a run of an earlier version.
-        groups: test set -> name of a mean -> its languages.
-    """
+    """The results of one run: its name in errors, its scores by test set and language, and then by metric, the ranks
+    of its queries, and test set -> name of a mean -> its languages."""
 
     name: str
     scores: Mapping[Key, Mapping[str, float]]
@@ -50,13 +43,8 @@ class RunResults:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between a row and the first row, in percentage points, by the paired bootstrap.
-
-    Args:
-        value: the difference of the means.
-        low, high: the 95 % confidence interval.
-        p: the two-sided p-value: the probability of a difference at least as large if there is none.
-    """
+    """The difference of the means of a row and the first row, in percentage points, with its 95 % confidence interval
+    and two-sided p-value: the probability of a difference at least as large if there is none."""
 
     value: float
     low: float
@@ -71,13 +59,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a row for the queries of a language, or the mean over several languages.
-
-    Args:
-        test_set, language, row, metric: what was measured; for a mean, `language` is its name.
-        values: the score with each seed, in percent.
-        difference: the difference from the first row; None for the first row and if ranks are missing.
-    """
+    """A metric of a row for the queries of a language, or the mean over several languages, whose name is `language`:
+    the score with each seed, in percent, and the difference from the first row, if there are ranks."""
 
     test_set: str
     language: str
@@ -107,15 +90,8 @@ def spread(values: Sequence[float]) -> str:
 
 
 def compare(rows: Mapping[str, Sequence[RunResults]], metrics: Sequence[str] | None = None) -> list[Score]:
-    """Compares rows on every test set and language that they have in common.
-
-    Args:
-        rows: name -> the results of each seed.
-        metrics: the metrics to compare; by default all.
-
-    Returns:
-        The scores, ordered by test set, language, row and metric.
-    """
+    """Compares rows, name -> the results of each seed, on every test set and language that they have in common; the
+    scores are in the order of test set, language, row and metric."""
     runs = [run for results in rows.values() for run in results]
     common = [key for key in runs[0].scores if all(key in run.scores for run in runs)]
     if not common:
@@ -140,14 +116,8 @@ def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
 
 
 def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
-    """Returns the difference of two means by the paired bootstrap.
-
-    Args:
-        contributions: the contribution of each image to the difference, [n_images]; several arrays for several sets of
-            images, which are resampled separately.
-        resamples: the number of bootstrap resamples.
-        seed: the seed for resampling.
-    """
+    """The difference of two means by the paired bootstrap, from the contribution of each image to it, [n_images];
+    several arrays are of several sets of images, which are resampled separately."""
     random, drawn = np.random.default_rng(seed), np.zeros(resamples)
     for each in contributions:
         values, counts = np.unique(each, return_counts=True)
@@ -160,14 +130,8 @@ def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, see
 
 
 def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
-    """Returns the contribution of each image and its texts to a metric, averaged over runs, [n_images]; the sum is the
-    metric in percent.
-
-    Args:
-        runs: each run's ranks of the same queries.
-        metric: `mean_recall`, another metric of `evaluate_retrieval` or of retrieval by RC3; `r1`, `r5` or `r10` of
-            bitext; `top1` or `top5` of classification; or `accuracy`.
-    """
+    """The contribution of each image and its texts to a metric, averaged over runs of the same queries, [n_images];
+    the sum is the metric in percent. Metrics are those of `evaluate_retrieval`, and means of them."""
     names = [name for name in _OF_RANKS[metric] if name.startswith("t2i") or runs[0].image_to_text.any()]
     return np.mean([_recall_contributions(runs, name) for name in names], axis=0)
 
@@ -180,46 +144,38 @@ def _recall_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray
     return found if direction == "i2t" else np.bincount(runs[0].image_of_text, found, minlength=n_images)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A line of the comparison: one language, or the mean over several languages."""
-
-    test_set: str
-    language: str
-    keys: list[Key]
-
-
-def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[_Entry]:
-    """Yields the languages of each test set, followed by the means."""
+def _entries(run: RunResults, common: Sequence[Key]) -> Iterator[tuple[str, str, list[Key]]]:
+    """The languages of each test set, followed by the means: test set, language or name of the mean, and keys."""
     for test_set in dict.fromkeys(name for name, _ in common):
         keys = [key for key in common if key[0] == test_set]
-        yield from (_Entry(test_set, key[1], [key]) for key in keys)
+        yield from ((*key, [key]) for key in keys)
         for name, languages in run.groups.get(test_set, {}).items():
             members = [key for key in keys if key[1] in languages]
             if len(members) > 1:
-                yield _Entry(test_set, name, members)
+                yield test_set, name, members
 
 
 def _scores(
-    rows: Mapping[str, Sequence[RunResults]], entries: Iterator[_Entry], metrics: Sequence[str]
+    rows: Mapping[str, Sequence[RunResults]],
+    entries: Iterator[tuple[str, str, list[Key]]],
+    metrics: Sequence[str],
 ) -> Iterator[Score]:
     first = next(iter(rows.values()))
-    for entry in entries:
+    for test_set, language, keys in entries:
         for row, results in rows.items():
             for metric in metrics:
-                parts = [[run.scores[key].get(metric) for key in entry.keys] for run in results]
+                parts = [[run.scores[key].get(metric) for key in keys] for run in results]
                 if any(value is None for values in parts for value in values):
                     continue
                 values = [statistics.fmean(float(value or 0) for value in values) for values in parts]
-                difference = None if results is first else _difference(first, results, entry.keys, metric)
-                yield Score(entry.test_set, entry.language, row, metric, values, difference)
+                difference = None if results is first else _difference(first, results, keys, metric)
+                yield Score(test_set, language, row, metric, values, difference)
 
 
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """Returns the difference between the second row and the first; None if the metric cannot be computed from ranks or
-    ranks are missing."""
+    """The difference between two rows; None if the metric cannot be computed from ranks, or ranks are missing."""
     before, after = (_contributions(row, keys, metric) for row in (first, second))
     if before is None or after is None:
         return None

@@ -48,28 +48,16 @@ def evaluate_consistent_retrieval(
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Evaluates retrieval as in `evaluate_retrieval`, by the joint scores of captions and their translations.
+    """Evaluates retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
 
     Args:
-        embedder, corpus, protocol, show_progress: as in `evaluate_retrieval`.
         languages: the languages of the captions, among those of `consistency`.
         consistency: CLC-A or a trained CLC-C.
         translator: translates the captions. By default, the corpus' captions in the other languages are used as
             translations, paired as in `translation_pairs`; the scores of several translations are averaged.
-
-    Returns:
-        The numbers of `evaluate_retrieval` for each of `languages`.
     """
-    (results,) = _evaluate(
-        embedder,
-        corpus,
-        languages,
-        [consistency],
-        translator=translator,
-        protocol=protocol,
-        show_progress=show_progress,
-    )
-    return results
+    options: dict[str, Any] = {"translator": translator, "protocol": protocol, "show_progress": show_progress}
+    return _evaluate(embedder, corpus, languages, [consistency], **options)[0]
 
 
 def compare_consistency(
@@ -85,9 +73,7 @@ def compare_consistency(
     """Evaluates retrieval with CLC-A, and with CLC-C fitted on other captions.
 
     Args:
-        embedder, protocol, show_progress: as in `evaluate_retrieval`.
         corpora: name -> caption corpus with captions in all of `languages`.
-        translator: as in `evaluate_consistent_retrieval`.
         languages: the languages whose scores are combined; the captions in each of them are queries.
         validation: captions for fitting CLC-C, which should not be in `corpora`; the captions in the first language
             are the queries. Without them, CLC-C is left out.
@@ -97,8 +83,7 @@ def compare_consistency(
         `parameters`, the number of trained weights; `importances`, the share of each language in the joint score;
         `translations`, which is `machine` or `captions` (of the same image). CLC-C also has `weights`: `hidden`, with
         a row for each hidden unit and a weight for each language, and `output`, with a weight for each unit; `losses`,
-        before each iteration and after the last one, of which the first is CLC-A's loss; and `fitted_in`, the language
-        of the queries that it was fitted on.
+        before each iteration and after the last one; and `fitted_in`, the language of its queries.
     """
     tags = normalize_languages(languages)
     kinds = {"clc_a": _consistency(tags, "mean")} | (
@@ -173,16 +158,8 @@ def consistency_scores(
     translator: Translator | None = None,
     show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
-    """Scores captions and their translations with all images, for `CrossLingualConsistency.fit`.
-
-    Args:
-        language: the language of the captions.
-        languages: the languages of the scores, in this order, including `language`.
-        embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`.
-
-    Returns:
-        The scores [L, n_texts, n_images] and, for each text, the indices of its correct images.
-    """
+    """The scores of captions in `language` and their translations with all images, for `CrossLingualConsistency.fit`:
+    [L, n_texts, n_images], in the order of `languages`, and for each text the indices of its correct images."""
     languages = normalize_languages(languages)
     learned_language(language, languages, farthest=-1)
     queries = retrieval_set(corpus, language)
@@ -191,16 +168,11 @@ def consistency_scores(
     return _scores(texts, images), queries.text_to_images
 
 
-def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
-    """Returns the captions in `language` that are translations of each query, at least one per query, as in
-    `translation_pairs`."""
-    return _parallel_captions(corpus, queries, [language])[language]
-
-
-def _parallel_captions(
+def parallel_captions(
     corpus: datasets.Dataset, queries: RetrievalSet, languages: Sequence[str]
 ) -> dict[str, list[list[str]]]:
-    """Like `parallel_captions`, by language; reads the captions of the corpus once."""
+    """The captions in other languages that are translations of each query, at least one per query, as in
+    `translation_pairs`."""
     found: dict[str, dict[tuple[str, str], list[str]]] = {language: defaultdict(list) for language in languages}
     for pair in translation_pairs(corpus, [(queries.language, language) for language in languages]):
         found[pair["language_b"]][pair["image_id"], pair["text_a"]].append(pair["text_b"])
@@ -235,7 +207,7 @@ class _TranslatedTexts:
         others = [language for language in languages if language != queries.language]
         translated = {queries.language: [[text] for text in queries.texts]}
         if self._translator is None:
-            translated |= _parallel_captions(self._corpus, queries, others) if others else {}
+            translated |= parallel_captions(self._corpus, queries, others) if others else {}
         else:
             translated |= {language: self._translations(self._translator, queries, language) for language in others}
         return torch.stack([self._means(translated[language], language) for language in languages])
@@ -286,9 +258,6 @@ def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: T
     return of_texts, of_images
 
 
-__all__ = ["compare_consistency", "consistency_scores", "evaluate_consistent_retrieval", "parallel_captions"]
-
-
 # ---- Emoji consistency ----
 # Cross-lingual consistency on the emoji benchmark: the names of an emoji in all languages form a joint query. CLC-C is
 # fitted on the validation concepts of a vendor that was in training. The translations are Unicode's names, which are
@@ -298,17 +267,8 @@ __all__ = ["compare_consistency", "consistency_scores", "evaluate_consistent_ret
 def emoji_consistency(
     embedder: Embedder, languages: Sequence[str], *, test_vendor: str = "noto", seen_vendor: str = "twemoji"
 ) -> dict[str, dict[str, Any]]:
-    """Evaluates CLC-A and CLC-C on unseen concepts and on an unseen vendor.
-
-    Args:
-        embedder: the model.
-        languages: the languages whose names form a joint query.
-        test_vendor: the vendor that was held out of training.
-        seen_vendor: a vendor that was in training.
-
-    Returns:
-        The result of `compare_consistency`, with `unseen_concepts` and `unseen_vendor` in `recalls`.
-    """
+    """Evaluates CLC-A and CLC-C on unseen concepts and on a vendor that was held out of training: the result of
+    `compare_consistency`, with `unseen_concepts` and `unseen_vendor` in `recalls`."""
     tags = list(languages)
     corpora = {
         "unseen_concepts": load_emoji(vendors=[seen_vendor], split="test", languages=tags),

@@ -1,9 +1,10 @@
 """The four questions of the emoji benchmark.
 
-1. Unseen concepts: does the model find emoji with a concept it never saw, drawn by a vendor it was trained on? 2.
-Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, with queries in languages
-that had images in training? 3. The same, with queries in languages that only had translations. 4. The same, with
-queries in languages it never saw.
+1. Unseen concepts: does the model find emoji with a concept it never saw, drawn by a vendor it was trained on?
+2. Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, with queries in
+   languages that had images in training?
+3. The same, with queries in languages that only had translations.
+4. The same, with queries in languages it never saw.
 
 Question 1 is asked in each group of languages. A query is always the CLDR name of an emoji, and searches all images of
 the vendor and split, including flags. Flags are named after countries, which the images do not show, so the recall for
@@ -28,8 +29,7 @@ from ..inference.embedder import Embedder
 from ..utils.defaults import BENCHMARK_LANGUAGES
 from ..utils.errors import CorpusError, InputError
 from ..utils.languages import normalize_languages
-from .query_ranks import QueryRanks
-from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
+from .ranking import QueryRanks, RetrievalRanks, chance_recalls, retrieval_ranks
 
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
@@ -51,15 +51,11 @@ class EmojiBenchmark:
     The images of each vendor and the names in each language are encoded once for all questions.
 
     Args:
-        embedder: the model.
         image_languages: languages that had image-text pairs in training.
         pair_languages: languages that only had translation pairs.
         unseen_languages: languages that had neither.
-        test_vendor: the vendor that was held out of training.
-        seen_vendor: a vendor that was in training.
         corpus: the emoji benchmark; by default `load_emoji()` with the two vendors and these languages.
         reranker: a cross-encoder that reorders the best candidates of every query.
-        show_progress: as in `Embedder.encode_image`.
     """
 
     def __init__(

@@ -16,7 +16,13 @@ import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
 from ..inference.embedder import Embedder
-from ..utils.errors import InputError, LanguageTagError, MissingExtraError, ModelKindError, SourceUnavailableError
+from ..utils.errors import (
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    ModelKindError,
+    SourceUnavailableError,
+)
 from ..utils.hub_code import optional_file
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language, normalize_languages
@@ -45,7 +51,6 @@ class MtebModel(AbsEncoder):
         embedder: the dual encoder.
         meta: its description.
         tasks: name -> task, for tasks with pairs of texts in two languages.
-        language, text_task: as in `mteb_model`.
     """
 
     def __init__(
@@ -73,17 +78,8 @@ class MtebModel(AbsEncoder):
         show_progress_bar: bool | None = None,
         **unused: Any,
     ) -> np.ndarray:
-        """Returns embeddings of texts, of images, or of texts with images, [N, d].
-
-        Vectors have unit length. The embedding of a text with an image is the sum of the two towers' features, as in
-        mteb's CLIP.
-
-        Args:
-            inputs: batches, dictionaries with lists `text`, `image` or both.
-            task_metadata, hf_split, hf_subset: the task, its split and its subset.
-            show_progress_bar: whether to show a progress bar.
-            unused: mteb's other options, such as `batch_size`, which `inputs` already use.
-        """
+        """Embeddings [N, d] of unit length of batches, dictionaries with lists `text`, `image` or both. The embedding
+        of a text with an image is the sum of the two towers' features, as in mteb's CLIP."""
         texts: list[str] = []
         images: list[np.ndarray] = []
         for batch in inputs:
@@ -109,8 +105,7 @@ class MtebModel(AbsEncoder):
         return embeddings + np.concatenate(images) if images else embeddings
 
     def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
-        """Returns whether these are the first or the second texts of a task's pairs, which mteb does not tell a
-        model."""
+        """Whether these are the first or the second texts of a task's pairs, which mteb does not tell a model."""
         if (task := self.tasks.get(metadata.name)) is None:
             raise InputError(
                 f"{metadata.name} pairs texts in two languages, but mteb does not tell a model which of them it gets: "
@@ -134,20 +129,18 @@ def mteb_model(
     source: str | Path | None = None,
     **loading: Any,
 ) -> MtebModel:
-    """Makes an mteb model from a dual encoder or an adapter.
+    """Makes an mteb model from a dual encoder or an adapter: a folder, a repository on the Hub, or an `Embedder`.
 
     Args:
-        model: a folder, a repository on the Hub, or an `Embedder`.
-        tasks: the mteb tasks to evaluate. They are only needed for tasks that pair texts in two languages (bitext
-            mining, cross-lingual STS), because mteb does not tell a model which of the two languages it gets.
-        language: the language of all texts, for tasks that do not state it. By default, it is the language that the
-            task states for the subset; several languages are an error.
+        tasks: the mteb tasks to evaluate, which are needed for tasks that pair texts in two languages (bitext mining,
+            cross-lingual STS), because mteb does not tell a model which of the two languages it gets.
+        language: the language of all texts, for tasks that do not state it.
         text_task: the head that embeds texts in tasks without images, such as `"text_text"` for MURAL; texts are
             always compared with images by the head for images.
         name: the name, with an owner, under which mteb stores the results; by default the name of the repository, or
             `local/` and the name of the folder.
         source: the folder or repository of an `Embedder`, for the description of the model.
-        loading: arguments of `Embedder.from_pretrained`, such as `batch_size`, `device` and `trust_remote_code`.
+        loading: arguments of `Embedder.from_pretrained`.
 
     Examples:
         >>> tasks = mteb.get_tasks(tasks=["XM3600T2IRetrieval"], languages=["ukr", "swa"])
@@ -167,8 +160,8 @@ def mteb_model(
 
 
 def _described(embedder: Embedder, source: str | None, name: str | None, loading: Mapping[str, Any]) -> ModelMeta:
-    """Returns the description of a model for mteb, from the files of its folder. The revision of a local folder is a
-    digest of its weights, so stored results of mteb always belong to the same weights."""
+    """The description of a model for mteb, from the files of its folder. The revision of a local folder is a digest of
+    its weights, so that stored results always belong to the same weights."""
     model, processor = embedder.model, embedder.processor
     on_hub = source is not None and not Path(source).is_dir()
     folder = Path(source or getattr(model, "name_or_path", "") or type(model).__name__)
@@ -240,33 +233,22 @@ def _mteb_codes(tags: str | list[str]) -> list[str] | None:
 
 
 def short_tag(code: str) -> str:
-    """Returns the canonical tag of a language, without the script if it is the usual script of the language.
-
-    Examples:
-        >>> short_tag("ukr-Cyrl"), short_tag("zho-Hant"), short_tag("srp-Latn")
-        ('uk', 'zh-Hant', 'sr-Latn')
-    """
+    """The canonical tag of a language, without its usual script: `uk` for `ukr-Cyrl`, but `sr-Latn` for `srp-Latn`."""
     tag = normalize_language(code)
     language = langcodes.Language.get(tag).language or tag
     return language if language_and_script(language) == language_and_script(tag) else tag
 
 
 def subset_languages(metadata: Any, subset: str) -> list[str]:
-    """Returns the language tags of a task's subset, in mteb's order.
-
-    Args:
-        metadata: mteb's metadata of the task.
-        subset: the subset, or the column of a language in a task with a column for each language.
-    """
+    """The language tags of a task's subset, or of its column for a language, in mteb's order."""
     stated = metadata.eval_langs
     codes = stated.get(subset, [subset]) if isinstance(stated, dict) else stated
     return list(dict.fromkeys(short_tag(code) for code in codes))
 
 
 def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
-    """Returns the subsets of a task that have one of these languages, possibly by another name (`zh` for `cmn`), each
-    with the matching languages.
-    """
+    """The subsets of a task that have one of these languages, possibly by another name (`zh` for `cmn`), each with the
+    matching languages."""
     wanted = {tag: language_and_script(tag) for tag in normalize_languages(list(languages))}
     found: dict[str, set[str]] = {}
     for subset in metadata.hf_subsets:
@@ -283,18 +265,13 @@ def subsets_in(metadata: Any, languages: Sequence[str]) -> dict[str, set[str]]:
 
 
 def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> str:
-    """Returns the language of the texts that a model gets.
-
-    Args:
-        metadata: mteb's metadata of the task.
-        subset: the subset.
-        side: for pairs of texts in two languages, returns whether these are the first (0) or the second texts (1).
-    """
+    """The language of the texts that a model gets; for pairs of texts in two languages, `side` says whether these are
+    the first (0) or the second texts (1)."""
     try:
         tags = subset_languages(metadata, subset)
     except LanguageTagError as error:
         raise InputError(
-            f"{_place(metadata, subset)}: {error}; state the language of its texts with language="
+            f"{metadata.name}, subset {subset!r}: {error}; state the language of its texts with language="
         ) from error
     forms = [language_and_script(tag) for tag in tags]
     if len(set(forms)) == 1:
@@ -305,8 +282,8 @@ def language_of_texts(metadata: Any, subset: str, side: Callable[[], int]) -> st
     elif (named := _tag(subset)) and language_and_script(named) in forms:  # such as `no` among nor, nno and nob
         return named
     raise InputError(
-        f"{_place(metadata, subset)} has texts in {', '.join(tags)}, but mteb does not state the language of a text; "
-        "state it with language="
+        f"{metadata.name}, subset {subset!r} has texts in {', '.join(tags)}, but mteb does not state the language of "
+        "a text; state it with language="
     )
 
 
@@ -333,27 +310,13 @@ def _tag(name: str) -> str | None:
         return None
 
 
-def _place(metadata: Any, subset: str) -> str:
-    return f"{metadata.name}, subset {subset!r}"
-
-
 # ---- Runs ----
 
 
 @dataclass(frozen=True, kw_only=True)
 class MtebScore:
-    """The scores of one subset of a task.
-
-    Args:
-        task, kind: the task, and its type in mteb.
-        dataset, revision: the data set on the Hub and its commit.
-        split, subset: the split and the subset of the data set.
-        languages: the languages of the subset, as mteb's codes.
-        main_metric: the metric that mteb ranks models by.
-        scores: all metrics of mteb, as fractions instead of percentages.
-        date: the date of the evaluation, in ISO 8601.
-        version: the version of mteb.
-    """
+    """The scores of one subset of a task: all metrics of mteb, as fractions instead of percentages, its main metric,
+    and what was measured, when, and by which version of mteb. Languages are mteb's codes."""
 
     task: str
     kind: str
@@ -374,13 +337,8 @@ class MtebScore:
 
 
 def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> list[Any]:
-    """Returns mteb tasks by name, with their subsets in some languages.
-
-    Args:
-        names: the names of the tasks, such as `XM3600T2IRetrieval` and `STS17`.
-        languages: BCP-47 tags; by default all languages. A subset with two languages is included if one of them
-            matches.
-    """
+    """mteb's tasks by name, such as `XM3600T2IRetrieval` and `STS17`, with their subsets in some languages, by default
+    all. A subset with two languages is included if one of them matches."""
     tasks, present = [], set()
     for name in names:
         try:
@@ -400,14 +358,8 @@ def mteb_tasks(names: Sequence[str], languages: Sequence[str] | None = None) -> 
 def evaluate_mteb(
     model: MtebModel, tasks: Sequence[Any], *, cache: str | Path | None = None, show_progress: bool = False
 ) -> list[MtebScore]:
-    """Evaluates a model on mteb tasks.
-
-    Args:
-        model: the result of `mteb_model`.
-        tasks: tasks from `mteb_tasks` or from mteb.
-        cache: the folder in which mteb stores results (`results/<model>/<revision>/<task>.json`). Subsets with stored
-            results are not evaluated again.
-        show_progress: whether to show a progress bar.
+    """Evaluates a model on mteb tasks. `cache` is the folder in which mteb stores results
+    (`results/<model>/<revision>/<task>.json`); subsets with stored results are not evaluated again.
 
     Examples:
         >>> tasks = mteb_tasks(["XM3600T2IRetrieval"], ["uk", "sw"])

@@ -1,4 +1,5 @@
-"""Ranks and recall of text-image retrieval, from embeddings or scores.
+"""Ranks and recall of text-image retrieval, from embeddings or scores; and the ranks of single queries, which are kept
+next to recall so that two models can be compared query by query (`comparison`).
 
 The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked
 correct item; an image can have any number of texts, and a text any number of correct images. MLA's protocol (arXiv
@@ -9,9 +10,14 @@ Ties count against the query: an item with the same score as the correct item is
 which computes the same embedding for everything, has a recall of 0.
 """
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,36 +26,27 @@ from torch import Tensor
 from ..data.batching.retrieval_sets import RetrievalSet
 from ..inference.cross_encoder import Reranker, reranked_scores
 from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
+from ..utils.errors import InputError
 
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
+CAPTIONS = "captions"  # the test set of a report that only has languages, such as that of `evaluate_retrieval`
+_ENDING = ".ranks.npz"
 
 Scores = Callable[[Tensor], Tensor]  # indices of queries [rows] -> scores with all items [rows, n_items]
 
 
 @dataclass(frozen=True)
 class RetrievalRanks:
-    """The rank of the best-ranked correct item of each query, counted from 1.
-
-    Args:
-        text_to_image: the ranks of texts as queries, [n_texts].
-        image_to_text: the ranks of images as queries, [n_images]. An image without a text is not a query and has rank
-            0; it stays in the gallery for texts.
-    """
+    """The rank of the best-ranked correct item of each query, from 1: texts [n_texts] and images [n_images]. An image
+    without a text is not a query and has rank 0; it stays in the gallery for texts."""
 
     text_to_image: np.ndarray
     image_to_text: np.ndarray
 
     def recalls(self, texts: np.ndarray | None = None, images: np.ndarray | None = None) -> dict[str, float]:
-        """Computes the recall in percent.
-
-        Args:
-            texts, images: boolean masks, [n_texts] and [n_images], of the queries to count. The queries are still
-                ranked among all items.
-
-        Returns:
-            `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`.
-        """
+        """The recall in percent, of the queries of boolean masks [n_texts] and [n_images], ranked among all items:
+        `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`."""
         text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
         image_ranks = self.image_to_text if images is None else self.image_to_text[images]
         from ..metrics.retrieval_recall.retrieval_recall import recalls_of_ranks  # `evaluate` is slow to import
@@ -64,14 +61,8 @@ def embedding_ranks(
     *,
     protocol: str = "standard",
 ) -> RetrievalRanks:
-    """Ranks by cosine similarity, without holding the whole score matrix in memory.
-
-    Args:
-        image_embeddings: [n_images, d].
-        text_embeddings: [n_texts, d].
-        text_to_images: the indices of each text's correct images, at least one.
-        protocol: `"standard"` or `"mla"`.
-    """
+    """Ranks by cosine similarity of embeddings [n_images, d] and [n_texts, d], without holding the whole score matrix
+    in memory; `text_to_images` has the indices of each text's correct images, at least one."""
     scores = _cosines(image_embeddings, text_embeddings)
     sizes = len(text_embeddings), len(image_embeddings)
     return ranks_by(*scores, text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE)
@@ -80,8 +71,7 @@ def embedding_ranks(
 def score_ranks(
     scores: np.ndarray, text_to_images: Sequence[Sequence[int]], *, protocol: str = "standard"
 ) -> RetrievalRanks:
-    """Ranks by any scores [n_texts, n_images], where higher means more similar; otherwise like `embedding_ranks`. Only
-    equal scores tie."""
+    """Ranks by any scores [n_texts, n_images], where higher means more similar; only equal scores tie."""
     matrix = finite_matrix(scores, "scores")
     return ranks_by(
         lambda rows: matrix[rows],
@@ -101,9 +91,8 @@ def retrieval_ranks(
     *,
     protocol: str = "standard",
 ) -> RetrievalRanks:
-    """Returns the ranks of the texts and images of a set by the embeddings of a dual encoder, [n_images, d] and
-    [n_texts, d]. A cross-encoder, if given, reranks the best items.
-    """
+    """The ranks of the texts and images of a set by embeddings, [n_images, d] and [n_texts, d]. A cross-encoder, if
+    given, reranks the best items."""
     return ranks_in_readings([queries], image_embeddings, text_embeddings, reranker, protocol=protocol)[0]
 
 
@@ -115,12 +104,7 @@ def ranks_in_readings(
     *,
     protocol: str = "standard",
 ) -> list[RetrievalRanks]:
-    """Like `retrieval_ranks`, for several definitions of which images are correct; computes the scores once.
-
-    Args:
-        readings: the same texts and images, with different `text_to_images`.
-        image_embeddings, text_embeddings, reranker, protocol: as in `retrieval_ranks`.
-    """
+    """Like `retrieval_ranks`, for several definitions of which images are correct, which share the scores."""
     if reranker is None:
         scores = _cosines(image_embeddings, text_embeddings)
     else:
@@ -139,15 +123,11 @@ def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
 
 
 def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns the rank of each item's best correct item among all other items by cosine, counted from 1; ties count
-    against it.
+    """The rank of each item's best correct item among all other items by cosine, from 1, or 0 for items without a
+    correct one; ties count against it.
 
     Args:
-        embeddings: the embeddings of texts or images, [n, d].
-        right: for each item, the indices of its correct items, without itself `[n][0 or more]`.
-
-    Returns:
-        The ranks [n]; 0 for items without a correct item.
+        right: for each item, the indices of its correct items, without itself, [n][0 or more].
     """
     rows = unit_rows(embeddings)
 
@@ -188,8 +168,6 @@ def ranks_by(
     Args:
         image_scores: scores of texts [rows], at ascending positions, with all images: [rows, n_images].
         text_scores: scores of images [rows] with all texts: [rows, n_texts].
-        text_to_images, protocol: as in `embedding_ranks`.
-        n_texts, n_images: the numbers of texts and images.
         tie: scores that differ by less than this are equal.
     """
     check_protocol(protocol)
@@ -209,11 +187,8 @@ def _best_ranks(
     tie: float,
     grouped: tuple[Tensor, Tensor] | None = None,
 ) -> np.ndarray:
-    """Returns the rank of each query's best correct item [n_queries]: one plus the number of wrong items with at least
-    its score.
-
-    With `grouped`, pairs of an item and its group, counts wrong groups instead, by their best wrong item.
-    """
+    """The rank of each query's best correct item [n_queries]: one plus the number of wrong items with at least its
+    score. With `grouped`, pairs of an item and its group, wrong groups are counted, by their best wrong item."""
     ranks = torch.zeros(len(right), dtype=torch.long)
     queries = torch.tensor([query for query, items in enumerate(right) if len(items)], dtype=torch.long)
     for chunk in queries.split(max(1, SCORES_AT_ONCE // n_items)):
@@ -269,3 +244,112 @@ def _check_right_images(text_to_images: Sequence[Sequence[int]], n_texts: int, n
         for image in images:
             if not 0 <= image < n_images:
                 raise ValueError(f"text {text} names image {image}, but there are {n_images} (0 to {n_images - 1})")
+
+
+# ---- The ranks of single queries: `results.ranks.npz` has the arrays of `QueryRanks` by test set and language ----
+
+
+@dataclass(frozen=True)
+class QueryRanks:
+    """The ranks of all queries in one language on one test set.
+
+    In a task with labels, a query is a text with its images, and its rank is the rank of its label among all labels.
+    In image classification, a query is an image with the name of its class.
+
+    Args:
+        text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.
+        image_to_text: the ranks of images as queries, [n_images]; 0 for images that are not queries.
+        image_of_text: the index of each text's (first) image, [n_texts].
+        queries: a digest of the texts, their images and all images in the gallery.
+        images: a digest of the images in the gallery.
+    """
+
+    text_to_image: np.ndarray
+    image_to_text: np.ndarray
+    image_of_text: np.ndarray
+    queries: str
+    images: str
+
+    @classmethod
+    def of(cls, queries: RetrievalSet, ranks: RetrievalRanks) -> "QueryRanks":
+        """Returns the ranks of the queries of a set."""
+        images = _digest(queries.image_ids)
+        return cls(
+            text_to_image=ranks.text_to_image.astype(np.int32),
+            image_to_text=ranks.image_to_text.astype(np.int32),
+            image_of_text=np.array([right[0] for right in queries.text_to_images], dtype=np.int32),
+            queries=_digest([images, *queries.texts, *queries.text_image_ids]),
+            images=images,
+        )
+
+    @classmethod
+    def of_labels(cls, texts: Sequence[str], image_ids: Sequence[str], ranks: np.ndarray) -> "QueryRanks":
+        """The ranks, from 1, of the correct labels of texts with the ids of their image or images."""
+        indices: dict[str, int] = {}
+        image_of_text = [indices.setdefault(image, len(indices)) for image in image_ids]
+        images = _digest(indices)
+        return cls(
+            text_to_image=ranks.astype(np.int32),
+            image_to_text=np.zeros(len(indices), dtype=np.int32),
+            image_of_text=np.array(image_of_text, dtype=np.int32),
+            queries=_digest([images, *texts, *image_ids]),
+            images=images,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["QueryRanks"]) -> "QueryRanks":
+        """Joins the ranks of the queries of several separately searched test sets, such as folds."""
+        starts = np.cumsum([0, *(len(part.image_to_text) for part in parts[:-1])])
+        return cls(
+            text_to_image=np.concatenate([part.text_to_image for part in parts]),
+            image_to_text=np.concatenate([part.image_to_text for part in parts]),
+            image_of_text=np.concatenate([p.image_of_text + start for p, start in zip(parts, starts, strict=True)]),
+            queries=_digest(part.queries for part in parts),
+            images=_digest(part.images for part in parts),
+        )
+
+
+def of_captions(ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
+    """Converts the ranks by language from `evaluate_retrieval` to ranks by test set and language."""
+    return {f"{CAPTIONS}/{language}": each for language, each in ranks.items()}
+
+
+def ranks_file(results: str | Path) -> Path:
+    """Returns the path of the ranks that belong to a file of results."""
+    return Path(results).with_suffix(_ENDING)
+
+
+def write_ranks(file: Path, ranks: Mapping[str, QueryRanks]) -> None:
+    """Writes ranks by test set and language, such as `captions/de`, to a compressed file."""
+    arrays = {
+        f"{name}/{field.name}": np.asarray(getattr(each, field.name))
+        for name, each in ranks.items()
+        for field in fields(QueryRanks)
+    }
+    with file.open("wb") as stream:
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
+
+
+def read_ranks(file: Path) -> dict[str, QueryRanks]:
+    """Reads the ranks that `write_ranks` wrote, by test set and language; empty if there is no file."""
+    if not file.is_file():
+        return {}
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
+            return {name: _read(arrays, name) for name in names}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{file} is damaged, so its ranks cannot be read: {error}") from error
+
+
+def _read(arrays: Mapping[str, np.ndarray], name: str) -> QueryRanks:
+    given: dict[str, Any] = {field.name: arrays[f"{name}/{field.name}"] for field in fields(QueryRanks)}
+    return QueryRanks(**given | {field: str(array) for field, array in given.items() if not array.ndim})
+
+
+def _digest(texts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()

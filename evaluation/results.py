@@ -9,14 +9,6 @@ The file is a list, one entry for each number:
 mean over the languages of a dataset is meaningful. `n` is the number of queries. A run writes `results.json` to its
 model's folder as the last step: a folder with this file is a finished run. The ranks of single queries, from which
 `compare` computes significance, are in `results.ranks.npz` next to it, by `dataset/language`.
-
-A command converts its report to measurements and writes them:
-
-    found = measurements(report, dataset="multi30k", split="test", command=command)   # language -> metric -> number
-    found = emoji_measurements(report, command=command)                               # of `EmojiBenchmark.report`
-    write_results(output, found, ranks)                                               # replaces the same measurements
-    read_results(folder_or_file)                                                      # for the card
-    read_rows([folder, file, …])                                                      # for `comparison.compare`
 """
 
 import json
@@ -29,7 +21,7 @@ from ..utils.errors import InputError
 from ..utils.files import atomic_file
 from .comparison import RunResults
 from .emoji import GROUP_TITLES, TITLES
-from .query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks, write_ranks
+from .ranking import CAPTIONS, QueryRanks, ranks_file, read_ranks, write_ranks
 
 RESULTS = "results.json"
 IMAGES = "images"  # the `language` of a result without texts, such as nearest neighbors
@@ -62,8 +54,8 @@ def test_set(dataset: str, split: str = "") -> str:
 def measurements(
     scores: Mapping[str, Mapping[str, Any]], *, dataset: str, split: str = "", command: str = ""
 ) -> list[Measurement]:
-    """Converts the numbers of a report, by language and metric, to measurements; the counts (`n_texts`, …) become `n`,
-    and nested values are left out."""
+    """Converts the numbers of a report, by language and metric; the counts (`n_texts`, …) become `n`, and nested
+    values are left out."""
     return [
         Measurement(dataset, split, language, metric, float(value), _count(metric, numbers), command)
         for language, numbers in scores.items()
@@ -113,14 +105,8 @@ BENCHMARK = "benchmark"
 def report_measurements(
     report: Mapping[str, Any], *, dataset: str, split: str = "", command: str = ""
 ) -> list[Measurement]:
-    """Converts the report of any job of `babelens evaluate` to measurements; other numbers than its recalls, such as
-    the recalls of joint queries, are left out.
-
-    Args:
-        report: the JSON report of the job.
-        dataset, split: the evaluation data, if the report does not name it.
-        command: the command line of the evaluation.
-    """
+    """Converts the report of any job of `babelens evaluate`; other numbers than its recalls, such as the recalls of
+    joint queries, are left out. `dataset` and `split` name the data, if the report does not."""
     if BENCHMARK in report:
         report = report["results"]
     report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
@@ -152,14 +138,8 @@ def report_ranks(
 def write_results(
     file: str | Path, found: Iterable[Measurement], ranks: Mapping[str, QueryRanks] | None = None
 ) -> None:
-    """Adds measurements to a file of results, replacing measurements with the same dataset, split, language and
-    metric.
-
-    Args:
-        file: the file; for a model's folder, its `results.json`.
-        found: the measurements.
-        ranks: the ranks of the queries by `test_set/language`.
-    """
+    """Adds measurements to a file of results, and the ranks of queries, by `test_set/language`; replaces measurements
+    with the same dataset, split, language and metric."""
     path, new = Path(file), list(found)
     kept = {_key(each): each for each in (read_results(path) if path.is_file() else [])}
     everything = (kept | {_key(each): each for each in new}).values()
@@ -177,11 +157,7 @@ def _key(found: Measurement) -> tuple[str, ...]:
 
 
 def read_results(path: str | Path) -> list[Measurement]:
-    """Reads the measurements of a file, or of the `results.json` in a folder; empty for a folder without this file.
-
-    Raises:
-        InputError: if the file is not a file of results.
-    """
+    """Reads the measurements of a file, or of the `results.json` in a folder; empty for a folder without this file."""
     file = Path(path)
     if file.is_dir():
         file /= RESULTS
@@ -199,20 +175,12 @@ def read_results(path: str | Path) -> list[Measurement]:
 
 def read_rows(paths: Sequence[str | Path]) -> dict[str, list[RunResults]]:
     """Reads the results of each path by name: one for a model's folder or a file of results; for a folder of model
-    folders, one for each, as the seeds of one row.
-
-    Raises:
-        InputError: if a path has no results or is named twice.
-    """
+    folders, one for each, as the seeds of one row."""
     return {row: _seeds(Path(path)) for row, path in named_rows(paths).items()}
 
 
 def named_rows(sources: Sequence[str | Path]) -> dict[str, str]:
-    """Returns folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique.
-
-    Raises:
-        InputError: if one is named twice.
-    """
+    """Returns folders, files or Hub ids by the names of their rows: the last part of a path, if it is unique."""
     names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
     rows: dict[str, str] = {}
     for source, name in zip(map(str, sources), names, strict=True):

@@ -1,9 +1,11 @@
-"""Text-image retrieval on a caption corpus, language by language; `metric.py` computes the same numbers from scores.
+"""Text-image retrieval on a caption corpus, language by language; and the translate-test baseline, for which captions
+are machine-translated before a model for few languages searches with them.
 
-For protocols, ties and the meaning of the numbers, see `ranking.py`.
+For protocols, ties and the meaning of the numbers, see `ranking.py`; `metric.py` has them for any scores.
 """
 
 import operator
+from typing import Any, cast
 
 import datasets
 import numpy as np
@@ -12,13 +14,13 @@ from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.views import images_of
 from ..inference.cross_encoder import Reranker
 from ..inference.embedder import Embedder
-from ..utils.languages import normalize_languages
-from .query_ranks import QueryRanks
-from .ranking import check_protocol, ranks_in_readings
+from ..inference.translated_captions import TranslatingEmbedder
+from ..inference.translation import Translator
+from ..utils.errors import InputError, LanguageTagError
+from ..utils.languages import normalize_language, normalize_languages
+from .ranking import QueryRanks, check_protocol, ranks_in_readings
 
-_ENGLISH = "en"
-# For each language in a gallery: texts as queries, and the display text of each query.
-_GALLERY_TEXTS, _GALLERY_IMAGES = 2, 6
+Numbers = dict[str, Any]
 
 
 def evaluate_retrieval(
@@ -43,18 +45,14 @@ def evaluate_retrieval(
     images, is also reported.
 
     Args:
-        embedder: the model.
-        corpus: a caption corpus.
-        languages: BCP-47 tags.
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
         only_captioned: whether a language only searches the images that have a caption in it: the protocol of WIT
             (MURAL, section 4), where each language has its own images.
         reranker: a cross-encoder that reorders the best candidates of every query.
-        ranks: a dictionary to which the ranks of single queries are added, by language.
+        ranks: receives the ranks of single queries, by language.
         image_embeddings: the embeddings of all images of the corpus [N, d], if they are already computed.
-        embeddings: a dictionary to which embeddings are added, by language: the embeddings of the captions [T, d] and
-            of the gallery images [n, d], and for each caption the indices of its images.
-        show_progress: as in `Embedder.encode_image`.
+        embeddings: receives, by language, the embeddings of the captions [T, d] and of the gallery images [n, d], and
+            for each caption the indices of its images.
 
     Returns:
         For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10`
@@ -93,3 +91,74 @@ def evaluate_retrieval(
         if ranks is not None:
             ranks[queries.language] = QueryRanks.of(queries, found)
     return results
+
+
+def evaluate_translate_test(
+    embedder: Embedder,
+    corpus: datasets.Dataset,
+    languages: str | list[str] | tuple[str, ...],
+    translator: Translator,
+    *,
+    to: str = "en",
+    protocol: str = "standard",
+    only_captioned: bool = False,
+    ranks: dict[str, QueryRanks] | None = None,
+    translated_ranks: dict[str, QueryRanks] | None = None,
+    show_progress: bool | None = None,
+) -> dict[str, Numbers]:
+    """Evaluates retrieval with the original captions and with their machine translations into the language `to`: a
+    multilingual model should be compared with translated queries and an English model, in recall and in cost (Jain et
+    al. 2021, MURAL, table 2; Burns et al. 2020, SMALR, "Trans. to En").
+
+    `languages`, `protocol`, `only_captioned` and `show_progress` are those of `evaluate_retrieval`; `ranks` and
+    `translated_ranks` receive the ranks of single queries, by language.
+
+    Returns:
+        For each language, the results of `evaluate_retrieval` for the original captions (`untranslated`, None for a
+        language that the model has not learned) and for their translations (`translated`, None for `to`). If there are
+        both, `gain`, the difference of each recall. If there are translations, `seconds_per_1000_texts`, for
+        `translation` (with a `CachedTranslator`, when they were made) and for `encoding` the translations, and
+        `n_empty`, the number of captions with an empty translation, for which the original caption is used.
+    """
+    tags, to = normalize_languages(languages), normalize_language(to)
+    foreign = [tag for tag in tags if tag != to]
+    if not foreign:
+        raise InputError(f"there is nothing to translate: all captions are already in {to}")
+    sets = RetrievalSets(corpus)
+    examples = {tag: sets.of(tag).texts[:1] for tag in tags}
+    embedder.encode_text(examples[foreign[0]], language=to)  # raises an error now if the model has not learned it
+    options: dict[str, Any] = {
+        "protocol": protocol,
+        "only_captioned": only_captioned,
+        "show_progress": show_progress,
+        "image_embeddings": embedder.encode_image(images_of(corpus), show_progress=show_progress),
+    }
+    learned = [tag for tag in tags if _has_learned(embedder, tag, examples[tag])]
+    untranslated = evaluate_retrieval(embedder, corpus, learned, ranks=ranks, **options)
+    results: dict[str, Numbers] = {}
+    for tag in tags:
+        results[tag] = {"untranslated": untranslated.get(tag), "translated": None}
+        if tag != to:
+            translating = TranslatingEmbedder(embedder, translator, to=to)
+            encoding = cast(Embedder, translating)  # it has the same methods for encoding
+            found = evaluate_retrieval(encoding, corpus, tag, ranks=translated_ranks, **options)[tag]
+            results[tag]["translated"] = found
+            if tag in untranslated:
+                # Captions may be equal only before or only after translation.
+                recalls = [name for name in untranslated[tag] if name in found and not name.startswith("n_")]
+                results[tag]["gain"] = {name: found[name] - untranslated[tag][name] for name in recalls}
+            thousands = translating.n_translated / 1000
+            results[tag]["seconds_per_1000_texts"] = {
+                "translation": translating.translation_seconds / thousands,
+                "encoding": translating.encoding_seconds / found["n_texts"] * 1000,
+            }
+            results[tag]["n_empty"] = translating.n_empty
+    return results
+
+
+def _has_learned(embedder: Embedder, language: str, texts: list[str]) -> bool:
+    try:
+        embedder.encode_text(texts, language=language)
+    except LanguageTagError:
+        return False
+    return True

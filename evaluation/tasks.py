@@ -17,8 +17,7 @@ from ..data.batching.views import CorpusView, Images
 from ..inference.cross_encoder import CrossEncoder
 from ..modeling.encoding import evaluation_mode, progress_bar
 from ..utils.errors import MissingExtraError
-from .query_ranks import QueryRanks
-from .ranking import score_ranks
+from .ranking import QueryRanks, score_ranks
 
 # By language, or by source and target: metrics in percent, and the number of rows.
 Results = dict[str, dict[str, float]]
@@ -35,18 +34,8 @@ def label_accuracy(
     batch_size: int = 64,
     ranks: Ranks | None = None,
 ) -> Results:
-    """Measures `accuracy` in percent; `n` is the number of rows.
-
-    A row without a label, whose answer the model does not know, counts as wrong.
-
-    Args:
-        model: a model with a label for each of its logits.
-        processor: its processor.
-        examples: the rows, labelled with names of the model's labels.
-        regions: the regions of the images.
-        batch_size: the number of rows at a time.
-        ranks: a dictionary to which the ranks of the rows' labels are added, by language.
-    """
+    """Measures `accuracy` in percent; `n` is the number of rows. A row without a label, whose answer the model does
+    not know, counts as wrong. `ranks` receives the ranks of the rows' labels, by language."""
     known = {model.config.id2label[number]: number for number in range(model.config.num_labels)}
     for place, label in enumerate(examples.labels):
         if label is not None:
@@ -86,19 +75,10 @@ def matching_recall(
     batch_size: int = 64,
     ranks: Ranks | None = None,
 ) -> Results:
-    """Measures retrieval as in `evaluate_retrieval`, by scoring every caption with every image.
+    """Measures retrieval as `evaluate_retrieval` does, by a forward pass for every caption with every image.
 
-    This takes a forward pass for every pair. IGLUE reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean,
-    `r1`.
-
-    Args:
-        model: a cross-encoder.
-        processor: its processor.
-        corpus: a caption corpus; the captions of every language search all of its images.
-        languages: the languages of the captions.
-        regions: the regions of the images.
-        batch_size: the number of pairs at a time.
-        ranks: a dictionary to which the ranks of single queries are added, by language.
+    IGLUE reports R@1, `t2i_r1` and `i2t_r1`; the paper reports their mean, `r1`. `ranks` receives the ranks of single
+    queries, by language.
     """
     judge = CrossEncoder(model, processor, batch_size=batch_size)
     images = Images(corpus) if "image" in corpus.column_names else None
@@ -126,18 +106,9 @@ def translation_quality(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """Measures `bleu` and `chrf` with sacrebleu for each pair of languages, such as `en-de`; `n` is the number of
-    texts.
-
-    sacrebleu tokenizes the target language. The model's `generation_config` sets beams, length and so on.
-
-    Args:
-        model: a model that generates texts.
-        processor: its processor.
-        view: a view of `triplets`: `text_a` is translated, and `text_b` is the reference.
-        regions: the regions of the images.
-        batch_size: the number of texts at a time.
-    """
+    """Measures `bleu` and `chrf` with sacrebleu for each pair of languages, such as `en-de`, in a view of `triplets`;
+    `n` is the number of texts. sacrebleu tokenizes the target language. The model's `generation_config` sets beams,
+    length and so on."""
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
     generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}

@@ -12,7 +12,7 @@ from babelens.cli.common import read_source
 from babelens.data import save_captions
 from babelens.data.corpus.corpus import with_captions
 from babelens.inference.translated_captions import translated_captions
-from babelens.inference.translation_cache import open_translator
+from babelens.inference.translation import open_translator
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -4,12 +4,10 @@ from .embedder import Embedder as Embedder
 from .image_index import ImageIndex as ImageIndex
 from .translated_captions import TranslatingEmbedder as TranslatingEmbedder, translated_captions as translated_captions
 from .translation import (
+    CachedTranslator as CachedTranslator,
     Seq2SeqTranslator as Seq2SeqTranslator,
+    TranslationTable as TranslationTable,
     Translator as Translator,
     TranslatorsByPair as TranslatorsByPair,
-)
-from .translation_cache import (
-    CachedTranslator as CachedTranslator,
-    TranslationTable as TranslationTable,
     open_translator as open_translator,
 )

@@ -1,36 +1,41 @@
-"""Backbones: image encoders that compute features for other models, also averaged over ten crops.
-
-Any vision model serves.
-"""
+"""Image encoders and detectors that compute features for other models: averaged over ten crops, which SMALR reads in
+place of pixels, or of regions, which RC3 reads."""
 
 import hashlib
+import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
+from torch.nn.functional import adaptive_avg_pool2d
+from transformers import AutoImageProcessor, AutoModel, AutoModelForObjectDetection, BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.configuration_two_tower import image_width
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.towers import pool_image, vision_tower
-from ..processing.images import check_size
+from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.images import as_images, check_size
 from ..utils.defaults import CROP, RESIZE
-from ..utils.errors import BabelensError, InputError, ModelFolderError, ModelKindError, SaveError, first_line
+from ..utils.errors import (
+    BabelensError,
+    InputError,
+    ModelFolderError,
+    ModelKindError,
+    first_line,
+)
 from ..utils.files import atomic_file, locked_path, remove_unfinished
-from ..utils.identity import model_identity
+from ..utils.identity import code_of, model_identity, settings_of
 from ..utils.pretrained import load_model, load_processor
 
 # Files in which an image processor is saved, by itself or as a part of a processor.
@@ -38,12 +43,7 @@ _IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
-    """Loads a vision model: a model of images alone, or the vision tower of a dual encoder or of an MLA model.
-
-    Args:
-        folder_or_repo: a folder, or a repository on the Hub.
-        loading: what `load_model` takes.
-    """
+    """Loads a vision model: a model of images alone, or the vision tower of a dual encoder or of an MLA model."""
     model = load_model(AutoModel, folder_or_repo, **loading)
     try:
         return vision_tower(model)
@@ -52,12 +52,7 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
 
 
 def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImageProcessor:
-    """Loads the image processor of a backbone, by which its images have to be prepared.
-
-    Args:
-        folder_or_repo: a folder, or a repository on the Hub.
-        loading: what `load_processor` takes.
-    """
+    """Loads the image processor of a backbone, by which its images have to be prepared."""
     folder = Path(folder_or_repo)
     if folder.is_dir() and not any((folder / name).is_file() for name in _IMAGE_PROCESSOR_FILES):
         raise ModelFolderError(
@@ -68,31 +63,22 @@ def load_image_processor(folder_or_repo: str | Path, **loading: Any) -> BaseImag
 
 
 def check_backbone(backbone: PreTrainedModel, image_processor: BaseImageProcessor, called: str | Path) -> None:
-    """Checks that a backbone takes the images that an image processor prepares, by a black one.
-
-    Args:
-        backbone: the vision model, in evaluation mode.
-        image_processor: what prepares its images.
-        called: how errors name the backbone.
-    """
-    pixels = black_image(image_processor)
-    with fitting(pixels, called), torch.inference_mode():
+    """Checks, by a black image, that a backbone in evaluation mode takes the images that an image processor prepares.
+    `called` is its name in errors."""
+    with _fitting(image_processor, called) as pixels, torch.inference_mode():
         width = pool_image(backbone(pixel_values=pixels.to(backbone.device, backbone.dtype))).shape[1]
     stated = image_width(backbone.config)
     if width != stated:
         raise InputError(f"{called}: its features have the width {width}, its configuration states {stated}")
 
 
-def black_image(image_processor: BaseImageProcessor) -> torch.Tensor:
-    """A black square as an image processor prepares it, [1, 3, H, W]."""
-    return image_processor(Image.new("RGB", (64, 64)), return_tensors="pt")["pixel_values"]
-
-
 @contextmanager
-def fitting(pixels: torch.Tensor, called: str | Path) -> Iterator[None]:
-    """Turns an error while a backbone encodes pixels into a `InputError` that names their size."""
+def _fitting(image_processor: BaseImageProcessor, called: str | Path) -> Iterator[Tensor]:
+    """Prepares a black square [1, 3, H, W], and turns an error of the model that reads it into an `InputError`
+    that names its size."""
+    pixels = image_processor(Image.new("RGB", (64, 64)), return_tensors="pt")["pixel_values"]
     try:
-        yield
+        yield pixels
     except BabelensError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
@@ -103,16 +89,9 @@ def fitting(pixels: torch.Tensor, called: str | Path) -> Iterator[None]:
         ) from error
 
 
-# ---- Ten crops ----
-# Features of images by a vision model, averaged over ten crops, which SMALR reads in the place of pixels (Burns et
-# al. 2020, section 4: ResNet-152 and crops of 448 x 448).
-#
+# ---- Ten crops (Burns et al. 2020, section 4: ResNet-152 and crops of 448 x 448) ----
 # The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). The paper does not
 # give the size of an image before it is cropped: here the shorter side has 512 pixels, as 512 : 448 is 256 : 224.
-#
-# `write_features` makes a caption corpus of them, a folder of parquet files with a column `features` in the place of
-# the images, which `load_captions` reads.
-
 
 _ROWS_PER_FILE = 1000
 _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
@@ -123,7 +102,7 @@ class TenCropFeatures:
 
     Args:
         backbone: any vision model of transformers. It is put into eval mode.
-        image_processor: the backbone's, of which colours are scaled as it says; its sizes are not used.
+        image_processor: the backbone's, which scales colours; its sizes are not used.
         resize: pixels of an image's shorter side before it is cropped.
         crop: pixels of a crop's sides.
     """
@@ -189,9 +168,6 @@ def five_crops(image: Image.Image, size: int) -> list[Image.Image]:
     return [image.crop((left, top, left + size, top + size)) for left, top in corners]
 
 
-# ---- A corpus of features ----
-
-
 def write_features(
     corpus: Dataset | Mapping[str, Dataset],
     extract: TenCropFeatures,
@@ -200,80 +176,44 @@ def write_features(
     batch_size: int = 4,
     rows_per_file: int = _ROWS_PER_FILE,
 ) -> None:
-    """Writes a corpus with `features` in the place of its images, as a folder of parquet files.
+    """Writes a corpus with `features` in place of its images, as a folder of parquet files that `load_captions` reads.
 
-    The folder appears when all files are written. Until then they are in `output.unfinished` beside it; a run that was
-    interrupted continues after the last of them, if the model, the images and the captions are the same.
+    Until all files are written, they are in `output.unfinished`; a run that was interrupted continues there, with the
+    files of the same model, images and captions.
 
     Args:
         corpus: a caption corpus with images; or several by the names of their splits, whose files have these names, so
             that `datasets` finds them as splits of one folder.
-        extract: computes the features.
         output: the folder, which must not exist yet.
         batch_size: number of images that are encoded at a time, each in ten crops.
-        rows_per_file: number of images per file.
     """
     output = Path(output)
+    parts: dict[str, Any] = {"features": corpus}  # the beginnings of the names of files
+    if isinstance(corpus, Mapping):
+        parts = {f"data/{split}": part for split, part in corpus.items()}
+    unfinished = output.with_name(f"{output.name}.unfinished")
+    files: dict[Path, Dataset] = {}
+    for name, part in parts.items():
+        starts = range(0, len(part), rows_per_file)
+        for number, start in enumerate(starts):
+            file = unfinished / f"{name}-{number:05}-of-{len(starts):05}.parquet"
+            files[file] = part.select(range(start, min(start + rows_per_file, len(part))))
     with locked_path(output):
         if output.exists():
             raise FileExistsError(f"{output} exists already: choose another name, or remove it")
-        splits = {"features": corpus}  # the beginnings of the names of files
-        if isinstance(corpus, Mapping):
-            splits = {f"data/{split}": part for split, part in corpus.items()}
-        _write_files(splits, extract, output, batch_size, rows_per_file)
-
-
-def _write_files(
-    corpora: Mapping[str, Dataset], extract: TenCropFeatures, output: Path, batch_size: int, rows_per_file: int
-) -> None:
-    unfinished = output.with_name(f"{output.name}.unfinished")
-    files: dict[Path, Dataset] = {}
-    for name, corpus in corpora.items():
-        starts = range(0, len(corpus), rows_per_file)
-        for number, start in enumerate(starts):
-            file = unfinished / f"{name}-{number:05}-of-{len(starts):05}.parquet"
-            files[file] = corpus.select(range(start, min(start + rows_per_file, len(corpus))))
-    for folder in {file.parent for file in files}:
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(folder)  # files that a killed run was writing would become part of the output
-    for other in set(filter(Path.is_file, unfinished.rglob("*"))) - files.keys():
-        if not _is_own(other):
-            raise SaveError(f"{other} is no file of features, and would become part of {output}: move it elsewhere")
-        other.unlink()
-    made_by = extract.fingerprint
-    total = sum(map(len, corpora.values()))
-    with tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress:
-        for file, part in files.items():
-            made_of = _digest(made_by, part)
-            if file.exists() and pq.read_schema(file).metadata.get(_MADE_OF) == made_of:
+        for folder in {file.parent for file in files}:
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(folder)
+        for stale in set(unfinished.rglob("*.parquet")) - files.keys():  # of another corpus
+            stale.unlink()
+        made_by, total = extract.fingerprint, sum(map(len, parts.values()))
+        with tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress:
+            for file, part in files.items():
+                made_of = _digest(made_by, part)
+                if not file.exists() or pq.read_schema(file).metadata.get(_MADE_OF) != made_of:
+                    _write(part, extract, batch_size, made_of, file)
                 progress.update(len(part))
-            else:
-                features = _extracted(part, extract, batch_size, progress)
-                try:
-                    _write(part, features, made_of, file)
-                except OSError:
-                    if not any(unfinished.rglob("*.parquet")):  # there is nothing to continue from
-                        shutil.rmtree(unfinished)
-                    raise
-    os.replace(unfinished, output)
-
-
-def _is_own(file: Path) -> bool:
-    """Whether an earlier run has written a file here."""
-    try:
-        return _MADE_OF in (pq.read_schema(file).metadata or {})
-    except (pa.ArrowInvalid, OSError):
-        return False
-
-
-def _extracted(part: Dataset, extract: TenCropFeatures, batch_size: int, progress: tqdm) -> np.ndarray:
-    """The features of all images of a part, [n, F]."""
-    images, features = Images(part), []
-    for start in range(0, len(part), batch_size):
-        batch = images[start : start + batch_size]
-        features.append(extract(batch))
-        progress.update(len(batch))
-    return np.concatenate(features)
+        os.replace(unfinished, output)
 
 
 def _digest(made_by: str, part: Dataset) -> bytes:
@@ -286,10 +226,222 @@ def _digest(made_by: str, part: Dataset) -> bytes:
     return hashing.hexdigest().encode()
 
 
-def _write(part: Dataset, features: np.ndarray, made_of: bytes, file: Path) -> None:
-    columns = part.remove_columns("image")
-    whole = columns.add_column("features", list(features), feature=FEATURES)
+def _write(part: Dataset, extract: TenCropFeatures, batch_size: int, made_of: bytes, file: Path) -> None:
+    images, features = Images(part), list[np.ndarray]()
+    for start in range(0, len(part), batch_size):
+        features += [*extract(images[start : start + batch_size])]
+    whole = part.remove_columns("image").add_column("features", features, feature=FEATURES)
     table = whole.with_format("arrow")[:]
     metadata = dict(whole.features.arrow_schema.metadata) | {_MADE_OF: made_of}
     with atomic_file(file) as path:
         pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+# ---- Regions of images for which none are published ----
+# The regions of the RC3 paper come from a Faster R-CNN, which is not among transformers' models. Here the feature of a
+# detected object is the decoder state of the query that found it, in a detector such as DETR (Carion et al. 2020). An
+# image encoder gives a grid of regions instead: the feature of each cell is the mean of the encoder's last features
+# there. The grid is our choice, for images of single objects.
+
+# A model's inputs and outputs for n images -> the features of their regions [n, R, d].
+Pooling = Callable[[BatchFeature, Any], Tensor]
+
+
+class RegionExtractor:
+    """Computes region features of images, in batches, on the device of the model; `from_detector` or `from_encoder`
+    makes one.
+
+    Attributes:
+        settings: all that the features depend on, other than the weights: the model's configuration, its image
+            processor, and how its outputs are pooled.
+        can_augment: whether images may be augmented; those of a detector cannot, as they have different sizes.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        image_processor: BaseImageProcessor,
+        pooling: Pooling,
+        pooling_settings: dict[str, int],
+        batch_size: int,
+        *,
+        can_augment: bool = False,
+    ) -> None:
+        self.model, self.image_processor, self.pooling = model.eval(), image_processor, pooling
+        self.batch_size, self.can_augment = batch_size, can_augment
+        parts = (
+            settings_of(model.config),
+            image_processor.to_dict(),
+            pooling_settings,
+            code_of(model, image_processor),
+        )
+        self.settings = json.dumps(parts, sort_keys=True, default=str)
+
+    @classmethod
+    def from_detector(
+        cls,
+        model: PreTrainedModel,
+        image_processor: BaseImageProcessor,
+        *,
+        max_regions: int = 36,
+        batch_size: int = 16,
+    ) -> Self:
+        """Uses the queries with the highest probability of an object as regions, the highest first.
+
+        Args:
+            model: a `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
+            max_regions: the number of regions of an image; a model with fewer queries gives all of them.
+        """
+
+        def pool(inputs: BatchFeature, output: Any) -> Tensor:
+            return query_regions(output, model.config.num_labels, max_regions)
+
+        return cls(model, image_processor, pool, {"max_regions": max_regions}, batch_size)
+
+    @classmethod
+    def from_encoder(
+        cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
+    ) -> Self:
+        """Uses a grid of `grid` x `grid` features of an image encoder as regions, row by row from the top left.
+
+        Args:
+            model: whose `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of
+                square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such, or
+                of patches that are merged from stage to stage [n, h * w, d] (Swin).
+        """
+
+        def pool(inputs: BatchFeature, output: Any) -> Tensor:
+            return grid_regions(output.last_hidden_state, inputs["pixel_values"].shape[-2:], model.config, grid)
+
+        return cls(model, image_processor, pool, {"grid": grid}, batch_size, can_augment=True)
+
+    @classmethod
+    def from_pretrained(
+        cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
+    ) -> Self:
+        """Loads a detector or, with `grid`, an image encoder, also that of a dual encoder, from a folder or the
+        Hub."""
+        if grid is not None:
+            backbone = load_backbone(folder_or_repo, **loading)
+            extractor = cls.from_encoder(backbone, load_image_processor(folder_or_repo, **loading), grid=grid)
+            with _fitting(extractor.image_processor, folder_or_repo):
+                extractor.shape()
+            return extractor
+        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
+        try:
+            detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
+        except ModelKindError as error:
+            raise InputError(
+                f"{folder_or_repo} is not an object detector; give a grid to use the features of an image encoder"
+            ) from error
+        return cls.from_detector(detector, images, max_regions=max_regions)
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights of the model, by name."""
+        return self.model.state_dict()
+
+    def shape(self) -> tuple[int, int]:
+        """The number of regions and the width of their features, R and d, of a black image."""
+        regions, width = self([Image.new("RGB", (64, 64))]).shape[1:]
+        return regions, width
+
+    def __call__(
+        self,
+        images: Sequence[Any],
+        seeds: Sequence[int] | None = None,
+        augmentation: ImageAugmentation | None = None,
+    ) -> np.ndarray:
+        """Computes the regions of N images in any form (`as_images`), float32 [N, R, d]; a batch is opened at a time.
+        `augmentation` changes each image by the seed of the same index."""
+        if not len(images):
+            raise InputError("no images")
+        transform = None
+        if augmentation is not None and seeds is not None:
+            if not self.can_augment:
+                raise InputError("the images of a detector cannot be augmented, because they have different sizes")
+            transform = TrainingTransform(self.image_processor, augmentation)
+        batches = []
+        for start in range(0, len(images), self.batch_size):
+            batch = list(images[start : start + self.batch_size])
+            if transform is None or seeds is None:
+                inputs = self.image_processor(as_images(batch), return_tensors="pt")
+            else:
+                inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
+            inputs = inputs.to(self.model.device)
+            inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
+            with torch.inference_mode():
+                batches.append(self.pooling(inputs, self.model(**inputs)).float().cpu().numpy())
+        return np.concatenate(batches)
+
+    def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
+        """Computes the regions of each image, the image itself first, and those of `augmented` copies of it, changed
+        in the same way at every call: float32 [N, 1 + augmented, R, d]."""
+        count = len(images)
+        changed = [
+            self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)
+        ]
+        return np.stack([self(images), *changed], axis=1)
+
+
+def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
+    """The states of the queries with the highest probability of an object, [n, R, d].
+
+    Args:
+        output: the output of a detector: `logits` [n, Q, labels] of its queries, and `last_hidden_state` [n, ..., d],
+            which ends in the states of the queries (YOLOS has those of the patches before them).
+        num_labels: the number of the detector's labels. With one more logit, for no object, the logits
+            are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid.
+        max_regions: the largest R.
+    """
+    logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
+    if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
+        raise InputError(
+            f"a {type(output).__name__} has no logits and states of queries, as detectors of DETR's kind have"
+        )
+    has_no_object = logits.shape[-1] == num_labels + 1
+    scores = logits.softmax(-1)[..., :-1] if has_no_object else logits.sigmoid()
+    queries = logits.shape[1]
+    surest = scores.amax(-1).topk(min(max_regions, queries), dim=-1).indices  # [n, R]
+    return states[:, -queries:].gather(1, surest[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -> Tensor:
+    """The means of an encoder's features over the cells of a grid, [n, grid * grid, d].
+
+    Args:
+        states: the features: a map [n, d, h, w], or the states of patches [n, prefix + h * w, d].
+        image: height and width of the image in pixels.
+        config: the encoder's configuration, whose `patch_size` gives the number of patches on each side; with
+            `depths`, two by two of them are merged before every stage but the first.
+        grid: number of cells on each side.
+    """
+    if states.ndim == 3:
+        height, width = _patches(image, config)
+        prefix = states.shape[1] - height * width
+        if not height * width or prefix < 0 or (prefix and _stages(config) > 1):
+            size = getattr(config, "patch_size", None)
+            raise InputError(f"{states.shape[1]} states are not a map of {tuple(image)} pixels in patches of {size}")
+        states = states[:, prefix:].mT.unflatten(-1, (height, width))
+    if states.ndim != 4:
+        raise InputError(f"states of shape {tuple(states.shape)} are not a map of features")
+    return adaptive_avg_pool2d(states, grid).flatten(2).mT  # [n, d, grid, grid] -> [n, grid * grid, d]
+
+
+def _patches(image: Sequence[int], config: Any) -> tuple[int, int]:
+    """The number of patches from top to bottom and from left to right; 0 for a model without patches."""
+    size = getattr(config, "patch_size", None)
+    sizes = (size, size) if isinstance(size, int) else tuple(size or ())
+    if not sizes:
+        return 0, 0
+    stages = _stages(config)
+    if stages == 1:
+        height, width = (pixels // patch for pixels, patch in zip(image, sizes, strict=False))
+    else:  # Swin pads what is not a multiple
+        height, width = (-(-pixels // (patch << stages - 1)) for pixels, patch in zip(image, sizes, strict=False))
+    return height, width
+
+
+def _stages(config: Any) -> int:
+    """The number of stages between which patches are merged; 1 for a model that does not."""
+    return len(getattr(config, "depths", None) or [1])

@@ -1,9 +1,7 @@
-"""The cross-encoder: scores of texts with images, where one model reads a text and an image together.
+"""The cross-encoder, such as `Rc3ForImageTextRetrieval`, which reads a text and an image together.
 
-The class is for `Rc3ForImageTextRetrieval` (Zhou et al. 2023, appendix B) what `Embedder` is for dual encoders. A
-cross-encoder is more accurate, and takes a pass of the whole model for every pair, while a dual encoder takes one
-pass for every text and every image. On large galleries, use it to rerank what a dual encoder finds
-(`Reranker`).
+It is more accurate than a dual encoder, and takes a pass of the whole model for every pair. On large galleries, use it
+to rerank what a dual encoder finds (`Reranker`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +34,8 @@ class CrossEncoder:
 
     As with `Embedder`, the model scores in eval mode, and no random numbers are drawn. Images are Pillow images,
     arrays [height, width, 3] or paths, in any sequence that loads an image at each access. A model that reads the
-    regions of an object detector takes `regions`, features [R, region_size] of each image, in the place of the
-    images or beside them.
+    regions of an object detector takes `regions`, features [R, region_size] of each image, instead of images or with
+    them.
 
     Args:
         model: a model that takes texts with images, and whose output has `scores` [N].
@@ -45,7 +43,6 @@ class CrossEncoder:
         find_regions: computes the regions [N, R, region_size] of N images when a call gives none, such as a
             `RegionExtractor`.
         batch_size: number of pairs that are scored at a time.
-        device, dtype: as in `Embedder`.
     """
 
     def __init__(
@@ -62,10 +59,8 @@ class CrossEncoder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
-        self.model = model
-        self.processor = processor
-        self.find_regions = find_regions
-        self.batch_size = batch_size
+        self.model, self.processor = model, processor
+        self.find_regions, self.batch_size = find_regions, batch_size
 
     @classmethod
     def from_pretrained(
@@ -81,7 +76,7 @@ class CrossEncoder:
         try:
             model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
         except ModelKindError as error:
-            raise ModelKindError(f"{folder_or_repo} is no cross-encoder: {error}") from error
+            raise ModelKindError(f"{folder_or_repo} is not a cross-encoder: {error}") from error
         processor = load_processor(AutoProcessor, folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
@@ -94,14 +89,8 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """Scores each text with the image of the same index, float32 [N].
-
-        Args:
-            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
-            images, regions: one for each text.
-            language: the BCP-47 tag of all texts, or a list with one tag for each text.
-            show_progress: as in `Embedder.encode_text`.
-        """
+        """Scores each text with the image of the same index, float32 [N]; `language` is the tag of all texts, or one
+        for each. Texts that are longer than the model reads are cut, and counted in the log."""
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
         if any(len(given) != len(texts) for given in (images, regions) if given is not None):
             raise InputError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
@@ -116,10 +105,7 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them.
-
-        Arguments and errors are those of `score`.
-        """
+        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them."""
         n_images = _count(images, regions)
         pairs = np.indices((len(texts), n_images)).reshape(2, -1).T
         scores = self.score_pairs(
@@ -137,13 +123,7 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """Scores pairs of a text and an image, float32 [M]; each image is read once.
-
-        Args:
-            pairs: the indices of the text and of the image of each pair, [M, 2].
-
-        Other arguments, and errors, are those of `score`.
-        """
+        """Scores pairs [M, 2] of the indices of a text and an image, float32 [M]; each image is read once."""
         _count(images, regions)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
@@ -192,7 +172,7 @@ class CrossEncoder:
         inputs.update(visual)
         output = self.model(**inputs.to(self.model.device, self.model.dtype))
         if not hasattr(output, "scores"):
-            raise ModelKindError(f"{type(self.model).__name__} is no cross-encoder: its output has no scores")
+            raise ModelKindError(f"{type(self.model).__name__} is not a cross-encoder: its output has no scores")
         return output.scores.float().cpu().numpy()
 
 
@@ -217,16 +197,14 @@ def _blocks(images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 # ---- Reranking: a dual encoder finds the best k candidates of a query, and a cross-encoder reorders them ----
-# The other items keep the dual encoder's order. In both directions, from text to image and from image to text, each
-# query has a shortlist of its own; a pair that is on two shortlists is scored once.
+# The other items keep the dual encoder's order. In both directions, each query has its own shortlist; a pair on two
+# shortlists is scored once.
 #
 # Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k
 # even if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as
 # large as the gallery those of the cross-encoder.
 
-
-# The scores of candidates on a shortlist are above every cosine.
-_ABOVE_COSINES = 2.0
+_ABOVE_COSINES = 2.0  # the scores of candidates on a shortlist
 
 
 @dataclass(frozen=True)
@@ -234,12 +212,10 @@ class Reranker:
     """A cross-encoder that reorders the candidates of a dual encoder, for `evaluate_retrieval` and `EmojiBenchmark`.
 
     Args:
-        cross_encoder: scores the candidates.
-        top_k: candidates per query passed to the cross-encoder.
-        regions: computes the region features of a set's images, which the cross-encoder reads in the place of the
-            images: `lambda queries: extractor(queries.images)`, or
+        top_k: candidates per query that the cross-encoder scores.
+        regions: computes the region features of a set's images, which the cross-encoder reads instead of the images:
+            `lambda queries: extractor(queries.images)`, or
             `lambda queries: [features[image_id] for image_id in queries.image_ids]`.
-        show_progress: as in `Embedder.encode_text`.
     """
 
     cross_encoder: CrossEncoder
@@ -248,9 +224,7 @@ class Reranker:
     show_progress: bool | None = None
 
     def score_function(self, queries: RetrievalSet) -> Callable[[np.ndarray], np.ndarray]:
-        """The function that scores pairs of `queries`: from pairs [M, 2], indices of a text and of an image, to scores
-        [M], higher meaning more alike.
-        """
+        """The function from pairs [M, 2] of the indices of a text and an image of `queries` to their scores [M]."""
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
         if isinstance(images, ImageFeatures):
             raise InputError(
@@ -276,17 +250,10 @@ def reranked_scores(
     score: Callable[[np.ndarray], np.ndarray],
     top_k: int,
 ) -> tuple["RerankedScores", "RerankedScores"]:
-    """Cosines, and in the place of those of the best `top_k` of each query the scores of a cross-encoder, above all.
+    """The scores of texts with all images, and of images with all texts: cosines, but for the best `top_k` items of a
+    query the scores of a cross-encoder, above all cosines.
 
-    Args:
-        image_embeddings: [n_images, d].
-        text_embeddings: [n_texts, d].
-        score: from pairs [M, 2], indices of a text and of an image, to their scores [M], higher meaning more alike. It
-            is called once, with every pair that is on a shortlist.
-        top_k: candidates per query, at least 1.
-
-    Returns:
-        The scores of texts with all images, and of images with all texts; ties are within `COSINE_TIE`.
+    `score` is called once, with the pairs [M, 2] of all shortlists. Ties are within `COSINE_TIE`.
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: at least one item is reranked")
@@ -322,13 +289,8 @@ def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RerankedScores:
-    """The scores of queries with all items, for some of the queries at a time.
-
-    Args:
-        queries, items: unit vectors, [n, d] and [m, d].
-        pairs: the pairs that a cross-encoder scored, [M, 2], ascending by query.
-        levels: what stands in the place of their cosines, [M].
-    """
+    """The scores of queries [n, d] with all items [m, d], for some of the queries at a time: cosines, but `levels` [M]
+    for the `pairs` that a cross-encoder scored [M, 2], ascending by query."""
 
     queries: Tensor
     items: Tensor

@@ -1,11 +1,15 @@
 """Embeddings of any number of images or texts: input shards in, parquet shards out.
 
-`ShardEmbedder` turns each input shard (`input_shards`) into one file of the output folder, which appears whole or not
-at all. A run that is repeated embeds the shards that are missing, or whose input has changed. `embed_source` embeds
-them in this process; `embed_on_ray` is the same work as a Ray Data pipeline, on one machine or many.
+A source is read in input shards: each tar file (WebDataset's layout, `data.corpus.tar_shards`) and each parquet file
+is one; lines of `.jsonl` and `.txt` files and the files of a folder are cut into shards of some thousand.
+
+`ShardEmbedder` turns each input shard into one file of the output folder, which appears whole or not at all. A run
+that is repeated embeds the shards that are missing, or whose input has changed. `embed_source` embeds them in this
+process; `embed_on_ray` does the same work as a Ray Data pipeline, on one machine or many.
 """
 
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -23,17 +27,27 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from PIL import Image
 from transformers import BatchFeature
 
 from ..data.corpus.captions import enumeration
-from ..data.corpus.images import read_image, skipped_line
-from ..data.corpus.text_files import read_json_lines
+from ..data.corpus.corpus import image_id_of
+from ..data.corpus.images import path_inside, read_image, skipped_line, walk_images
+from ..data.corpus.parquet_files import parquet_file
+from ..data.corpus.tar_shards import IMAGES, files_named, opened, tar_samples
+from ..data.corpus.text_files import numbered_lines, parse_object, read_json_lines
 from ..modeling.encoding import autocasting, progress_bar
 from ..processing.text_inputs import default_language
-from ..utils.errors import CorpusError, InputError, LanguageTagError, MissingExtraError, SaveError
+from ..utils.errors import (
+    CorpusError,
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    SaveError,
+)
 from ..utils.files import atomic_file
-from ..utils.identity import index_identity, model_identity
+from ..utils.identity import index_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import MAX_THREADS, Embedder, prefetch
@@ -48,16 +62,209 @@ from .embedding_shards import (
     shard_table,
     write_info,
 )
-from .input_shards import LANGUAGE, InputShard, Record, What, input_shards, parquet_schema, records_of
-from .sample_texts import sample_languages
+from .texts import sample_languages
 
 logger = logging.getLogger(__name__)
 
+What = Literal["images", "texts"]
 COUNTS = "counts.json"
+LANGUAGE = "language"
 _KEY = b"babelens.counts"  # in the metadata of an output shard
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _TEXT_BATCHES = 16  # encoded together, so that texts of similar length can share a batch
-_ROWS_AT_ONCE = 8192  # rows in a row group: small ones are read slowly
+_ROW_GROUP_ROWS = 8192  # small row groups are read slowly
+_READ_ROWS = 256
+_IDS = ("image_id", "id")
+_KINDS: dict[str, tuple[str, ...]] = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
+_ACCEPTED = {
+    "images": "tar shards, parquet files, a .jsonl file with a `file_name` in each line, or a folder of images",
+    "texts": "parquet files, a .jsonl file with a `text` in each line, or a .txt file with a text in each line",
+}
+
+
+# ---- Input shards ----
+
+
+@dataclass(frozen=True)
+class Record:
+    """An image or a text of a source.
+
+    Args:
+        id: its id.
+        place: its name in error messages.
+        image: the image as a cell {bytes, path} of a `datasets.Image` column, if there is one.
+        metadata: further values, by their names; of a text, also `text` and `language`.
+        defect: why it cannot be used, if that was seen while it was read.
+    """
+
+    id: str
+    place: str
+    image: dict[str, Any] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    defect: str | None = None
+
+
+@dataclass(frozen=True)
+class InputShard:
+    """A piece of a source: a tar or parquet file at an `address`, or `records`."""
+
+    index: int
+    address: str
+    records: tuple[Record, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """A digest of its content; files count by their names, sizes and times of modification."""
+        digest = hashlib.blake2b(digest_size=12)
+        for record in self.records:
+            path = record.image and record.image["path"]
+            there = state_of(os.stat(path)) if path and os.path.exists(path) else None
+            content = json.dumps([record.id, record.metadata, there], sort_keys=True, default=str)
+            digest.update(content.encode(errors="surrogatepass"))
+        if not self.records:
+            is_here = os.path.exists(self.address)
+            facts = state_of(os.stat(self.address)) if is_here else remote_state(self.address)
+            digest.update(os.fsencode(f"{os.path.basename(self.address)} {facts}"))
+        return digest.hexdigest()
+
+
+def input_shards(
+    source: str, what: What, shard_size: int, skipped: dict[str, str] | None = None
+) -> Iterator[InputShard]:
+    """The shards of a source, in their order; lines and images of a folder are found while they are taken.
+
+    Args:
+        source: a folder, a file, a pattern such as `train-{00000..00999}.tar` or `*.parquet`, or an address that
+            fsspec opens. A folder with tar files is read as tar shards, whatever else it holds: img2dataset, for
+            example, writes parquet files of metadata next to them.
+        shard_size: number of lines, or of files of a folder of images, in a shard.
+        skipped: receives the files of a folder that cannot be read, as in `walk_images`.
+    """
+    is_folder = Path(source).is_dir()
+    for kind in _KINDS[what]:
+        try:
+            files = files_named(source, f".{kind}")
+        except FileNotFoundError:
+            raise CorpusError(f"{source}: no file matches this pattern") from None
+        if files and kind in ("tar", "parquet"):
+            return (InputShard(index, file) for index, file in enumerate(files))
+        if files and not is_folder:  # a folder of images may have a metadata.jsonl
+            return _cut(source, (record for file in files for record in _of_lines(Path(file), what)), shard_size)
+    if what == "images" and is_folder:
+        return _cut(source, _of_folder(Path(source), {} if skipped is None else skipped), shard_size)
+    missing = "" if "://" in source or Path(source).exists() else ", and there is no such file or folder"
+    raise CorpusError(f"{source}: {what} are read from {_ACCEPTED[what]}{missing}")
+
+
+def _cut(source: str, records: Iterator[Record], shard_size: int) -> Iterator[InputShard]:
+    index = 0
+    while some := tuple(islice(records, shard_size)):
+        yield InputShard(index, source, some)
+        index += 1
+
+
+def _of_folder(folder: Path, skipped: dict[str, str]) -> Iterator[Record]:
+    for name, _ in walk_images(folder, skipped, utf8_names=True):
+        path = str(folder / name)
+        yield Record(Path(name).as_posix(), path, {"bytes": None, "path": path})
+
+
+def _of_lines(file: Path, what: What) -> Iterator[Record]:
+    for number, line in numbered_lines(lambda: file.open("rb"), file):
+        place, name = f"{file} line {number}", f"{file.stem}:{number}"
+        if file.suffix == ".txt":
+            yield Record(name, place, None, {"text": line})
+            continue
+        if not line or line.isspace():
+            continue
+        try:
+            values = parse_object(line)
+        except CorpusError as error:
+            raise CorpusError(f"{place}: {error}") from error
+        image = None
+        if what == "images":
+            named = values.get("file_name")
+            if not isinstance(named, str) or not named.strip():
+                raise CorpusError(f"{place}: no file_name")
+            name, image = named, {"bytes": None, "path": str(path_inside(file.parent, named, place))}
+        given = next((values[each] for each in _IDS if each in values), None)
+        yield Record(name if given is None else image_id_of(given, place), place, image, values)
+
+
+def records_of(shard: InputShard, names: list[str], what: What) -> Iterator[Record]:
+    """The records of a shard, with the metadata of these names."""
+    records: Iterator[Record] = iter(shard.records)
+    if not shard.records:
+        is_tar = shard.address.endswith(".tar")
+        records = _of_tar(shard.address, names) if is_tar else _of_parquet(shard.address, names, what)
+    seen: set[str] = set()
+    for record in records:
+        if record.id in seen:
+            raise CorpusError(f"{record.place}: the id {record.id!r} is given twice in this shard")
+        seen.add(record.id)
+        yield record
+
+
+def _of_tar(address: str, names: list[str]) -> Iterator[Record]:
+    for name, fields in tar_samples(address):
+        place = f"{address} {name}"
+        encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
+        metadata: dict[str, Any] = {}
+        defect = None
+        try:
+            if "txt" in names and "txt" in fields:
+                metadata["txt"] = fields["txt"].decode("utf-8")
+            if names and "json" in fields:
+                metadata |= parse_object(fields["json"].decode("utf-8"))
+        except (UnicodeDecodeError, CorpusError) as error:
+            defect = f"{place}: {error}"
+        yield Record(name, place, _cell(encoded, place), metadata, defect)
+
+
+def parquet_schema(address: str) -> pa.Schema:
+    """The columns of a parquet file."""
+    try:
+        with opened(address) as file:
+            return parquet_file(file).schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{address}: {error}") from error
+
+
+def _of_parquet(address: str, names: list[str], what: What) -> Iterator[Record]:
+    stored = parquet_schema(address).names
+    needed = "image" if what == "images" else "text"
+    if missing := [name for name in (needed, *names) if name not in (*stored, LANGUAGE)]:
+        raise CorpusError(
+            f"{address}: no column {', '.join(missing)}; there are {', '.join(stored)}. Images are in a column "
+            "`image`, texts in a column `text`"
+        )
+    ids = next((name for name in _IDS if name in stored), None)
+    wanted = [needed, *([ids] if ids else []), *([LANGUAGE] if what == "texts" else []), *names]
+    row = 0
+    try:
+        with opened(address) as file:
+            columns = [name for name in dict.fromkeys(wanted) if name in stored]
+            for batch in parquet_file(file).iter_batches(_READ_ROWS, columns=columns):
+                for values in batch.to_pylist():
+                    place = f"{address} row {row}"
+                    name = image_id_of(values[ids], place) if ids else f"{Path(address).stem}:{row}"
+                    yield Record(name, place, _cell(values.get("image"), place), values)
+                    row += 1
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{address}: {error}") from error
+
+
+def _cell(image: Any, place: str) -> dict[str, Any] | None:
+    """The cell {bytes, path} of an image, given as its bytes, or as `datasets` stores images; None without one."""
+    if isinstance(image, bytes):
+        return {"bytes": image, "path": None}
+    if image is not None and not (isinstance(image, dict) and {"bytes", "path"} & {*image}):
+        raise CorpusError(f"{place}: a column `image` must hold the bytes of image files, or {{bytes, path}}")
+    cell = {name: (image or {}).get(name) for name in ("bytes", "path")}
+    return cell if cell != {"bytes": None, "path": None} else None
+
+
+# ---- Jobs ----
 
 
 @dataclass(frozen=True)
@@ -123,13 +330,11 @@ def parse_columns(columns: Iterable[str]) -> dict[str, str | None]:
 
 @dataclass
 class Counts:
-    """The records of one input shard, or of several: each was embedded, or skipped for a reason.
+    """The records of one input shard, or of several.
 
     Attributes:
-        read, embedded: numbers of records.
         skipped: reason -> number of records that were left out.
         missing: column -> number of embedded records without a value in it.
-        shards: number of shards.
     """
 
     read: int = 0
@@ -140,14 +345,8 @@ class Counts:
 
 
 class ShardEmbedder:
-    """Embeds input shards into the output folder of a job; a callable class for Ray's `Dataset.map_batches`.
-
-    Args:
-        embedder: the model; or, in an actor of Ray, the folder or repository that it is loaded from.
-        job: the settings.
-        metadata: the columns of metadata.
-        loading: arguments of `Embedder.from_pretrained`, for a model that is loaded.
-    """
+    """Embeds input shards into the output folder of a job; a callable class for Ray's `Dataset.map_batches`, whose
+    actors get the folder or repository of the model, with the arguments of `Embedder.from_pretrained`."""
 
     def __init__(self, embedder: Embedder | str, job: EmbeddingJob, metadata: pa.Schema, **loading: Any) -> None:
         self.embedder = Embedder.from_pretrained(embedder, **loading) if isinstance(embedder, str) else embedder
@@ -163,15 +362,14 @@ class ShardEmbedder:
         """Writes the output of a shard; returns why the shard cannot be read, or an empty text."""
         file, state = shard_file(self.job.output, shard.index), shard.state  # before it is read, and may change
         counts, skipped, waiting = Counts(), list[dict[str, str]](), list[pa.Table]()
-        width = self._probe.shape[1]
-        empty = shard_table([], np.empty((0, width), self.job.dtype), self.metadata.empty_table())
+        empty = shard_table([], np.empty((0, self._probe.shape[1]), self.job.dtype), self.metadata.empty_table())
         # Few embeddings have equal values: a dictionary of them would be larger than they are.
         names = [name for name in empty.schema.names if name != EMBEDDING]
         try:
             with (
                 atomic_file(file) as unfinished,
                 pq.ParquetWriter(unfinished, empty.schema, use_dictionary=names) as writer,
-                closing(prefetch(self._jobs(shard), self._threads)) as batches,
+                closing(prefetch(self._preparations(shard), self._threads)) as batches,
             ):
                 for records, rows, left_out, inputs in batches:
                     counts.read += len(records) + len(left_out)
@@ -181,7 +379,7 @@ class ShardEmbedder:
                         counts.missing[name] += sum(row[name] is None for row in rows)
                     if records:
                         waiting.append(self._table(records, rows, inputs))
-                    if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
+                    if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
                         writer.write_table(pa.concat_tables(waiting))
                         waiting = []
                 writer.write_table(pa.concat_tables([empty, *waiting]))
@@ -191,7 +389,12 @@ class ShardEmbedder:
                 writer.add_key_value_metadata({_KEY: facts.encode()})
         except CorpusError as error:
             return str(error)
-        _write_skipped(skipped_file(file), skipped)
+        listed = skipped_file(file)
+        listed.unlink(missing_ok=True)  # of an earlier attempt
+        if skipped:
+            with atomic_file(listed) as path:
+                lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in skipped)
+                path.write_text("".join(lines), encoding="utf-8")
         return ""
 
     @cached_property
@@ -208,7 +411,7 @@ class ShardEmbedder:
 
     @property
     def info(self) -> EmbeddingsInfo:
-        """The content of `embeddings.json`, but for the name of the model."""
+        """The content of `embeddings.json`, without the name of the model."""
         job = self.job
         columns = {each.name: str(each.type) for each in self.metadata}
         settings: dict[str, Any] = {"what": job.what, "source": job.source, "shard_size": job.shard_size}
@@ -218,7 +421,7 @@ class ShardEmbedder:
         identity = (index_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
         return EmbeddingsInfo("", identity, self._probe.shape[1], job.dtype, settings)
 
-    def _jobs(self, shard: InputShard) -> Iterator[Callable[[], Any]]:
+    def _preparations(self, shard: InputShard) -> Iterator[Callable[[], Any]]:
         """Functions that prepare the batches of a shard for the model."""
         prepare, size = self._prepared_images, self.embedder.batch_size
         if self.job.what == "texts":
@@ -243,7 +446,8 @@ class ShardEmbedder:
             rows.append(row)
             # One at a time: decoded photographs take a hundred times the memory of what the model reads of them.
             images.append(self.embedder.prepared_images([image]))
-        return good, rows, skipped, _stacked(images)
+        inputs = {name: torch.cat([image[name] for image in images]) for name in (images[0] if images else ())}
+        return good, rows, skipped, BatchFeature(inputs)
 
     def _prepared_texts(self, records: list[Record]) -> Any:
         for record in records:
@@ -286,25 +490,9 @@ class ShardEmbedder:
         return shard_table([record.id for record in records], embeddings.astype(self.job.dtype), metadata)
 
 
-def _stacked(images: list[BatchFeature]) -> BatchFeature | None:
-    import torch
-
-    if not images:
-        return None
-    return BatchFeature({name: torch.cat([image[name] for image in images]) for name in images[0]})
-
-
 def skipped_file(shard: Path) -> Path:
     """The file that names the skipped records of a shard, with reasons: a JSON object in each line."""
     return shard.with_name(f"skipped-{shard.stem.removeprefix('shard-')}.jsonl")
-
-
-def _write_skipped(file: Path, skipped: list[dict[str, str]]) -> None:
-    file.unlink(missing_ok=True)  # of an earlier attempt
-    if skipped:
-        with atomic_file(file) as path:
-            lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in skipped)
-            path.write_text("".join(lines), encoding="utf-8")
 
 
 # ---- Runs ----
@@ -314,8 +502,6 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
     """Embeds all shards of a source that the output folder lacks, in this process.
 
     Args:
-        embedder: the model.
-        job: what to embed, and where to.
         model: the folder or repository of the model, for `embeddings.json`.
         show_progress: whether to show a progress bar; by default on a terminal, for long jobs.
 
@@ -324,12 +510,13 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
     """
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
     _begin(worker, model)
+    source = _Source(job)
     with progress_bar(0, "Embedding shards", show_progress) as bar:
         failed = []
-        for shard in _missing(job):
+        for shard in source.missing():
             failed.append(worker.embed(shard))
             bar.update(1)
-    return _finish(job, failed)
+    return source.finish(failed)
 
 
 def embed_on_ray(
@@ -340,8 +527,6 @@ def embed_on_ray(
     Args:
         model: a folder or repository, which every machine must be able to load.
         job: what to embed, and where to. Source and output must be the same on all machines.
-        address: the address of the cluster, such as `auto` or `ray://head:10001`; by default, this machine.
-        show_progress: as in `embed_source`.
         loading: arguments of `Embedder.from_pretrained`, such as `batch_size`.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -350,11 +535,12 @@ def embed_on_ray(
         import_module("ray.data")
     except ImportError as error:
         raise MissingExtraError("several processes or machines need Ray: pip install 'ray[data]'") from error
-    source = job.source if "://" in job.source else str(Path(job.source).absolute())
-    job = dataclasses.replace(job, source=source, output=job.output.resolve())
+    place = job.source if "://" in job.source else str(Path(job.source).absolute())
+    job = dataclasses.replace(job, source=place, output=job.output.resolve())
     metadata = job.metadata_schema()
     _begin(ShardEmbedder(model, job, metadata, **loading | {"device": "cpu"}), model)
-    items = [{"shard": pickle.dumps(shard)} for shard in _missing(job)]
+    source = _Source(job)
+    items = [{"shard": pickle.dumps(shard)} for shard in source.missing()]
     connected = ray.is_initialized()
     if not connected:
         try:
@@ -388,7 +574,7 @@ def embed_on_ray(
     finally:
         if not connected:
             ray.shutdown()
-    return _finish(job, failed)
+    return source.finish(failed)
 
 
 def _begin(worker: ShardEmbedder, model: str) -> None:
@@ -406,16 +592,46 @@ def _begin(worker: ShardEmbedder, model: str) -> None:
         raise InputError(f"{folder} was begun with other settings ({told}): choose another folder")
 
 
-def _missing(job: EmbeddingJob) -> Iterator[InputShard]:
-    """The input shards that have no output, or that changed after it was written."""
-    for shard in job.shards():
-        file = shard_file(job.output, shard.index)
-        if not file.exists():
-            yield shard
-        elif _facts_of(file)[1] != shard.state:
-            logger.warning("%s has another input than before: embedding it again", file)
-            file.unlink()
-            yield shard
+class _Source:
+    """The source of a job, which is read once: the shards to embed, and what the whole of it holds."""
+
+    def __init__(self, job: EmbeddingJob) -> None:
+        self.job, self.count, self.skipped = job, 0, dict[str, str]()
+
+    def missing(self) -> Iterator[InputShard]:
+        """The input shards that have no output, or that changed after it was written."""
+        for shard in self.job.shards(self.skipped):
+            self.count += 1
+            file = shard_file(self.job.output, shard.index)
+            if not file.exists():
+                yield shard
+            elif _facts_of(file)[1] != shard.state:
+                logger.warning("%s has another input than before: embedding it again", file)
+                file.unlink()
+                yield shard
+
+    def finish(self, errors: list[str]) -> Counts:
+        """Writes the counts of all shards, and reports the shards that could not be read."""
+        job, files, sums = self.job, shard_files(self.job.output), Counts(shards=0)
+        for counts, _ in map(_facts_of, files):
+            for each in dataclasses.fields(Counts):
+                setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
+        with atomic_file(job.output / COUNTS) as path:
+            path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
+        if failed := [error for error in errors if error]:
+            raise CorpusError(
+                f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
+                f"run again when they can. {enumeration(failed, shown=3)}"
+            )
+        if sums.skipped and not sums.embedded:
+            lists = filter(Path.exists, map(skipped_file, files))
+            reasons = (record["reason"] for file in lists for _, record in read_json_lines(file))
+            raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
+        if files[self.count :]:
+            raise InputError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
+        if self.skipped:
+            logger.warning("%s", skipped_line(self.skipped, sums.read))
+        return sums
 
 
 def _facts_of(file: Path) -> tuple[Counts, str]:
@@ -427,29 +643,3 @@ def _facts_of(file: Path) -> tuple[Counts, str]:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorpusError(f"{file} is damaged: delete it, and run again: {error}") from error
     return counts, stored["state"]
-
-
-def _finish(job: EmbeddingJob, errors: list[str]) -> Counts:
-    """Writes the counts of all shards, and reports the shards that could not be read."""
-    sums = Counts(shards=0)
-    for counts, _ in map(_facts_of, shard_files(job.output)):
-        for each in dataclasses.fields(Counts):
-            setattr(sums, each.name, getattr(sums, each.name) + getattr(counts, each.name))
-    with atomic_file(job.output / COUNTS) as path:
-        path.write_text(json.dumps(vars(sums), indent=2), encoding="utf-8")
-    if failed := [error for error in errors if error]:
-        raise CorpusError(
-            f"{len(failed)} of {len(failed) + sums.shards} shards could not be read, the others are complete; "
-            f"run again when they can. {enumeration(failed, shown=3)}"
-        )
-    if sums.skipped and not sums.embedded:
-        files = filter(Path.exists, map(skipped_file, shard_files(job.output)))
-        reasons = (record["reason"] for file in files for _, record in read_json_lines(file))
-        raise CorpusError(f"none of {sums.read:,} images can be read. {enumeration([*islice(reasons, 3)])}")
-    skipped: dict[str, str] = {}
-    number = sum(1 for _ in job.shards(skipped))
-    if shard_files(job.output)[number:]:
-        raise InputError(f"{job.output} has shards of files that {job.source} no longer has: embed it anew")
-    if skipped:
-        logger.warning("%s", skipped_line(skipped, sums.read))
-    return sums

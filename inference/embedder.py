@@ -1,10 +1,9 @@
 """The embedder: texts and images to embeddings, with any dual encoder.
 
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
-`get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
-those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`). For comparison, texts
-are encoded with embedders of sentence-transformers too (`text_only`): text encoders such as E5 and LaBSE, which see no
-images, and embedders made of vision-language models.
+`get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens, those of
+transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them. What sentence-transformers loads is encoded
+too: text encoders such as E5 and LaBSE, which see no images, and embedders made of vision-language models (`loading`).
 """
 
 import inspect
@@ -31,9 +30,8 @@ from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, is_counting, note_cut_texts
 from ..utils.errors import BabelensError, ImageError, InputError, ModelKindError, first_line
 from ..utils.languages import language_for_each
-from .loading import load_encoder, stated_truncation
+from .loading import SentenceEncoder, SentenceInputs, load_encoder, stated_truncation
 from .onnx.model import OnnxDualEncoder, load_onnx
-from .text_only import SentenceEncoder, SentenceInputs
 from .texts import TextPreparation, languages_of, says_multilingual, warn_of_scripts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
@@ -51,16 +49,12 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        model: a dual encoder with `get_text_features` and `get_image_features`, an embedder of
-            sentence-transformers (`SentenceEncoder`), or ONNX graphs.
-        processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
-        device: where to move the model; by default it stays where it is.
-        dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
-            its own.
+        device, dtype: where to move the model, and what to convert it to, such as `torch.bfloat16`; by default it
+            stays as it is.
         draft_jpegs: decode JPEG files that are much larger than what the model reads at a half, a quarter or an
-            eighth of their size, with at least twice as many pixels on each side as the model reads. Photographs of
-            a camera are prepared in a third of the time; their embeddings change in the third digit.
+            eighth of their size, with at least twice as many pixels on each side as the model reads. A camera's
+            photographs are prepared in a third of the time; their embeddings change in the third digit.
         truncate_dim: number of the first dimensions of every embedding that are kept, for models that were trained
             with `matryoshka_dims`; by default all.
 
@@ -123,21 +117,17 @@ class Embedder:
         backend: Literal["torch", "onnx"] = "torch",
         **loading: Any,
     ) -> Self:
-        """Loads model and processor from a folder or from the Hub.
+        """Loads model and processor from a folder or from the Hub, by default onto the accelerator when there is one.
 
         Args:
-            folder_or_repo: what `AutoModel.from_pretrained` takes.
-            batch_size: as in `Embedder`.
-            device: where to run; by default the accelerator when there is one, else the CPU.
-            dtype, draft_jpegs: as in `Embedder`.
             truncate_dim: as in `Embedder`; by default that of the model's configuration, or of the settings of
                 sentence-transformers in its folder.
             backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
-                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. Of a
-                text encoder without images, such as E5, `text_pooling` (`mean`, `cls` or `eos`) and
-                `text_prompt` (`"query: "`) may be given; by default they are those that its folder states.
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. A
+                text encoder without images, such as E5, also takes `text_pooling` (`mean`, `cls` or `eos`) and
+                `text_prompt` (`"query: "`); by default they are those that its folder states.
         """
         if backend not in ("torch", "onnx"):
             raise InputError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
@@ -168,14 +158,14 @@ class Embedder:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
         Args:
-            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log. It
-                is logged once for each script, too, that texts have and none of the languages that the model states.
+            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log,
+                which also names scripts that no language of the model is written in, once each.
             language: the BCP-47 tag of all texts, or a list with one tag for each text. It may be left out where the
                 embeddings do not depend on it, and for a model of one language; a model that was extended from a
                 native language then reads texts in that one, which is logged once.
             task: the head of a model that has one for each task: MURAL's `"text_text"` gives the space in which it
                 compares texts with texts. By default, texts are in the space of the images.
-            show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
+            show_progress: by default only on a terminal and only for long jobs.
             normalize: return vectors of unit length; otherwise the features that the model computes.
         """
         head = head_of_task(self.model, task)
@@ -214,8 +204,8 @@ class Embedder:
 
     @cached_property
     def _stated_languages(self) -> list[str] | None:
-        """The languages that the model states; None where texts in any script may be meant: a model that reads
-        languages that it was not taught, says that it is multilingual, or is being trained."""
+        """The languages that the model states; None where texts in any script may be meant: for a model that reads
+        languages that it was not taught, that says that it is multilingual, or that is being trained."""
         if getattr(self.processor, "any_language", False):
             return None
         if not self._source and getattr(self.processor, "languages", None) is None:
@@ -234,17 +224,16 @@ class Embedder:
 
         Args:
             images: Pillow images, arrays or tensors of uint8, paths, or the bytes of image files (`as_image`), in a
-                list or in any sequence that loads an image at each access, by one thread; a few batches of them are
-                held at a time, which threads prepare while the model encodes others. Or the features that a corpus
-                has in the place of images, for a model that reads features.
-            show_progress, normalize: as in `encode_text`.
+                list or in any sequence that loads an image at each access, by one thread; threads prepare a few
+                batches while the model encodes others. Or the features that a corpus has in place of images, for a
+                model that reads features.
         """
         self.check_takes_images()
         is_one = isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
         is_one |= isinstance(images, Image.Image | str | Path | bytes)
         items = cast(Sequence[ImageLike] | ImageFeatures, [images] if is_one else images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-            raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
+            raise ImageError(f"a {type(images).__name__} is neither an image nor a sequence of images")
         if isinstance(items, ImageFeatures) and not self._takes_features:
             raise ModelKindError(f"{type(self.model).__name__} reads images, and not features of images")
 
@@ -281,12 +270,7 @@ class Embedder:
         return self.processor(images=list(images), return_tensors="pt")
 
     def encode_prepared(self, inputs: BatchFeature, names: Sequence[str]) -> np.ndarray:
-        """Embeddings of images that `prepared_images` has prepared, [N, d].
-
-        Args:
-            inputs: the inputs of N images.
-            names: what errors call each image.
-        """
+        """Embeddings of N images that `prepared_images` has prepared, [N, d]; `names` are theirs in errors."""
 
         def encode(positions: list[int]) -> Tensor:
             part = slice(positions[0], positions[-1] + 1)

@@ -30,16 +30,9 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True)
 class EmbeddingsInfo:
-    """The content of `embeddings.json`.
-
-    Args:
-        model: the folder or repository of the model.
-        fingerprint: the identity of the model (`index_identity` for images, `model_identity` for texts);
-            only embeddings of one model are comparable.
-        dimension: the width of the embeddings.
-        dtype: `float16` or `float32`.
-        settings: further settings that the content of the shards depends on.
-    """
+    """The content of `embeddings.json`: the folder or repository of the model, its identity (`index_identity` for
+    images, `model_identity` for texts), the width of the embeddings, `float16` or `float32`, and further settings that
+    the content of the shards depends on."""
 
     model: str
     fingerprint: str

@@ -46,18 +46,14 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             raise ModelFolderError("feature-extraction needs the tokenizer or the processor of the model")
 
     def __call__(self, inputs: Any, *, language: str | list[str] | None = None, **kwargs: Any) -> Any:
-        """The embeddings of a text, or of each text of a list, a data set or a generator.
+        """The embeddings of a text, or of each text of a list, a data set or a generator: [1, d] for each, as nested
+        lists or as a tensor.
 
         Args:
-            inputs: the texts.
             language: the tag of all texts or, for a list of texts, a list with one tag for each.
             kwargs: `task`, the head of a model that has one for each task: MURAL's `"text_text"` gives the space in
                 which it compares texts with texts, and by default texts are in the space of the images; and what
-                transformers' pipeline takes: `batch_size`, `return_tensors`, and `tokenize_kwargs`, which go to the
-                processor.
-
-        Returns:
-            [1, d] for a text as nested lists or as a tensor, and a list of them for several.
+                transformers' pipeline takes, with `tokenize_kwargs` for the processor.
         """
         if language is None or isinstance(language, str):
             return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))

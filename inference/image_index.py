@@ -34,33 +34,33 @@ logger = logging.getLogger(__name__)
 # ---- The embeddings of a folder's images in the cache, one file for each model ----
 
 
+def cache_folder() -> Path:
+    """The folder `babelens` in the cache of `datasets`, which is not imported; `HF_DATASETS_CACHE` moves it."""
+    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens"
+
+
 def image_cache() -> Path:
-    """The folder of the cache where the command line keeps embeddings of images."""
+    """The folder where the command line keeps embeddings of images."""
     return cache_folder() / "image_index"
 
 
 class ImageStore:
-    """The file of the cache that holds the embeddings of a folder's images.
-
-    An embedding is kept under the state of its image: name, size and time of modification.
+    """The file of the cache that holds the embeddings of a folder's images, each under the state of its image: name,
+    size and time of modification.
 
     Args:
         cache: the folder of the cache.
         fingerprint: that of the model (`image_identity`).
-        folder: the folder of images.
-        draft: the sides that are kept of large JPEG files (`Embedder.draft`), on which their embeddings depend.
-        truncate_dim: the dimensions that are kept of embeddings, or None for all.
+        settings: what embeddings depend on besides: `Embedder.draft` and `truncate_dim`, where they are given.
     """
 
-    def __init__(
-        self, cache: Path, fingerprint: str, folder: Path, draft: int | None, truncate_dim: int | None = None
-    ) -> None:
+    def __init__(self, cache: Path, fingerprint: str, folder: Path, settings: Mapping[str, int | None]) -> None:
         of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
-        self.file = cache / f"{fingerprint}-{of_folder}{'' if draft is None else f'-{draft}'}"
-        self.file = self.file.with_name(f"{self.file.name}{'' if truncate_dim is None else f'-dim{truncate_dim}'}.npz")
+        given = "".join(f"-{name}{value}" for name, value in settings.items() if value is not None)
+        self.file = cache / f"{fingerprint}-{of_folder}{given}.npz"
 
     def load(self) -> dict[str, np.ndarray]:
-        """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""
+        """The embeddings by the states of their images; none, with a warning, when the file is damaged."""
         try:
             if not self.file.exists():
                 return {}
@@ -75,10 +75,7 @@ class ImageStore:
 
     @contextmanager
     def wait_for_lock(self) -> Iterator[None]:
-        """Keeps other processes from encoding the same images: they wait, and log for which process.
-
-        Where nothing can be written, nobody waits.
-        """
+        """Lets other processes wait before they encode the same images, where something can be written."""
         with ExitStack() as stack:
             with suppress(OSError):
                 stack.enter_context(ensure_parents(self.file.parent))
@@ -91,15 +88,6 @@ class ImageStore:
             np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
 
 
-# ---- Cache ----
-# Where babelens keeps what it can make again, beside what `datasets` keeps; without importing `datasets`.
-
-
-def cache_folder() -> Path:
-    """The folder: `babelens` in the cache of `datasets`, which `HF_DATASETS_CACHE` moves."""
-    return Path(os.environ.get("HF_DATASETS_CACHE", f"{constants.HF_HOME}/datasets")) / "babelens"
-
-
 # ---- The index ----
 
 _EQUAL = 1e-5  # embeddings of one image in two batches differ by rounding
@@ -107,13 +95,7 @@ _EQUAL = 1e-5  # embeddings of one image in two batches differ by rounding
 
 @dataclass(frozen=True)
 class FoundImage:
-    """An image that a search found.
-
-    Args:
-        path: the image.
-        score: the cosine of its embedding and that of the query.
-        copies: other files of the folder with the same content.
-    """
+    """An image that a search found, its cosine with the query, and the other files of the folder with its content."""
 
     path: Path
     score: float
@@ -122,13 +104,7 @@ class FoundImage:
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """The images of a folder with their embeddings.
-
-    Args:
-        paths: the images.
-        embeddings: their embeddings, float32 [n_images, d].
-        skipped: the images that cannot be read, each with the reason.
-    """
+    """The images of a folder, their embeddings, float32 [n_images, d], and the reasons why others cannot be read."""
 
     paths: list[Path]
     embeddings: np.ndarray
@@ -150,13 +126,9 @@ class ImageIndex:
         and names them.
 
         Args:
-            embedder: the model.
-            folder: the folder of images; other files are ignored.
-            cache: a folder that keeps embeddings between calls; by default they are not kept. When a file of the
-                cache is damaged or cannot be written, a warning names it, and the images are encoded. While another
-                process encodes the same images for it, this one waits for them.
-            utf8_names: as in `walk_images`.
-            show_progress: as in `Embedder.encode_image`.
+            cache: a folder that keeps embeddings between calls. When a file of the cache is damaged or cannot be
+                written, a warning names it, and the images are encoded. While another process encodes the same images
+                for it, this one waits.
         """
         embedder.check_takes_images()
         skipped: dict[str, str] = {}
@@ -170,7 +142,7 @@ class ImageIndex:
         if cache is None:
             return cls._encoded(embedder, folder, states, {}, skipped, show_progress)
         identity = image_identity(embedder.model, embedder.processor)
-        store = ImageStore(cache, identity, folder, embedder.draft, embedder.truncate_dim)
+        store = ImageStore(cache, identity, folder, {"": embedder.draft, "dim": embedder.truncate_dim})
         with store.wait_for_lock():
             known = store.load()
             index = cls._encoded(embedder, folder, states, known, skipped, show_progress)
@@ -212,13 +184,7 @@ class ImageIndex:
         return [(self.paths[best], float(scores[best])) for best in best_first(scores, top)]
 
     def search_distinct(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
-        """As `search`, with files of the same content as one image.
-
-        Args:
-            query: the embedding of the query [d].
-            top: how many different images to find.
-            leave_out: images that are not found.
-        """
+        """As `search`, with files of the same content as one image, and without the images in `leave_out`."""
         scores = self.embeddings @ query
         found: list[FoundImage] = []
         rows: list[np.ndarray] = []

@@ -1,64 +1,73 @@
-"""Loading a dual encoder with its processor, from a model's folder or from an adapter's; or an encoder of texts alone.
+"""Loading a dual encoder with its processor, from a model's folder or from an adapter's; or what sentence-transformers
+loads: encoders of texts alone, such as E5 and LaBSE, and embedders made of vision-language models.
 
 How an adapter is loaded depends on its kind, which PEFT calls `peft_type`: an adapter of MLA gives an `MlaModel` that
 reads the adapter's language too; a LoRA is merged into the weights.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import snapshot_download
 from peft import PeftModel
+from peft.utils import get_peft_model_state_dict, load_peft_weights
+from torch import nn
 from transformers import (
+    MODEL_MAPPING,
+    AutoConfig,
     AutoModel,
     AutoProcessor,
     AutoTokenizer,
+    BatchFeature,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProcessorMixin,
 )
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MLA, MlaAdapterConfig
 from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
-from ..modeling.tower_loading import declared_pooling
+from ..modeling.tower_loading import check_text_encoder, declared_pooling
 from ..processing.processing_mla import MlaProcessor
-from ..utils.errors import InputError, ModelFolderError, ModelKindError, first_line
+from ..processing.text_inputs import as_texts
+from ..utils.errors import (
+    InputError,
+    MissingExtraError,
+    ModelFolderError,
+    ModelKindError,
+    first_line,
+)
 from ..utils.hub_code import optional_file
 from ..utils.pretrained import explained, load_config, load_model, load_processor, located
-from ..utils.sentence_files import SETTINGS_FILE
-from .text_only import (
-    SentenceEncoder,
-    SentenceInputs,
-    is_text_encoder,
-    load_sentence_encoder,
-    needs_sentence_transformers,
-)
+from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
-# The options of loading a model that also find an adapter.
+# The options of loading that other functions take too.
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
 _OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 _OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
+_OF_SENTENCES = (*_OF_REPOSITORIES, "trust_remote_code", "model_kwargs", "processor_kwargs", "config_kwargs")
+_POOLINGS = {"mean": "mean", "cls": "cls", "eos": "lasttoken"}  # with the names of sentence-transformers
+# The names under which folders state the prompt of a text that is searched with, and of what is found.
+_QUERY, _DOCUMENT = "query", "document"
 
 
 def load_encoder(
     folder_or_repo: str | Path, **loading: Any
-) -> tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]:
-    """Loads a dual encoder, an encoder of texts alone or an embedder of sentence-transformers, with its processor.
-
-    Args:
-        folder_or_repo: as in `load_dual_encoder`.
-        loading: as in `load_dual_encoder`; for an encoder of texts alone `text_pooling` and `text_prompt` too, as in
-            `load_sentence_encoder`.
-    """
+) -> "tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]":
+    """Loads a dual encoder, or what sentence-transformers loads, with its processor; `loading` is that of
+    `load_dual_encoder`, and for an encoder of texts alone `text_pooling` and `text_prompt`."""
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
     where = located(source, **loading)
-    if not find_adapter_config_file(source, **_of_adapters(where)):
+    if not find_adapter_config_file(source, **_only(_OF_ADAPTERS, where)):
         with explained(source, where):
             is_sentences = needs_sentence_transformers(source, **where)
         if not is_sentences and is_text_encoder(load_config(source, **where)):
@@ -68,25 +77,21 @@ def load_encoder(
             if pooling is None:
                 raise ModelKindError(
                     f"{source} is a text encoder that does not state how its texts are pooled (1_Pooling/config.json):"
-                    " choose text_pooling, one of mean, cls or eos; its card tells which, such as mean for E5"
+                    " choose text_pooling, one of mean, cls or eos; its card says which, such as mean for E5"
                 )
             own["text_pooling"] = pooling
         if is_sentences:
             return load_sentence_encoder(source, **own, **where)
     if own:
-        raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
+        raise ModelKindError(f"{source} is not a text-only encoder: leave out {' and '.join(own)}")
     return load_dual_encoder(source, **loading)
 
 
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder:
-    """Loads a model and its processor.
-
-    Args:
-        folder_or_repo: a folder, or a repository on the Hub, of a model or of an adapter.
-        loading: what `from_pretrained` takes, such as `trust_remote_code`.
-    """
+    """Loads a model or an adapter from a folder or the Hub, and its processor; `loading` is what `from_pretrained`
+    takes."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    adapter = find_adapter_config_file(source, **_of_adapters(loading))
+    adapter = find_adapter_config_file(source, **_only(_OF_ADAPTERS, loading))
     if adapter:
         return _load_adapted(adapter, source, **loading)
     model = load_model(AutoModel, source, **loading)
@@ -110,8 +115,8 @@ def stated_truncation(folder_or_repo: str | Path, config: Any, **loading: Any) -
     return stated
 
 
-def _of_adapters(loading: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in loading.items() if name in _OF_ADAPTERS}
+def _only(names: Sequence[str], loading: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: loading[name] for name in names if name in loading}
 
 
 # ---- Adapters ----
@@ -122,30 +127,25 @@ def _load_adapted(configuration: str, source: str, **loading: Any) -> DualEncode
     with explained(source, loading):
         settings = json.loads(Path(configuration).read_text("utf-8"))
     peft_type = settings.get("peft_type") if isinstance(settings, dict) else None
-    if peft_type == MLA.value:
-        return _load_mla_adapter(source, **loading)
-    if peft_type == "LORA":
-        return _load_lora_adapter(source, **loading)
-    raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of LORA or MLA")
-
-
-def _load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
-    """Loads an adapter's base model, and adds the adapter's language to it.
-
-    Args:
-        source: the adapter's folder, or its repository on the Hub.
-        loading: what `from_pretrained` takes.
-    """
+    if peft_type not in (MLA.value, "LORA"):
+        raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of LORA or MLA")
     with explained(source, loading):
-        folder = _fetched_adapter(source, loading)
-        adapter = MlaAdapterConfig.from_pretrained(folder)
-    if not adapter.base_model_name_or_path:
+        # Without an assembled model inside of it.
+        where = _only(_OF_REPOSITORIES, loading)
+        folder = source if Path(source).is_dir() else snapshot_download(source, ignore_patterns=["model/*"], **where)
+    if not settings.get("base_model_name_or_path"):
         raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
+    return (_load_mla if peft_type == MLA.value else _load_lora)(source, folder, settings, **loading)
+
+
+def _load_mla(source: str, folder: str, settings: dict[str, Any], **loading: Any) -> DualEncoder:
+    """Loads an adapter's base model, and adds the adapter's language to it."""
+    with explained(source, loading):
+        adapter = MlaAdapterConfig.from_pretrained(folder)
     of_base = loading | {"revision": adapter.revision}  # that of the adapter is of another repository
-    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **of_base)
+    model, processor = load_dual_encoder(str(adapter.base_model_name_or_path), **of_base)
     if not isinstance(model, MlaModel):
-        options = {name: value for name, value in loading.items() if name in _OF_TOKENIZERS}
-        tokenizer = _tokenizer_beside(adapter.embedding or folder, **options)
+        tokenizer = _shared_tokenizer(adapter.embedding or folder, **_only(_OF_TOKENIZERS, loading))
         processor = MlaProcessor.for_native(
             model.config,
             processor,
@@ -160,7 +160,7 @@ def _load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
     return model, processor
 
 
-def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
+def _shared_tokenizer(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
     """The tokenizer in the folder of a shared embedding, which may be a folder in a repository of the Hub."""
     if Path(embedding).is_dir():
         return load_processor(AutoTokenizer, embedding, **loading)
@@ -168,54 +168,181 @@ def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase
     return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
 
 
-def _load_lora_adapter(source: str, **loading: Any) -> DualEncoder:
-    """Loads the base model of a LoRA, and merges the adapter into it: the result is a plain model.
-
-    Args:
-        source: the adapter's folder, or its repository on the Hub: `adapter_config.json` and
-            `adapter_model.safetensors`, as PEFT's `save_pretrained` writes them for any dual encoder.
-        loading: what `from_pretrained` takes.
-    """
-    with explained(source, loading):
-        folder = _fetched_adapter(source, loading)
-        settings = _adapter_settings(folder)
-    base = settings.get("base_model_name_or_path")
-    if not base:
-        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
-    # A revision that was asked for is that of the adapter, which is another repository.
+def _load_lora(source: str, folder: str, settings: dict[str, Any], **loading: Any) -> DualEncoder:
+    """Loads the base model of a LoRA, and merges the adapter into it: the result is a plain model."""
+    base = settings["base_model_name_or_path"]
     model, processor = load_dual_encoder(base, **loading | {"revision": settings.get("revision")})
     with explained(source, loading):
         try:
             adapted: Any = PeftModel.from_pretrained(model, folder)
-            _check_weights(adapted, folder)
+            held, wanted = load_peft_weights(folder, device="cpu"), get_peft_model_state_dict(adapted)
+            missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
+            if missing or unknown:
+                raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
             return adapted.merge_and_unload(), processor
         except (ValueError, RuntimeError, KeyError) as error:
             raise InputError(f"{source}: this LoRA does not fit {base}: {first_line(error)}") from error
 
 
-def _check_weights(adapted: Any, folder: str) -> None:
-    """Checks that the file has weights for every layer that its configuration names."""
-    from peft.utils import get_peft_model_state_dict, load_peft_weights
-
-    held = load_peft_weights(folder, device="cpu")
-    wanted = get_peft_model_state_dict(adapted)
-    missing, unknown = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
-    if missing or unknown:
-        raise ValueError(f"missing {missing[:3]}, unknown {unknown[:3]}")
+# ---- sentence-transformers, read by its own modules, with the pooling and the prompts of the folder ----
 
 
-def _fetched_adapter(source: str, loading: dict[str, Any]) -> str:
-    """Returns the folder of an adapter, which is downloaded if it is a repository; without an assembled model inside
-    of it."""
-    if Path(source).is_dir():
-        return source
-    where = {name: loading[name] for name in _OF_REPOSITORIES if name in loading}
-    return snapshot_download(source, ignore_patterns=["model/*"], **where)
+class SentenceEncoder(nn.Module):
+    """A `SentenceTransformer` as a model that reads texts; `SentenceImageEncoder` reads images too.
+
+    `query_prompt` precedes every text; by default it is the prompt named `query` that the folder states, else its
+    default one.
+    """
+
+    def __init__(self, model: Any, query_prompt: str | None = None) -> None:
+        super().__init__()
+        self.sentence_transformer = model
+        stated: Mapping[str, str] = model.prompts or {}
+        default = stated.get(model.default_prompt_name or "", "")
+        self.query_prompt = query_prompt if query_prompt is not None else stated.get(_QUERY) or default
+        self.image_prompt = stated.get(_DOCUMENT) or default
+        self.eval()
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The configuration of the model inside, or an empty one."""
+        inside = getattr(self.sentence_transformer[0], "model", None)
+        return getattr(inside, "config", None) or PreTrainedConfig()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens of the model inside; an AttributeError where it has none."""
+        table: nn.Module = self.sentence_transformer[0].model.get_input_embeddings()
+        return table
+
+    @property
+    def identity_settings(self) -> str:
+        """All that its embeddings depend on, apart from weights and configuration (`model_identity`)."""
+        model = self.sentence_transformer
+        return f"{[repr(part) for part in model]} {model.truncate_dim} {self.query_prompt!r} {self.image_prompt!r}"
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return torch.device(self.sentence_transformer.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the weights."""
+        return next((each.dtype for each in self.parameters() if each.is_floating_point()), torch.float32)
+
+    def get_text_features(self, texts: Sequence[str]) -> BaseModelOutputWithPooling:
+        """The embeddings of texts, as `pooler_output`, [N, d]."""
+        return self._embedded(list(texts), self.query_prompt)
+
+    def _prepared(self, inputs: list[Any], prompt: str) -> Mapping[str, Any]:
+        prepared: Mapping[str, Any] = self.sentence_transformer.preprocess(inputs, prompt=prompt or None)
+        return prepared
+
+    def _embedded(self, inputs: list[Any], prompt: str) -> BaseModelOutputWithPooling:
+        from sentence_transformers.util import batch_to_device
+
+        model = self.sentence_transformer
+        features = batch_to_device(self._prepared(inputs, prompt), self.device)
+        embeddings = model(features)["sentence_embedding"]
+        return BaseModelOutputWithPooling(pooler_output=embeddings[:, : model.truncate_dim])
 
 
-def _adapter_settings(folder: str | Path) -> dict[str, Any]:
-    """Returns what `adapter_config.json` states."""
-    held = json.loads(Path(folder, "adapter_config.json").read_text("utf-8"))
-    if not isinstance(held, dict):
-        raise ValueError("adapter_config.json is no object")
-    return held
+class SentenceImageEncoder(SentenceEncoder):
+    """An embedder of sentence-transformers that reads texts and images."""
+
+    def get_image_features(self, images: Sequence[Any]) -> BaseModelOutputWithPooling:
+        """The embeddings of Pillow images, as `pooler_output`, [N, d]."""
+        return self._embedded(list(images), self.image_prompt)
+
+
+class SentenceInputs:
+    """A processor that passes texts and images on, because sentence-transformers prepares them itself. Texts may be in
+    any language."""
+
+    one_tokenizer, needs_language, any_language = False, False, True
+    tokenizer = image_processor = None
+
+    def __call__(
+        self, images: Any = None, text: Any = None, language: Any = None, return_tensors: Any = None
+    ) -> BatchFeature:
+        """Returns `texts` and `images` as lists."""
+        if images is None and text is None:
+            raise InputError("give images=, text=, or both")
+        given = {} if text is None else {"texts": as_texts(text)}
+        return BatchFeature(given | ({} if images is None else {"images": list(images)}))
+
+
+def needs_sentence_transformers(source: str, **loading: Any) -> bool:
+    """Whether a folder or a repository is one of sentence-transformers, and neither a dual encoder of transformers nor
+    a model of babelens: it states modules, and its model has no features of texts and of images."""
+    file = optional_file(source, MODULES_FILE, loading)
+    if file is None:
+        return False
+    try:
+        kinds = [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
+    except (ValueError, TypeError, KeyError):
+        return False
+    if any(kind.startswith(("pipelines.", "babelens_code.")) for kind in kinds):  # of babelens
+        return False
+    given = {"trust_remote_code": False} | _only((*_OF_REPOSITORIES, "trust_remote_code"), loading)
+    try:
+        found = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(source, **given)), None)
+    except (OSError, ValueError):
+        found = None
+    return not (hasattr(found, "get_text_features") and hasattr(found, "get_image_features"))
+
+
+def load_sentence_transformer(source: str, **loading: Any) -> Any:
+    """Loads a `SentenceTransformer`; of `loading`, it takes what that library has."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise MissingExtraError(f"{source} needs pip install sentence-transformers") from error
+    given = _only(_OF_SENTENCES, loading)
+    given = {"cache_folder" if name == "cache_dir" else name: value for name, value in given.items()}
+    try:
+        return SentenceTransformer(source, **given)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelKindError(f"{source}: sentence-transformers cannot load it: {error}") from error
+
+
+def load_sentence_encoder(
+    source: str, *, text_pooling: str | None = None, text_prompt: str | None = None, **loading: Any
+) -> tuple[SentenceEncoder, SentenceInputs]:
+    """Loads an embedder of sentence-transformers for an `Embedder`. Of its weights, only safetensors are read.
+
+    Args:
+        text_pooling: how texts are pooled, `mean`, `cls` or `eos`, instead of what the folder states.
+        text_prompt: precedes every text, instead of the prompt that the folder states.
+    """
+    weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
+    with explained(source, loading, weights=True):
+        model = load_sentence_transformer(source, model_kwargs=weights, **loading)
+    if text_pooling is not None:
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        if text_pooling not in _POOLINGS:
+            raise ModelKindError(
+                f"text_pooling={text_pooling!r}: sentence-transformers pools texts by {', '.join(_POOLINGS)}"
+            )
+        if not isinstance(model[1], Pooling):
+            raise ModelKindError(f"{source} is not a text-only encoder: leave out text_pooling")
+        model[1] = Pooling(model[0].get_embedding_dimension(), pooling_mode=_POOLINGS[text_pooling])
+    kind = SentenceImageEncoder if model.supports("image") else SentenceEncoder
+    return kind(model, text_prompt), SentenceInputs()
+
+
+def is_text_encoder(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is that of an encoder of texts alone, which transformers has a class for."""
+    if type(config) not in MODEL_MAPPING:
+        return False
+    classes = MODEL_MAPPING[type(config)]
+    for each in classes if isinstance(classes, tuple) else (classes,):
+        reads = each.input_modalities
+        if hasattr(each, "get_text_features") or "image" in ([reads] if isinstance(reads, str) else reads):
+            return False
+    try:
+        check_text_encoder(config)
+    except ModelKindError:
+        return False
+    return True

@@ -75,14 +75,8 @@ class ImageTextRetrievalPipeline(Pipeline):
         top_k: int | None = None,
         **kwargs: Any,
     ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-        """Ranks the candidates of a query, or of each query in a list.
-
-        Args:
-            query: a text for `images`, or an image (a Pillow image, a path or an address) for `texts`.
-            language: the BCP-47 tag of the texts.
-            images, texts: the candidates, either images or texts.
-            top_k: number of candidates to return; by default all.
-        """
+        """Ranks the best `top_k` candidates, by default all, of a query, or of each query in a list: `images` for a
+        text, or `texts` for an image (a Pillow image, a path or an address)."""
         if (images is None) == (texts is None) or not (images or texts):
             raise InputError("give images= to find images by a text, or texts= to find texts by an image")
         candidates = {"images": images, "texts": texts}
@@ -146,12 +140,11 @@ class QuestionAnsweringPipeline(Pipeline):
 
         Args:
             image: an image (a Pillow image, an array, a path or an address); or all in one: `{"image", "question",
-                "language", "regions"}`, of which the last two may be left out, or a list, a data set or a generator
-                of such items.
+                "language", "regions"}`, where the last two are optional, or a list, a data set or a generator of them.
             question: the question, or a list of questions about the same image or, with a list of images, each about
                 its own.
             language: the BCP-47 tag of the questions that do not name theirs.
-            kwargs: `top_k`, by default 1; and what every pipeline takes, such as `batch_size`.
+            kwargs: `top_k`, by default 1, and what every pipeline takes.
         """
         if question is None:
             asked = image
@@ -231,11 +224,10 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
         Args:
             images: the image of the text (a Pillow image, an array, a path or an address), or a list of images; None
                 without an image. Or all in one: a list, a data set or a generator of `{"images", "text", "language",
-                "target_language", "regions"}`, of which all but `text` may be left out.
+                "target_language", "regions"}`, where only `text` is required.
             text: the text, or a list with one for each image.
-            kwargs: `language` and `target_language`, the BCP-47 tags of what is read and of what is written;
-                `max_new_tokens` and `generate_kwargs` of `generate`, by default 256 tokens at most; and what every
-                pipeline takes.
+            kwargs: `language` and `target_language`, the BCP-47 tags of what is read and written; `max_new_tokens`, by
+                default 256, and `generate_kwargs`; and what every pipeline takes.
         """
         if not takes_language(self.processor):
             return super().__call__(images, text, **kwargs)

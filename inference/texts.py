@@ -1,8 +1,8 @@
-"""How texts become the inputs of a model; and the languages that a model states, by its processor or on its card, with
-warnings of texts in others.
+"""How texts become the inputs of a model; the languages that a model states, by its processor or on its card, with
+warnings of texts in others; and sample texts for exports.
 
 A model of one vocabulary computes an embedding of a text in any language, also in one that it never saw; only its card
-says which these are.
+says which it learned.
 """
 
 import logging
@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from itertools import cycle, islice
 from typing import Any
 
 import regex
@@ -17,6 +18,9 @@ from huggingface_hub import ModelCard
 from transformers import BatchFeature
 from transformers.utils import cached_file
 
+from ..processing.processing_dual_encoder import DualEncoderProcessor
+from ..processing.processing_mla import MlaProcessor
+from ..processing.processing_ridge import RidgeProcessor
 from ..processing.processing_text_image import LARGEST_LENGTH
 from ..processing.text_inputs import UNDETERMINED, call_tokenizer, takes_language
 from ..processing.tower_processors import longest_text
@@ -25,15 +29,12 @@ from ..utils.languages import language_and_script, normalize_languages
 
 logger = logging.getLogger(__name__)
 
-_ANY = "multilingual"  # what cards say in the place of a list
+_ANY = "multilingual"  # what cards say instead of a list
 
 
 def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
-    """The languages of a model, and whether it takes texts in any other language.
-
-    A model that refuses other languages has them in its processor. The languages of another model are those that its
-    card names; none when there is no card.
-    """
+    """The languages of a model, and whether it takes texts in others: those of its processor, if it refuses others, or
+    else those that its card names."""
     known = getattr(processor, "languages", None)
     if known is not None:
         native = getattr(processor, "native_language", None)
@@ -42,12 +43,12 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
     try:
         return normalize_languages(named), True
     except LanguageTagError as error:
-        logger.warning("the card of %s names a language that is none: %s", model, error)
+        logger.warning("the card of %s names an unknown language: %s", model, error)
         return [], True
 
 
 def says_multilingual(model: str) -> bool:
-    """Whether the card of a model says so, in the place of languages or beside them."""
+    """Whether the card of a model says so, instead of languages or with them."""
     return _ANY in _card_languages(model)
 
 
@@ -70,13 +71,8 @@ def _card_languages(model: str) -> list[str]:
 
 
 def warn_of_language(language: str, stated: list[str], takes_any: bool, model: str) -> None:
-    """Logs once for each model and language that a model does not state that it reads it.
-
-    Args:
-        language: the canonical tag of texts.
-        stated, takes_any: what `languages_of` returns.
-        model: the folder or the name of the model.
-    """
+    """Logs once for each model and language that a model does not state that it reads it; `stated` and `takes_any` are
+    what `languages_of` returns."""
     primary = [tag.partition("-")[0] for tag in stated]
     if takes_any and language != UNDETERMINED and language.partition("-")[0] not in primary:
         _told_languages.add((model, language))
@@ -84,15 +80,10 @@ def warn_of_language(language: str, stated: list[str], takes_any: bool, model: s
 
 
 def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> None:
-    """Logs once for each model and script that texts are written in letters of no language that the model states.
+    """Logs once for each model and script that most letters of a text belong to no language that the model states.
 
-    A model that states no language is taken for one of the Latin script. Languages of which `warn_of_language` has
-    warned count as stated.
-
-    Args:
-        texts: the texts; those count of which most letters are foreign.
-        stated: the languages of the model, as of `languages_of`.
-        model: the folder or the name of the model.
+    A model that states no language is taken for one of the Latin script. Languages that `warn_of_language` has named
+    count as stated.
     """
     told = [language for name, language in _told_languages if name == model]
     foreign = _foreign_letters(frozenset([*(stated or ["en"]), *told]))
@@ -110,7 +101,7 @@ def warn_of_scripts(texts: Iterable[str], stated: Sequence[str], model: str) -> 
             _warn(_IN_WORDS.get(script, f"{script.title()} letters"), ", ".join(stated), model)
 
 
-# Of which a warning was logged: a model with a language, and a model with a script.
+# A warning was logged of a model with a language, and of a model with a script.
 _told_languages: set[tuple[str, str]] = set()
 _told_scripts: set[tuple[str, str]] = set()
 _LETTER = regex.compile(r"\p{L}")
@@ -151,15 +142,8 @@ _TOKENIZED_AT_ONCE = 4096  # texts
 
 
 class TextPreparation:
-    """How texts become the inputs of a model, by a processor of babelens or of transformers.
-
-    Args:
-        processor: the processor.
-        config: the configuration of the model.
-
-    Attributes:
-        takes_language: whether the processor is given the language of texts.
-    """
+    """How texts become the inputs of a model, by a processor of babelens, which takes the language, or of
+    transformers."""
 
     def __init__(self, processor: Any, config: Any) -> None:
         self.processor, self.config = processor, config
@@ -171,12 +155,7 @@ class TextPreparation:
         self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self.takes_language)
 
     def inputs(self, texts: list[str], languages: list[str]) -> BatchFeature:
-        """The inputs of texts, padded and cut as the model reads them, as tensors.
-
-        Args:
-            texts: the texts.
-            languages: the BCP-47 tag of each.
-        """
+        """The inputs of texts in languages, padded and cut as the model reads them, as tensors."""
         if self.takes_language:
             return self.processor(text=texts, language=languages, return_tensors="pt")
         # transformers' processors leave padding to the caller.
@@ -219,13 +198,53 @@ class TextPreparation:
             counts = [len(tokens) for tokens in tokenized["input_ids"]]
             longest = max(counts)  # only texts with as many tokens can have been cut
             full = [index for index, count in enumerate(counts) if count == longest]
-            for index, tokens in zip(
-                full,
-                call_tokenizer(tokenizer, [texts[index] for index in full], verbose=False)["input_ids"],
-                strict=True,
-            ):
+            whole = call_tokenizer(tokenizer, [texts[index] for index in full], verbose=False)["input_ids"]
+            for index, tokens in zip(full, whole, strict=True):
                 counts[index] = len(tokens)
             return counts
         if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in call_tokenizer(tokenizer, texts, verbose=False)["input_ids"]]
+
+
+# ---- Sample texts, on which an exported model is compared with the model that it was made of ----
+
+# Scripts with and without case, spaces and combining signs, written in both directions; texts that tokenizers treat in
+# some special way; an empty one; and one that is longer than any model reads.
+SAMPLE_TEXTS = (
+    "a red car",
+    "Zwei Hunde spielen im Schnee – ÄÖÜ, größer!",
+    "Ένα κόκκινο αυτοκίνητο",
+    "красная машина на улице",
+    "سيارة حمراء في الشارعِ",
+    "מכונית אדומה",
+    "एक लाल गाड़ी",
+    "รถสีแดงบนถนน",
+    "赤い車が道を走っている",
+    "一辆红色的汽车",
+    "빨간 자동차",
+    "ένα áé e\u0301 ﬁ Ａ\u00a0\u200b\u200d½",
+    "👩‍👩‍👧 🇸🇯 ❤️",
+    "[CLS] [SEP] [MASK] <s> </s> <|endoftext|> <pad>",
+    "  two  spaces\tand\na line ",
+    "",
+    "x",
+    "a very long description of a street in the rain " * 400,
+)
+
+
+def language_tags(processor: Any) -> tuple[str, ...]:
+    """The languages that a processor has `language_ids` for, in their order; none if it reads all languages alike."""
+    if isinstance(processor, RidgeProcessor):
+        return tuple(processor.known_languages)
+    if isinstance(processor, MlaProcessor):
+        return (processor.native_language, *processor.languages)
+    if isinstance(processor, DualEncoderProcessor):
+        return ()
+    return tuple(normalize_languages(list(getattr(processor, "languages", ()))))
+
+
+def sample_languages(processor: Any, count: int) -> list[str]:
+    """Languages that a processor reads, for this many texts, all of them in turn."""
+    tags = language_tags(processor) or (getattr(processor, "native_language", None) or "en", "de")
+    return list(islice(cycle(tags), count))

@@ -17,8 +17,7 @@ from ..data.corpus.corpus import describe, languages_of, with_captions
 from ..utils.errors import CorpusError
 from ..utils.languages import language_for_each, normalize_language, normalize_languages
 from .embedder import Embedder
-from .translation import Translator, TranslatorsByPair
-from .translation_cache import CachedTranslator
+from .translation import CachedTranslator, Translator, TranslatorsByPair
 
 logger = logging.getLogger(__name__)
 
@@ -36,22 +35,17 @@ def translated_captions(
     everywhere: bool = False,
     replace: bool = False,
 ) -> AnyCorpus:
-    """Adds translations of the captions in one language as captions of other languages.
+    """Adds translations of the captions in one language as captions of other languages, after those that a row has.
 
-    They stand in the order of what they translate, after the captions that a row has. A row of which a caption was
-    translated to nothing gets no captions in that language, which a warning counts.
+    A row with a caption that was translated to nothing gets no captions in that language, which a warning counts.
 
     Args:
         corpus: a caption corpus or a translation corpus. A stream is translated while it is read, some rows at a time.
         translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
         source: the language of the captions that are translated.
         targets: the languages that they are translated into.
-        everywhere: whether rows that have captions in a language also get translations into it, as in SMALR's data. By
-            default they get none: machine translation stands in where people wrote nothing.
-        replace: whether translations take the place of the captions that rows have in a language.
-
-    Returns:
-        The corpus with more captions, and the same rows and other columns.
+        everywhere: whether rows that have captions in a language also get translations into it, as in SMALR's data.
+        replace: whether translations replace the captions that rows have in a language.
     """
     source, wanted = normalize_language(source), normalize_languages(targets)
     if source in wanted:
@@ -81,55 +75,31 @@ def _translated(
     replace: bool,
 ) -> list[list[Caption]]:
     """The captions of rows, with translations."""
-    if replace:
-        captions = [[caption for caption in row if caption["language"] not in targets] for row in captions]
-    found = {target: _translations(captions, translator, source, target, everywhere) for target in targets}
-    return [[*row, *_added(row, source, found, everywhere)] for row in captions]
+    rows = [[each for each in row if not (replace and each["language"] in targets)] for row in captions]
+    asked = [[each["text"] for each in row if each["language"] == source] for row in rows]
+    added: list[list[Caption]] = [[] for _ in rows]
+    for target in targets:
+        lack = [everywhere or all(each["language"] != target for each in row) for row in rows]
+        wanted = list(dict.fromkeys(text for texts, lacks in zip(asked, lack, strict=True) if lacks for text in texts))
+        found = dict(zip(wanted, translator.translate(wanted, source, target), strict=True)) if wanted else {}
+        if empty := [text for text, translation in found.items() if not translation.strip()]:
+            logger.warning(
+                "%d of %d captions were translated from %s to nothing in %s, such as %r: their rows get no captions "
+                "in %s",
+                *(len(empty), len(wanted), source, target, empty[0], target),
+            )
+        for new, texts, lacks in zip(added, asked, lack, strict=True):
+            if lacks and all(found[text].strip() for text in texts):
+                new += [{"language": target, "text": found[text]} for text in texts]
+    return [[*row, *new] for row, new in zip(rows, added, strict=True)]
 
 
-def _translations(
-    captions: Iterable[list[Caption]], translator: Translator, source: str, target: str, everywhere: bool
-) -> dict[str, str]:
-    """The translation of each caption in `source` of all rows, or of those without captions in `target`."""
-    texts = dict.fromkeys(
-        caption["text"]
-        for row in captions
-        if everywhere or all(caption["language"] != target for caption in row)
-        for caption in row
-        if caption["language"] == source
-    )
-    translations = dict(zip(texts, translator.translate(list(texts), source, target), strict=True)) if texts else {}
-    if empty := [text for text, translation in translations.items() if not translation.strip()]:
-        logger.warning(
-            "%d of %d captions were translated from %s to nothing in %s, such as %r: their rows get no captions in %s",
-            *(len(empty), len(texts), source, target, empty[0], target),
-        )
-    return translations
-
-
-def _added(
-    row: list[Caption], source: str, found: dict[str, dict[str, str]], everywhere: bool
-) -> list[dict[str, Any]]:
-    """The translations that a row gets."""
-    present = {caption["language"] for caption in row}
-    texts = [caption["text"] for caption in row if caption["language"] == source]
-    added: list[dict[str, Any]] = []
-    for target, translations in found.items():
-        if everywhere or target not in present:
-            translated = [translations[text] for text in texts]
-            if all(text.strip() for text in translated):
-                added += [{"language": target, "text": text} for text in translated]
-    return added
-
-
-# ---- Translating embedder ----
-# An embedder that translates texts before it encodes them: a model of one language that is asked in others.
+# ---- A model of one language that is asked in others ----
 
 
 class TranslatingEmbedder:
-    """Encodes texts in any language of a translator by their translations, and images as they are.
-
-    It encodes as an `Embedder` does, so that search and evaluation take it in its place.
+    """Encodes texts in any language of a translator by their translations, and images as they are; search and
+    evaluation take it for an `Embedder`.
 
     Args:
         embedder: encodes images, and texts in the language `to`.
@@ -171,16 +141,15 @@ class TranslatingEmbedder:
         return embeddings
 
     def _translated(self, texts: list[str], language: str) -> list[str]:
-        distinct = list(dict.fromkeys(texts))
-        translator = self.translator
+        distinct, translator = list(dict.fromkeys(texts)), self.translator
         if isinstance(translator, TranslatorsByPair):
             translator = translator.of(language, self.to)
         began = time.perf_counter()
         translations = dict(zip(distinct, translator.translate(distinct, language, self.to), strict=True))
+        seconds = time.perf_counter() - began
         if isinstance(translator, CachedTranslator):
-            self.translation_seconds += translator.seconds(distinct, language, self.to)
-        else:
-            self.translation_seconds += time.perf_counter() - began
+            seconds = translator.seconds(distinct, language, self.to)
+        self.translation_seconds += seconds
         self.n_translated += len(distinct)
         if empty := [text for text in distinct if not translations[text].strip()]:
             self.n_empty += len(empty)

@@ -1,22 +1,38 @@
 """Machine translation of queries and captions, with any sequence-to-sequence model of transformers.
 
-A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. How a family of
-models is told the languages is written below; `translation_cache` keeps translations on disk.
+A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. `CachedTranslator`
+keeps translations on disk: translating takes longer than all else in most experiments.
 """
 
 import logging
 import re
+import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import torch
+from datasets import config
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..utils.errors import InputError, LanguageTagError, MissingExtraError, ModelFolderError
+from ..data.corpus.corpus import captions_of
+from ..data.corpus.loading import load_translations
+from ..data.corpus.tables import TRANSLATION_FILES
+from ..modeling.encoding import progress_bar
+from ..utils.errors import (
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    ModelFolderError,
+    SaveError,
+)
+from ..utils.files import errors_naming, wait_for_lock
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language
 from ..utils.pretrained import load_model, load_processor
@@ -44,13 +60,8 @@ _MANY = "mul"  # the tag of several languages, by which Marian's models call the
 
 @dataclass(frozen=True)
 class Request:
-    """What asks a model for a translation.
-
-    Attributes:
-        prefix: what is put before every text.
-        source_code: what the tokenizer's `src_lang` is set to; None for a tokenizer without it.
-        options: further arguments of `generate`.
-    """
+    """How to ask a model for a translation: what precedes each text, the tokenizer's `src_lang`, and arguments of
+    `generate`."""
 
     prefix: str = ""
     source_code: str | None = None
@@ -58,31 +69,28 @@ class Request:
 
 
 class LanguageCodes:
-    """Asks a model for translations between languages, in the way of its family.
-
-    Args:
-        tokenizer: its tokenizer.
-        pair, prefix: as in `Seq2SeqTranslator`.
-    """
+    """Asks a model for translations between languages, in the way of its family."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, *, pair: LanguagePair | None = None, prefix: str = ""
     ) -> None:
         self.tokenizer, self.prefix = tokenizer, prefix
         self._tokens = source_tokens(tokenizer)
-        self._targets = {} if self._tokens else _target_tokens(tokenizer)
+        # The tokens of a vocabulary that precede a text and state its target.
+        vocabulary = () if self._tokens else sorted(filter(_TARGET_TOKEN.fullmatch, tokenizer.get_vocab()))
+        self._targets = _by_language(vocabulary)
         # mBART of 2020 has no token that the translation begins with: the decoder starts with the language.
         is_first = type(tokenizer).__name__.startswith("MBartTokenizer")
         self._option = "decoder_start_token_id" if is_first else "forced_bos_token_id"
         self.pair = (normalize_language(pair[0]), normalize_language(pair[1])) if pair else None
         self._source: str | None = None
         if self.pair is None and not self._tokens:
-            self._take_from_tokenizer()
+            self._read_marian()
 
-    def _take_from_tokenizer(self) -> None:
-        """Takes the languages of a Marian model from its tokenizer; MADLAD's needs none."""
+    def _read_marian(self) -> None:
+        """Reads the languages of a Marian model from its tokenizer; MADLAD needs none."""
         stated = [getattr(self.tokenizer, name, None) for name in ("source_lang", "target_lang")]
-        source, target = (_tag(code) for code in stated)
+        source, target = map(_tag, stated)
         if self._targets and (source or not stated[0]):
             self._source = None if source == _MANY else source
         elif source and target:
@@ -104,21 +112,19 @@ class LanguageCodes:
             to = self.pair[1] if self.pair else "other languages"
             raise LanguageTagError(f"this model translates {only[0]} to {to}, not {source} to {target}")
         if self._tokens:
-            for language, written in zip((source, target), pair, strict=True):
-                _known(written, self._tokens, language)
-            code = self._tokens[pair[0]].strip("_")  # M2M100's token of a language is its code between underscores
-            number = self.tokenizer.convert_tokens_to_ids(self._tokens[pair[1]])
-            return Request(self.prefix, code, {self._option: number})
-        if self._targets:
-            _known(pair[1], self._targets, target)
-            token = self._targets[pair[1]]
-            return Request(f"{token} {self.prefix}" if token else self.prefix)
-        return Request(self.prefix)
+            codes = [_token(self._tokens, tag) for tag in (source, target)]
+            number = self.tokenizer.convert_tokens_to_ids(codes[1])
+            # M2M100's token of a language is its code between underscores.
+            return Request(self.prefix, codes[0].strip("_"), {self._option: number})
+        token = _token(self._targets, target) if self._targets else ""
+        return Request(f"{token} {self.prefix}" if token else self.prefix)
 
 
-def _known(written: Written, tokens: Mapping[Written, str], language: str) -> None:
-    if written not in tokens:
-        raise LanguageTagError(f"this translation model has no token for {language!r}")
+def _token(tokens: Mapping[Written, str], language: str) -> str:
+    try:
+        return tokens[language_and_script(language)]
+    except KeyError:
+        raise LanguageTagError(f"this translation model has no token for {language!r}") from None
 
 
 def _tag(code: Any) -> str | None:
@@ -130,7 +136,7 @@ def _tag(code: Any) -> str | None:
 
 
 def source_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[Written, str]:
-    """Returns the tokens by which a tokenizer states the language of a text (`src_lang`); empty if it does not."""
+    """The tokens by which a tokenizer states the language of a text (`src_lang`); empty if it does not."""
     if not hasattr(tokenizer, "src_lang"):
         return {}
     # M2M100's tokens of languages are not among its special tokens.
@@ -148,11 +154,6 @@ def _by_language(tokens: Iterable[str]) -> dict[Written, str]:
     return found
 
 
-def _target_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[Written, str]:
-    """The tokens of a vocabulary that stand before a text and say its target."""
-    return _by_language(sorted(token for token in tokenizer.get_vocab() if _TARGET_TOKEN.fullmatch(token)))
-
-
 # ---- The translators ----
 
 
@@ -164,17 +165,15 @@ class Translator(Protocol):
 
 
 class Seq2SeqTranslator:
-    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400 and their like.
+    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400 and similar models.
 
     The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
     translation may have twice as many tokens as the longest text of its batch, and 20 more.
 
     Args:
-        model: a sequence-to-sequence model.
-        tokenizer: its tokenizer.
-        pair: source and target language of a model that translates one pair and does not say which.
-        prefix: what is put before every text, for a model that was fine-tuned with it, such as a T5 with
-            `"translate English to Swahili: "`; what models of a known family read is put there without it.
+        pair: source and target language of a model that translates one pair and does not state it.
+        prefix: precedes every text, for a model that was fine-tuned with it, such as a T5 with
+            `"translate English to Swahili: "`; known families need none.
         batch_size: number of texts that are translated at a time.
     """
 
@@ -187,10 +186,8 @@ class Seq2SeqTranslator:
         prefix: str = "",
         batch_size: int = 32,
     ) -> None:
-        self.model = model.eval()
+        self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
         self._tokenizing = threading.Lock()
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
         self.codes = LanguageCodes(tokenizer, pair=pair, prefix=prefix)
 
     @classmethod
@@ -204,14 +201,8 @@ class Seq2SeqTranslator:
         device: str | torch.device | None = None,
         **loading: Any,
     ) -> Self:
-        """Loads model and tokenizer from a folder or from the Hub.
-
-        Args:
-            folder_or_repo: what `AutoModelForSeq2SeqLM.from_pretrained` takes.
-            pair, prefix, batch_size: as in `Seq2SeqTranslator`.
-            device: where to run; by default the accelerator when there is one, else the CPU.
-            loading: passed to the Auto classes: `revision`, `token`, `dtype`, ….
-        """
+        """Loads model and tokenizer from a folder or from the Hub, by default onto the accelerator when there is one.
+        `loading` goes to the Auto classes: `revision`, `token`, `dtype`, …."""
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
         try:
             tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
@@ -240,15 +231,18 @@ class Seq2SeqTranslator:
                 if request.source_code is not None:
                     self.tokenizer.src_lang = request.source_code
                 inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
-            self._check_lengths(batch, inputs["attention_mask"].sum(1).tolist())
-            # Not what some tokenizers make beside them, such as the segments of BERT's.
+            longest = self.tokenizer.model_max_length
+            for text, length in zip(batch, inputs["attention_mask"].sum(1).tolist(), strict=True):
+                if length > longest:
+                    raise InputError(
+                        f"a text of {length} tokens ({text[:60]!r}…), where the translation model reads {longest}"
+                    )
+            # Without the segments that BERT's tokenizers also make.
             read = {name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
-            options = self._length(read["input_ids"]) | dict(request.options)
-            generated = self.model.generate(**read, **options)
+            generated = self.model.generate(**read, **self._length(read["input_ids"]), **request.options)
             cut += self._unfinished(generated)
-            for index, text in zip(
-                indices, self.tokenizer.batch_decode(generated, skip_special_tokens=True), strict=True
-            ):
+            found = self.tokenizer.batch_decode(generated, skip_special_tokens=True)
+            for index, text in zip(indices, found, strict=True):
                 translations[index] = text
         if cut:
             logger.warning(
@@ -257,7 +251,7 @@ class Seq2SeqTranslator:
         return translations
 
     def fingerprint(self) -> str:
-        """A digest of everything that a translation depends on, beside the text and its languages."""
+        """A digest of everything that a translation depends on, apart from the text and its languages."""
         settings = self.model.generation_config.to_json_string(), self.codes.prefix
         return model_identity(self.model, self.tokenizer, *settings)
 
@@ -274,20 +268,9 @@ class Seq2SeqTranslator:
         last = torch.tensor([each for each in ends if each is not None], device=generated.device)
         return int((~torch.isin(generated[:, -1], last)).sum())
 
-    def _check_lengths(self, texts: list[str], lengths: list[int]) -> None:
-        longest = self.tokenizer.model_max_length
-        for text, length in zip(texts, lengths, strict=True):
-            if length > longest:
-                raise InputError(
-                    f"a text of {length} tokens ({text[:60]!r}…), where the translation model reads {longest}"
-                )
-
 
 class TranslatorsByPair:
     """Combines translators of one pair of languages each, such as Marian's models, into one translator.
-
-    Args:
-        translators: the translators, by source and target language.
 
     Examples:
         >>> german = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-de", pair=("en", "de"))
@@ -304,8 +287,7 @@ class TranslatorsByPair:
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
         """Translates texts by the translator of the pair."""
-        pair = normalize_language(source), normalize_language(target)
-        return self.of(*pair).translate(texts, *pair)
+        return self.of(source, target).translate(texts, source, target)
 
     def of(self, source: str, target: str) -> Translator:
         """The translator of a pair."""
@@ -316,4 +298,147 @@ class TranslatorsByPair:
         return self._translators[pair]
 
 
-__all__ = ["Seq2SeqTranslator", "Translator", "TranslatorsByPair"]
+# ---- Translations on disk: an SQLite file for each model, with a row for each pair of languages and text ----
+
+DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "translations"
+_TABLE = """CREATE TABLE IF NOT EXISTS translations (
+    source TEXT, target TEXT, text TEXT, translation TEXT NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (source, target, text)
+) WITHOUT ROWID"""
+_BLOCK = 256  # texts that are translated and written together: a process that is killed loses no more
+_LOOK_UP = "SELECT translation, seconds FROM translations WHERE source = ? AND target = ? AND text = ?"
+_TIMEOUT_SECONDS = 60.0  # to wait for another process that writes
+
+
+class CachedTranslator:
+    """A translator whose translations are kept on disk; several processes share the work.
+
+    Args:
+        key: the name of its file; by default the fingerprint of a `Seq2SeqTranslator`, which other weights or settings
+            change. A translator of another kind needs a name that changes whenever its translations would.
+        folder: the folder of the files; by default `translations` in the cache of `datasets`.
+
+    Examples:
+        >>> translator = CachedTranslator(Seq2SeqTranslator.from_pretrained("facebook/nllb-200-distilled-600M"))
+        >>> translator.translate(["a red car"], "en", "sw")
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        *,
+        key: str | None = None,
+        folder: str | Path | None = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        if key is None and not isinstance(translator, Seq2SeqTranslator):
+            raise ValueError(f"{type(translator).__name__} has no fingerprint: give a key")
+        self.translator, self.show_progress = translator, show_progress
+        name = translator.fingerprint() if isinstance(translator, Seq2SeqTranslator) and key is None else key
+        self.file = Path(folder or DEFAULT_CACHE) / f"{name}.sqlite"
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Translates texts, in their order; each text that is not on disk is translated once."""
+        pair = normalize_language(source), normalize_language(target)
+        with self._open() as database:
+            known = _find(database, pair, dict.fromkeys(texts))
+            missing = sorted((text for text in dict.fromkeys(texts) if text not in known), key=len, reverse=True)
+            with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
+                for start in range(0, len(missing), _BLOCK):
+                    block = missing[start : start + _BLOCK]
+                    with wait_for_lock(self.file):  # other processes wait, and read what this one writes
+                        known |= _find(database, pair, block)
+                        self._translate(database, pair, [text for text in block if text not in known], known)
+                    bar.update(len(block))
+        return [known[text][0] for text in texts]
+
+    def _translate(
+        self, database: sqlite3.Connection, pair: LanguagePair, texts: list[str], known: dict[str, tuple[str, float]]
+    ) -> None:
+        """Translates texts, and adds them to the file and to those that are known."""
+        if not texts:
+            return
+        began = time.perf_counter()
+        translations = self.translator.translate(texts, *pair)
+        seconds = (time.perf_counter() - began) / len(texts)
+        known |= {text: (each, seconds) for text, each in zip(texts, translations, strict=True)}
+        with database:
+            rows = [(*pair, text, *known[text]) for text in texts]
+            database.executemany("INSERT INTO translations VALUES (?, ?, ?, ?, ?)", rows)
+
+    def seconds(self, texts: Sequence[str], source: str, target: str) -> float:
+        """How long it took to translate texts, each once, whenever that was; 0 for a text that is not on disk."""
+        pair = normalize_language(source), normalize_language(target)
+        with self._open() as database:
+            return sum(seconds for _, seconds in _find(database, pair, dict.fromkeys(texts)).values())
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The file as a database, which is made if there is none."""
+        with errors_naming(self.file):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with closing(sqlite3.connect(self.file, timeout=_TIMEOUT_SECONDS)) as database:
+                with database:
+                    database.execute(_TABLE)
+                yield database
+        except sqlite3.OperationalError as error:  # a full disk, a folder that is not writable
+            raise SaveError(f"{self.file}: translations cannot be kept there: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise SaveError(
+                f"{self.file} is damaged ({error}): delete it, and the texts are translated again"
+            ) from error
+
+
+def _find(database: sqlite3.Connection, pair: LanguagePair, texts: Iterable[str]) -> dict[str, tuple[str, float]]:
+    """The translations that are on disk, and the seconds that each took, by text."""
+    rows = ((text, database.execute(_LOOK_UP, (*pair, text)).fetchone()) for text in texts)
+    return {text: row for text, row in rows if row is not None}
+
+
+class TranslationTable:
+    """A translator that looks texts up, word for word, in a `.tsv` or `.jsonl` file of translations that somebody made
+    already (`load_translations`); of several translations of a text, the first is taken."""
+
+    def __init__(self, file: str | Path) -> None:
+        self.file = file
+        self._found: dict[LanguagePair, dict[str, str]] = defaultdict(dict)
+        for row in captions_of(load_translations(file, on_incomplete="skip")).to_pylist():
+            for a in row:
+                for b in row:
+                    if a["language"] != b["language"]:
+                        self._found[a["language"], b["language"]].setdefault(a["text"], b["text"])
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Looks texts up, in their order."""
+        pair = normalize_language(source), normalize_language(target)
+        if pair not in self._found:
+            known = ", ".join(f"{a} to {b}" for a, b in sorted(self._found))
+            raise LanguageTagError(f"{self.file}: no translations from {pair[0]} to {pair[1]}; there are {known}")
+        found = self._found[pair]
+        if missing := [text for text in dict.fromkeys(texts) if text not in found]:
+            raise InputError(
+                f"{self.file}: {len(missing):,} texts have no translation from {pair[0]} to {pair[1]}, such as "
+                f"{missing[0][:80]!r}"
+            )
+        return [found[text] for text in texts]
+
+
+def open_translator(
+    source: str, *, pair: LanguagePair | None = None, batch_size: int = 32, **loading: Any
+) -> Translator:
+    """A translator by its name: a `.tsv` or `.jsonl` file of translations, or a translation model, a folder or Hub id,
+    whose translations are kept on disk; other arguments are those of `Seq2SeqTranslator.from_pretrained`."""
+    if Path(source).suffix in TRANSLATION_FILES:
+        return TranslationTable(source)
+    return CachedTranslator(Seq2SeqTranslator.from_pretrained(source, pair=pair, batch_size=batch_size, **loading))
+
+
+__all__ = [
+    "CachedTranslator",
+    "Seq2SeqTranslator",
+    "TranslationTable",
+    "Translator",
+    "TranslatorsByPair",
+    "open_translator",
+]

@@ -30,7 +30,13 @@ from ..inference.embedding_shards import (
 )
 from ..inference.similarity import best_first, first_dimensions
 from ..processing.images import readable_formats
-from ..utils.errors import BabelensError, CorpusError, InputError, MissingExtraError, SaveError
+from ..utils.errors import (
+    BabelensError,
+    CorpusError,
+    InputError,
+    MissingExtraError,
+    SaveError,
+)
 from ..utils.files import errors_naming
 from ..utils.identity import index_identity
 from ..utils.redaction import redact
@@ -61,14 +67,8 @@ class Hit:
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Embeddings with their ids and metadata.
-
-    Args:
-        info: the model that computed them and their width.
-        schema: the columns of their rows: `id` and metadata.
-        read: yields the rows and their vectors [n, d], a few thousand at a time.
-        called: the name of the source in error messages.
-    """
+    """Embeddings with their ids and metadata: the model that computed them, the columns `id` and metadata, what yields
+    rows and vectors [n, d], a few thousand at a time, and the name of the source in errors."""
 
     info: EmbeddingsInfo
     schema: pa.Schema
@@ -99,12 +99,8 @@ class VectorSource:
 
 
 def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorSource:
-    """Reads the embeddings in a folder of shards or a .parquet file from `babelens embed`.
-
-    Args:
-        path: the folder or the file. A file has embeddings of images in the columns `file` (or `id`) and `embedding`.
-        info: the model that computed the embeddings, for a file, which does not name it.
-    """
+    """Reads the embeddings in a folder of shards or a .parquet file from `babelens embed`. A file has embeddings of
+    images in the columns `file` (or `id`) and `embedding`, and does not name its model: `info` does."""
     files = shard_files(path) if path.is_dir() else [path]
     info = read_info(path) if path.is_dir() else info
     if info is None:
@@ -120,19 +116,22 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
                 f"{files[0]} has the columns {', '.join(schema.names)}; embeddings of images have `{_FILE}` or `{ID}`,"
                 f" and `{EMBEDDING}`, a list of fixed length"
             )
-        columns = _rows(schema.empty_table(), name).schema
+        columns = _index_rows(schema.empty_table(), name).schema
 
     def read() -> Iterator[tuple[pa.Table, np.ndarray]]:
         for file in files:
             with errors_of_rows(file):
                 for batch, vectors in read_embeddings(file):
-                    yield _rows(pa.Table.from_batches([batch]), name).select(columns.names).cast(columns), vectors
+                    yield (
+                        _index_rows(pa.Table.from_batches([batch]), name).select(columns.names).cast(columns),
+                        vectors,
+                    )
 
     return VectorSource(replace(info, dimension=width), columns, read, str(path))
 
 
-def _rows(table: pa.Table, name: str) -> pa.Table:
-    """Returns the columns of an index: `id`, which is the table's column `name`, and metadata."""
+def _index_rows(table: pa.Table, name: str) -> pa.Table:
+    """The columns of an index: `id`, which is the table's column `name`, and metadata."""
     rest = [each for each in table.column_names if each not in (EMBEDDING, name)]
     dictionaries = {each: table[each].type.value_type for each in rest if pa.types.is_dictionary(table[each].type)}
     metadata = {each: table[each].cast(dictionaries.get(each, table[each].type)) for each in rest}
@@ -169,14 +168,8 @@ def _upright_size(path: Path) -> tuple[int, int]:
 
 
 def build_index(address: str | Path, source: VectorSource, *, approximate: bool = False) -> "VectorIndex":
-    """Builds an index of all vectors of a source.
-
-    Args:
-        address: a folder that does not exist or is empty, or the address of an object store.
-        source: the vectors.
-        approximate: whether to search the nearest cells of an IVF-PQ index and score candidates by their full vectors,
-            instead of scanning all vectors.
-    """
+    """Builds an index of all vectors of a source, in a new or empty folder or an object store. An `approximate` search
+    scores candidates of the nearest cells of an IVF-PQ index by their full vectors, instead of scanning all."""
     check_free(address)
     if _is_remote(address):
         return _build(address, address, source, approximate)
@@ -245,13 +238,8 @@ def open_index(address: str | Path) -> "VectorIndex":
 
 
 class VectorIndex:
-    """An index of embeddings; `build_index` and `open_index` return it.
-
-    Attributes:
-        info: the model that computed the vectors and their width.
-        schema: the columns `id` and metadata.
-        table: LanceDB's table.
-    """
+    """An index of embeddings, which `build_index` and `open_index` return; `info` names the model that computed them,
+    `schema` the columns `id` and metadata, and `table` is LanceDB's."""
 
     def __init__(self, address: str | Path, table: Any) -> None:
         self.address, self.table = address, table
@@ -265,11 +253,9 @@ class VectorIndex:
     def search(
         self, queries: np.ndarray, top: int = 10, *, where: str | None = None, exact: bool = False
     ) -> list[list[Hit]]:
-        """Returns the nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter.
+        """The nearest vectors for each query, nearest first; fewer than `top` if fewer match the filter.
 
         Args:
-            queries: vectors of length 1, [n_queries, d], from the index's model.
-            top: the number of vectors per query.
             where: a filter on the metadata, in LanceDB's SQL.
             exact: whether to scan all vectors of an approximate index.
         """
@@ -315,16 +301,8 @@ def search_index(
     where: str | None = None,
     exact: bool = False,
 ) -> list[Hit]:
-    """Returns the vectors with the highest mean cosine to texts and images that describe one thing, best first.
-
-    Args:
-        index: the index.
-        embedder: the model that computed it.
-        texts: descriptions, such as one in German and its French translation.
-        language: the BCP-47 tag of all texts, or one per text.
-        images: images to search for similar images.
-        top, where, exact: as in `VectorIndex.search`.
-    """
+    """The vectors with the highest mean cosine to texts and images that describe one thing, such as a German text and
+    its French translation, best first, by the model that computed the index."""
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # other models have no joint space for texts and images
@@ -357,8 +335,8 @@ def _library() -> Any:
 
 @contextmanager
 def _lance_errors(address: str | Path, failed: Sequence[BabelensError] = ()) -> Iterator[None]:
-    """Raises LanceDB's errors as a InputError, or as a SaveError if the disk is full, and the errors of its
-    source, `failed`, unchanged."""
+    """Raises LanceDB's errors as an InputError, or a SaveError if the disk is full, and those of its source,
+    `failed`, unchanged."""
     try:
         yield
     except BabelensError:

@@ -32,7 +32,7 @@ from ..data.batching.rc3 import (
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..evaluation.tasks import Ranks, Results, label_accuracy, matching_recall, sacrebleu_metrics, translation_quality
-from ..inference.region_extraction import RegionExtractor
+from ..inference.backbones import RegionExtractor
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,

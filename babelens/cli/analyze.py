@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import datasets
     import numpy as np
 
-    from ..evaluation.analysis.parallel import ParallelTexts
+    from ..evaluation.analysis.numbers import ParallelTexts
 
 _EMOJI = "emoji"
 _EMOJI_VENDOR = "noto"  # held out of training by default
@@ -88,7 +88,7 @@ def languages(
 
     from ..data.corpus.tables import TRANSLATION_FILES
     from ..evaluation.analysis.figures import draw_language_map
-    from ..evaluation.analysis.parallel import encode_parallel, language_map, parallel_texts
+    from ..evaluation.analysis.numbers import encode_parallel, language_map, parallel_texts
     from ..inference.embedder import Embedder
     from .common import read_source
 
@@ -140,8 +140,8 @@ def labels(
     begin_work()
     from ..data.corpus.corpus import evenly_spaced
     from ..evaluation.analysis.figures import draw_label_map
-    from ..evaluation.analysis.label_map import label_map
-    from ..evaluation.class_labels import ClassifiedImages, read_labels
+    from ..evaluation.analysis.numbers import label_map
+    from ..evaluation.classification import ClassifiedImages, read_labels
     from ..inference.embedder import Embedder
 
     embedder = Embedder.from_pretrained(model)
@@ -181,7 +181,7 @@ def retrieval(
     tags = tags_of(languages)
     begin_work()
     from ..evaluation.analysis.figures import draw_side_by_side
-    from ..evaluation.analysis.side_by_side import side_by_side
+    from ..evaluation.analysis.numbers import side_by_side
     from ..evaluation.results import named_rows
     from ..inference.embedder import Embedder
 
@@ -217,9 +217,8 @@ def distances(
     """
     tags = tags_of(languages)
     begin_work()
-    from ..evaluation.analysis.distances import distance_ratios
     from ..evaluation.analysis.figures import draw_distance_ratios
-    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from ..evaluation.analysis.numbers import distance_ratios, encode_parallel, parallel_texts
     from ..inference.embedder import Embedder
 
     names = [model, baseline]
@@ -259,7 +258,7 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
     from transformers import AutoProcessor
 
     from ..data.batching.views import Images, images_of
-    from ..evaluation.analysis.distances import joint_representations
+    from ..evaluation.analysis.numbers import joint_representations
     from ..inference.embedder import default_device
     from ..registry import METHODS
     from ..utils.pretrained import load_config, load_model, load_processor

@@ -12,7 +12,7 @@ from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
 
 if TYPE_CHECKING:
-    from ..evaluation.query_ranks import QueryRanks
+    from ..evaluation.ranking import QueryRanks
 
 
 def task(

@@ -20,7 +20,7 @@ from .common import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..evaluation.query_ranks import QueryRanks
+    from ..evaluation.ranking import QueryRanks
 
 
 def benchmark(

@@ -17,7 +17,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluation.query_ranks import QueryRanks
+    from ..evaluation.ranking import QueryRanks
     from ..inference.translation import Translator
 
 _ENGLISH = "en"  # the target language of translate-test
@@ -70,10 +70,9 @@ def captions(
     begin_work()
     from ..data.corpus.corpus import languages_of
     from ..evaluation.consistency import compare_consistency
-    from ..evaluation.query_ranks import of_captions
+    from ..evaluation.ranking import of_captions
     from ..evaluation.results import CONSISTENCY, RECALLS, TRANSLATE_TEST
-    from ..evaluation.retrieval import evaluate_retrieval
-    from ..evaluation.translation_baseline import evaluate_translate_test
+    from ..evaluation.retrieval import evaluate_retrieval, evaluate_translate_test
     from ..inference.embedder import Embedder
     from .common import read_source
     from .tables import print_consistency, print_recalls, print_translate_test, save_results
@@ -107,8 +106,7 @@ def captions(
 def _translator(given: str, into_english: bool, **code: Any) -> "Translator":
     """The translator of --translator, which caches its translations on disk: one model, a file of translations, or a
     model for each language, as in `de=MODEL,fr=MODEL`, into English."""
-    from ..inference.translation import TranslatorsByPair
-    from ..inference.translation_cache import open_translator
+    from ..inference.translation import TranslatorsByPair, open_translator
 
     if not into_english or "=" not in given:
         return open_translator(given, **code)

@@ -18,7 +18,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluation.query_ranks import QueryRanks
+    from ..evaluation.ranking import QueryRanks
 
 
 def classes(
@@ -71,12 +71,15 @@ def classes(
     begin_work()
     import numpy as np
 
-    from ..evaluation.class_labels import PROMPT_SETS, ClassifiedImages, read_labels, read_prompts
     from ..evaluation.classification import (
+        PROMPT_SETS,
+        ClassifiedImages,
         evaluate_classification,
         group_means,
         language_groups,
         neighbor_accuracy,
+        read_labels,
+        read_prompts,
     )
     from ..evaluation.results import GROUPS, IMAGES, NEIGHBORS, ZERO_SHOT
     from ..inference.embedder import Embedder

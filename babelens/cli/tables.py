@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.query_ranks import QueryRanks
-from ..evaluation.ranking import RECALL_AT
+from ..evaluation.ranking import RECALL_AT, QueryRanks
 from ..evaluation.results import report_measurements, report_ranks, write_results
 from ..model_cards.card_text import public_name, publishable
 from ..trainers.rc3_tasks import Rc3Task

@@ -17,7 +17,7 @@ from transformers import (
 
 from ..configuration.configuration_rc3 import PARALLEL, STRICT, Rc3Config
 from ..configuration.presets import load_preset
-from ..inference.region_extraction import RegionExtractor
+from ..inference.backbones import RegionExtractor
 from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor

@@ -25,7 +25,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
 from ..data.readers.multi30k import load_multi30k
-from ..evaluation.query_ranks import QueryRanks
+from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import measurements
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.facts import DataSource as CardSource, Result, TaskCardFacts, emoji_sources

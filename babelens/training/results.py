@@ -13,7 +13,7 @@ from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
-from ..evaluation.query_ranks import QueryRanks
+from ..evaluation.ranking import QueryRanks
 from ..evaluation.results import (
     RESULTS,
     Measurement,

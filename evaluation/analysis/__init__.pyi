@@ -1,8 +1,3 @@
-from .distances import (
-    DistanceRatios as DistanceRatios,
-    distance_ratios as distance_ratios,
-    joint_representations as joint_representations,
-)
 from .figures import (
     draw_distance_ratios as draw_distance_ratios,
     draw_label_map as draw_label_map,
@@ -10,19 +5,21 @@ from .figures import (
     draw_side_by_side as draw_side_by_side,
     save_figure as save_figure,
 )
-from .label_map import LabelMap as LabelMap, label_map as label_map
-from .numbers import as_json as as_json
-from .parallel import (
+from .numbers import (
+    ComparedQuery as ComparedQuery,
+    DistanceRatios as DistanceRatios,
+    Found as Found,
+    LabelMap as LabelMap,
     LanguageMap as LanguageMap,
     ParallelTexts as ParallelTexts,
+    SideBySide as SideBySide,
+    as_json as as_json,
+    distance_ratios as distance_ratios,
     encode_parallel as encode_parallel,
+    joint_representations as joint_representations,
+    label_map as label_map,
     language_map as language_map,
     parallel_texts as parallel_texts,
-    svcca as svcca,
-)
-from .side_by_side import (
-    ComparedQuery as ComparedQuery,
-    Found as Found,
-    SideBySide as SideBySide,
     side_by_side as side_by_side,
+    svcca as svcca,
 )

@@ -17,11 +17,7 @@ from ...data.batching.views import Images, images_of
 from ...utils.defaults import FIGURES
 from ...utils.errors import InputError, ModelKindError
 from ...utils.files import atomic_file
-from .distances import DistanceRatios
-from .label_map import LabelMap
-from .numbers import analysis_extra
-from .parallel import LanguageMap
-from .side_by_side import SideBySide
+from .numbers import DistanceRatios, LabelMap, LanguageMap, SideBySide, analysis_extra
 
 # Okabe & Ito (2008), without black. Each color also has a marker, so gray prints lose nothing.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7570B3")

@@ -1,8 +1,16 @@
-"""Exports a dual encoder: both towers as ONNX graphs, and beside them what prepares their inputs."""
+"""Exports a dual encoder: both towers as ONNX graphs, with the files that prepare their inputs.
+
+A graph takes any number of texts or images, and texts of any length. Two kinds of model are limited: texts of SMALR
+and LIWE always have the same length, because torch.export unrolls a GRU over its positions; and image processors that
+give every image a size of its own (NaFlex of SigLIP 2) have no graph.
+"""
 
 import json
+import logging
 import os
 import shutil
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -14,34 +22,42 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.export import Dim
 
+from ...modeling.modeling_dual_encoder import as_output
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_per_language import WordLevelProcessor
-from ...utils.errors import InputError, ModelKindError
+from ...processing.text_inputs import counting_cut_texts
+from ...utils.errors import (
+    InputError,
+    MissingExtraError,
+    ModelKindError,
+    first_line,
+)
 from ...utils.files import atomic_file, errors_naming, locked, new_folder, remove_unfinished
 from ...utils.identity import folder_identity
 from ..embedder import Embedder
-from ..sample_texts import TEXTS, language_tags, sample_inputs, sample_languages
-from ..text_only import SentenceEncoder
-from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
-from .model import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
+from ..loading import SentenceEncoder
+from ..texts import SAMPLE_TEXTS, language_tags, sample_languages
+from .model import GRAPH_FOLDER, JOINT, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
 
-# Batches on which graphs are compared: ranges of `TEXTS`, and numbers of images.
+Shapes = dict[str, list[str | int]]
+LARGEST_DIFFERENCE = 1e-4  # of a value of an embedding of unit length, between a float32 graph and its model
+_LOGIT_DIFFERENCE = 1e-2  # of a logit of some tens
+# Batches on which graphs are compared: ranges of `SAMPLE_TEXTS`, and numbers of images.
 _TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
 _IMAGE_BATCHES = (1, 2, 5)
 _OF_TOKENIZERS = ("input_ids", "attention_mask", "token_type_ids")
-_LOGIT_DIFFERENCE = 1e-2  # of a logit of some tens
+# Operations that get weights of 8 bits. onnxruntime has no fast convolution of 8 bits on processors, and none in
+# browsers.
+_QUANTIZED = ("MatMul", "Gemm", "Gather")
+_NOISY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported.
-
-    Args:
-        folder: the folder.
-        settings: what it states: inputs, and precisions with their differences.
-        sizes: bytes of each graph, by precision and tower.
-    """
+    """An export: the folder, its settings (inputs, and precisions with their differences), and the bytes of each graph
+    by precision and tower."""
 
     folder: Path
     settings: GraphSettings
@@ -60,10 +76,9 @@ def export_onnx(
 
     Args:
         source: the model or an adapter: a folder, or a repository on the Hub.
-        output: a new folder; or the folder of the model itself, which gets graphs beside its weights.
+        output: a new folder; or the folder of the model itself, to which graphs are added.
         precisions: of `fp32`, `fp16` and `int8`.
-        joint: whether both towers are written as one graph, too, `model.onnx`, which is as large as both: pipelines of
-            transformers.js read it.
+        joint: whether to write both towers as one graph, too, `model.onnx`, which pipelines of transformers.js read.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
             compute the first dimensions of the embeddings alone.
 
@@ -73,17 +88,18 @@ def export_onnx(
     """
     if unknown := [name for name in precisions if name not in PRECISIONS] or not precisions:
         raise InputError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
-    identity = _identity(source, loading)  # before it is loaded
+    # Before it is loaded; a repository has no weights next to its graphs.
+    identity = folder_identity(source, with_processor=False) if Path(source).is_dir() else None
     embedder = load_exportable(source, **loading)
     with _destination(Path(output), Path(source)) as folder:
-        _write_beside(embedder, folder)
+        _write_processor(embedder, folder)
         graphs = folder / GRAPH_FOLDER
         graphs.mkdir()
         settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
         if joint:
             _write_joint(embedder, settings, graphs)
         settings = replace(settings, model=identity)
-        _write_settings(settings, graphs)
+        _write_json(graphs / SETTINGS_FILE, asdict(settings))
         sizes = {
             name: {tower: _size(graphs / graph_file(tower, name)) for tower in (*settings.inputs, *["both"] * joint)}
             for name in settings.precisions
@@ -91,14 +107,8 @@ def export_onnx(
     return Exported(Path(output), settings, sizes)
 
 
-def _write_settings(settings: GraphSettings, graphs: Path) -> None:
-    text = json.dumps(asdict(settings), ensure_ascii=False, indent=2)
-    (graphs / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
-
-
-def _identity(source: str | Path, loading: dict[str, Any]) -> str | None:
-    """The identity of the files of a model; None for a repository, beside whose graphs there are no weights."""
-    return folder_identity(source, with_processor=False) if Path(source).is_dir() else None
+def _write_json(path: Path, settings: Mapping[str, Any], **options: Any) -> None:
+    path.write_text(json.dumps(settings, ensure_ascii=False, indent=2, **options) + "\n", encoding="utf-8")
 
 
 def load_exportable(source: str | Path, **loading: Any) -> Embedder:
@@ -106,9 +116,8 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
     if isinstance(embedder.model, SentenceEncoder):
         raise ModelKindError(
-            f"{source} is an embedder of sentence-transformers, whose texts and images go through one model by that "
-            "library's own steps: it has no towers of which there could be graphs. Load it with SentenceTransformer, "
-            "whose backend='onnx' exports models of texts"
+            f"{source} is an embedder of sentence-transformers, which has no towers to export: load it with "
+            "SentenceTransformer, whose backend='onnx' exports models of texts"
         )
     if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
         embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call
@@ -116,6 +125,142 @@ def load_exportable(source: str | Path, **loading: Any) -> Embedder:
         embedder.model.config.truncate_dim = embedder.truncate_dim
     embedder.model.eval().requires_grad_(False)
     return embedder
+
+
+# ---- A tower as a graph, by `torch.onnx.export` of what `torch.export` makes of it ----
+
+
+class Tower(nn.Module):
+    """A tower of a dual encoder, `text` or `image`, as a module: it maps inputs by name to features [N, d], which are
+    not normalized, and are cut to the `truncate_dim` of the model's configuration. The outputs of `both` are those of
+    `JOINT`."""
+
+    def __init__(self, model: nn.Module, tower: str) -> None:
+        super().__init__()
+        self.model, self.tower = model, tower
+
+    def forward(self, inputs: dict[str, Tensor]) -> Any:
+        """Returns the features of texts or images, [N, d]."""
+        if self.tower == "both":
+            output = self.model(**inputs)
+            return tuple(output[name] for name in JOINT)
+        features = as_output(getattr(self.model, f"get_{self.tower}_features")(**inputs)).pooler_output
+        width = getattr(self.model.config, "truncate_dim", None)
+        return features if width is None else features[:, :width]
+
+
+def free_dimensions(tower: str, inputs: Mapping[str, Tensor], *, fixed_length: bool) -> dict[str, list[str | None]]:
+    """The names of the dimensions of each input that may differ from batch to batch; `None` is fixed."""
+    free: dict[str, list[str | None]] = {}
+    for name, value in inputs.items():
+        kind = "image" if name == "pixel_values" else "text"
+        first = f"{kind}s" if tower == "both" else "batch"
+        second = "length" if tower != "image" and kind == "text" and not fixed_length else None
+        free[name] = [(first, second)[d] if d < 2 else None for d in range(value.dim())]
+    return free
+
+
+def write_graph(
+    model: nn.Module, tower: str, inputs: dict[str, Tensor], free: dict[str, list[str | None]], path: Path
+) -> Shapes:
+    """Writes a tower, `text`, `image` or `both`, in float32 as an ONNX graph; returns the shapes of its inputs.
+
+    Args:
+        inputs: inputs to trace it with, of at least two rows; for `both`, of other numbers of texts than of images.
+        free: names of the free dimensions (`free_dimensions`).
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnx_ir
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("exporting a model needs onnx and onnxscript: pip install onnx onnxscript") from error
+    outputs = JOINT if tower == "both" else {TOWERS[tower][1]: ("batch", None)}
+    dynamic = {name: {d: Dim.DYNAMIC for d, each in enumerate(names) if each} for name, names in free.items()}
+    with torch.no_grad(), _quietly():
+        try:
+            program = torch.export.export(Tower(model, tower), (inputs,), dynamic_shapes=(dynamic,))
+            graph: Any = torch.onnx.export(
+                program, dynamo=True, verbose=False, input_names=list(inputs), output_names=list(outputs)
+            )
+        except Exception as error:
+            # torch.export raises classes of its private modules, of no common base, where a model computes what
+            # depends on the values in a tensor.
+            if not type(error).__module__.startswith("torch."):
+                raise
+            kind = type(model).__name__
+            raise ModelKindError(
+                f"the {tower} tower of this {kind} cannot become an ONNX graph: {first_line(error)}"
+            ) from error
+    shapes: Shapes = {}
+    for value in graph.model.graph.inputs:
+        names = free[value.name]
+        shapes[value.name] = [name or int(size) for name, size in zip(names, inputs[value.name].shape, strict=True)]
+        value.shape = onnx_ir.Shape(shapes[value.name])
+    for output, (first, second) in zip(graph.model.graph.outputs, outputs.values(), strict=True):
+        output.shape = onnx_ir.Shape([first, second or output.shape[1]])
+    for node in graph.model.graph.all_nodes():  # which hold the paths of the modules that computed them
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+    graph.model.graph.metadata_props.clear()
+    graph.save(path)
+    return shapes
+
+
+def convert(source: Path, target: Path, precision: str) -> None:
+    """Writes a float32 graph in another precision, `fp16` or `int8` (weights with scales for each channel, dynamic
+    quantization of activations); it still takes and gives float32."""
+    import onnx
+
+    with _quietly(), _tools():
+        if precision == "fp16":
+            from onnxruntime.transformers.float16 import convert_float_to_float16
+
+            graph = convert_float_to_float16(onnx.load(source), keep_io_types=True)
+            large = graph.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
+            onnx.save(graph, target, save_as_external_data=large, location=f"{target.name}.data")
+            return
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=list(_QUANTIZED),
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=source.with_name(f"{source.name}.data").exists(),
+        )
+
+
+@contextmanager
+def _tools() -> Iterator[None]:
+    """Lets onnxruntime's tools find each other, which they do by `sys.path`; it is restored afterwards, because their
+    modules have names such as `benchmark`."""
+    paths = list(sys.path)
+    import onnxruntime.transformers
+
+    sys.path.append(str(Path(onnxruntime.transformers.__file__).parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = paths
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Hides what the exporters report about their own progress and deprecations."""
+    loggers = [logging.getLogger(name) for name in (*_NOISY, None)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 # ---- Graphs ----
@@ -171,9 +316,14 @@ def _write_tower(
                     f"{differences[name]:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
                 )
         if "fp32" in precisions:
-            for file in Path(scratch).glob(f"{first.name}*"):  # with a file of weights, if they are large
-                file.rename(graphs / file.name)
+            _move(first, graphs)
     return shapes, differences
+
+
+def _move(graph: Path, folder: Path) -> None:
+    """Moves a graph, with its file of weights if they are large."""
+    for file in graph.parent.glob(f"{graph.name}*"):
+        file.rename(folder / file.name)
 
 
 def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> None:
@@ -196,17 +346,18 @@ def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> N
             if name != "fp32":
                 convert(first, graphs / graph_file("both", name), name)
         if "fp32" in settings.precisions:
-            for file in Path(scratch).glob(f"{first.name}*"):
-                file.rename(graphs / file.name)
+            _move(first, graphs)
 
 
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
     """Batches of texts in all languages, as the processor makes them; those of words padded to the largest length."""
     processor = embedder.processor
     if not isinstance(processor, WordLevelProcessor):
-        return [sample_inputs(embedder, TEXTS[rows]) for rows in _TEXT_BATCHES]
+        samples = [list(SAMPLE_TEXTS[rows]) for rows in _TEXT_BATCHES]
+        with counting_cut_texts():
+            return [dict(embedder.process_texts(each, sample_languages(processor, len(each)))) for each in samples]
     tags = language_tags(processor) or ("en", "de")
-    captions = [text for text in TEXTS if text.isascii()]
+    captions = [text for text in SAMPLE_TEXTS if text.isascii()]
     batches = []
     for rows in _TEXT_BATCHES:
         texts = captions[rows] or captions[:2]
@@ -218,8 +369,8 @@ def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
 
 def _has_one_length(embedder: Embedder) -> bool:
     """Whether all texts have the same number of tokens, in any language, as SigLIP's text tower needs it."""
-    tags = dict.fromkeys(sample_languages(embedder.processor, len(TEXTS)))
-    inputs = [embedder.process_texts([text], [tag]) for text in ("x", TEXTS[1]) for tag in tags]
+    tags = dict.fromkeys(sample_languages(embedder.processor, len(SAMPLE_TEXTS)))
+    inputs = [embedder.process_texts([text], [tag]) for text in ("x", SAMPLE_TEXTS[1]) for tag in tags]
     return len({each["input_ids"].shape[1] for each in inputs}) == 1
 
 
@@ -246,7 +397,7 @@ def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
 # ---- Files ----
 
 
-def _write_beside(embedder: Embedder, folder: Path) -> None:
+def _write_processor(embedder: Embedder, folder: Path) -> None:
     """Writes configuration and processor, and what transformers.js reads of them."""
     embedder.model.config.save_pretrained(folder)
     embedder.processor.save_pretrained(folder)
@@ -257,8 +408,7 @@ def _write_beside(embedder: Embedder, folder: Path) -> None:
         # Our own one has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads
         # the settings in `processor_config.json` first.
         settings["image_processor_type"] = "CLIPImageProcessor"
-    text = json.dumps(settings, indent=2, sort_keys=True)
-    (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
+    _write_json(folder / "preprocessor_config.json", settings, sort_keys=True)
 
 
 def _remove_code(folder: Path) -> None:
@@ -270,7 +420,7 @@ def _remove_code(folder: Path) -> None:
         for part in (settings, settings.get("image_processor") or {}):
             for key in ("auto_map", "custom_pipelines"):
                 part.pop(key, None)
-        (folder / name).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        _write_json(folder / name, settings, sort_keys=True)
 
 
 @contextmanager
@@ -305,25 +455,15 @@ def _size(graph: Path) -> int:
     return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))
 
 
-# ---- Compares graphs with the model that they were made of, on batches of several sizes ----
-
-# Largest difference of a value of an embedding of unit length, of a graph in float32.
-LARGEST_DIFFERENCE = 1e-4
+# ---- Comparison with the model, on batches of several sizes ----
 
 
 @torch.no_grad()
 def largest_difference(
     model: nn.Module, tower: str, session: Any, batches: Iterable[Mapping[str, Tensor]], called: str
 ) -> float:
-    """Returns the largest difference of any value of the normalized embeddings of a graph from those of its model.
-
-    Args:
-        model: the dual encoder.
-        tower: `text` or `image`.
-        session: the graph, opened by onnxruntime.
-        batches: inputs of the tower.
-        called: name of the graph in errors.
-    """
+    """The largest difference of any value of the normalized embeddings of a graph, which onnxruntime opened, from
+    those of its model; `called` is its name in errors."""
     largest = 0.0
     module = Tower(model, tower)
     for inputs in batches:

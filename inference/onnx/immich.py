@@ -6,9 +6,9 @@
     visual/model.onnx                               `image` float32 [1, 3, size, size] -> embeddings [1, width]
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
-The server knows models by their names, and the width of embeddings by the name: a folder takes the place of one of its
-own models. Embeddings of another width are filled up with zeros, which changes no cosine. It is not told the language
-of a query, so that a model that reads each language in its own way is exported for one.
+The server knows models, and the width of their embeddings, by their names: a folder replaces one of its own models.
+Embeddings of another width are filled up with zeros, which changes no cosine. The server does not pass the language of
+a query, so a model that reads each language in its own way is exported for one.
 """
 
 import copy
@@ -34,9 +34,8 @@ from ...processing.text_normalization import same_letters
 from ...utils.errors import InputError, ModelKindError
 from ...utils.files import check_new, new_folder
 from ..embedder import Embedder
-from ..sample_texts import TEXTS
-from .export import load_exportable
-from .graphs import convert, write_graph
+from ..texts import SAMPLE_TEXTS
+from .export import convert, load_exportable, write_graph
 from .model import PRECISIONS, open_graph
 
 # Widths of the embeddings that the server knows, and a model of each whose place a folder can take.
@@ -54,11 +53,10 @@ _IMAGES = ((40, 120), (97, 64), (224, 301))  # heights and widths of drawn image
 
 @dataclass(frozen=True)
 class ImmichFolder:
-    """What was exported.
+    """An export.
 
     Args:
-        folder: the folder.
-        takes_the_place_of: the name of a model of Immich whose embeddings are as wide.
+        takes_the_place_of: the name of a model of Immich with embeddings of this width.
         width: the width of the embeddings, with the zeros.
         language: the language of its texts, or `None` if it reads texts in any.
         cosines: the lowest cosine of an embedding of a text and of an image with that of the model.
@@ -77,8 +75,6 @@ def export_immich(
     """Writes a dual encoder as a folder that Immich's machine-learning server loads as a CLIP model.
 
     Args:
-        source: the model or an adapter: a folder, or a repository on the Hub.
-        output: a new folder.
         language: the language of all texts, for a model that reads each in its own way.
         precision: `fp32`, `fp16` or `int8`.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
@@ -182,12 +178,14 @@ class _Texts:
         self.tokenizer = copy.deepcopy(tokenizer)
         # A prompt is put before each part of a text that special tokens divide, and before no empty text.
         # The server reads letters as they are typed, and the processor by their standard code points.
-        texts = [same_letters(text, language) for text in TEXTS] if getattr(processor, "normalization", 0) else TEXTS
+        texts = list(SAMPLE_TEXTS)
+        if getattr(processor, "normalization", 0):
+            texts = [same_letters(text, language) for text in texts]
         self.samples = [text for text in map(_cleaned, texts) if not prompt or (text and "<s>" not in text)]
         if prompt:
             backend = self.tokenizer.backend_tokenizer
             backend.normalizer = Sequence([Prepend(prompt), *([backend.normalizer] if backend.normalizer else [])])
-        made = self.inputs(TEXTS[-1])  # longer than any model reads
+        made = self.inputs(SAMPLE_TEXTS[-1])  # longer than any model reads
         self.length, self.names = made["input_ids"].shape[1], [*made]
         if unknown := set(self.names) - {"input_ids", "attention_mask", "language_ids", "token_type_ids"}:
             raise ModelKindError(

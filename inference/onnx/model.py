@@ -46,18 +46,15 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class GraphSettings:
-    """What `onnx/graphs.json` states.
+    """The content of `onnx/graphs.json`.
 
     Args:
-        model_type: kind of the model.
-        width: width of the embeddings.
-        inputs: of each tower, the names of its inputs with their shapes; a name stands for a free dimension.
-        precisions: the precisions of the graphs in the folder, with the largest difference of an embedding's value
-            from the model's, by tower.
+        inputs: tower -> input -> its shape, with names for free dimensions.
+        precisions: the precisions of the graphs, with the largest difference of an embedding's value from the
+            model's, by tower.
         languages: the languages in the order of their `language_ids`; empty for a model without that input.
         text_length: number of tokens or words that every batch of texts has, or `None` if it is free.
-        model: the identity of the folder that was exported (`folder_identity`, without the processor), or `None` if it
-            is not known, as in what earlier versions exported.
+        model: the identity of the folder that was exported (`folder_identity`, without the processor), or `None`.
     """
 
     model_type: str
@@ -71,12 +68,7 @@ class GraphSettings:
 
     @classmethod
     def from_file(cls, path: Path, source: str) -> Self:
-        """Reads the settings.
-
-        Args:
-            path: `onnx/graphs.json`.
-            source: the folder or repository, for messages.
-        """
+        """Reads the settings of a folder or repository, the `source`."""
         try:
             given = json.loads(path.read_text("utf-8"))
             if given["format"] > _FORMAT:
@@ -89,22 +81,18 @@ class GraphSettings:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 
     def check_weights(self, folder: Path) -> None:
-        """Checks that the graphs are those of the weights in the same folder, if there are any.
-
-        Args:
-            folder: the folder that has `onnx/`.
-        """
+        """Checks that the graphs are those of the weights in the folder that has `onnx/`, if there are any."""
         beside = folder_identity(folder, with_processor=False)
         if beside is not None and self.model is None:
             logger.warning("the graphs in %s do not state of which weights they are: export the model again", folder)
         elif beside is not None and beside != self.model:
             raise InputError(
-                f"the ONNX graphs in {folder} are of other weights or another configuration than those beside them: "
+                f"the ONNX graphs in {folder} have other weights or another configuration than the model there: "
                 f"babelens export {folder} --output {folder} writes them again"
             )
 
     def chosen_precision(self, precision: str | None, source: str) -> str:
-        """Returns a precision that the folder has: the given one, or else its most exact."""
+        """A precision that the folder has: the given one, or else its most exact."""
         have = [name for name in PRECISIONS if name in self.precisions]
         if precision is not None and precision not in have:
             raise InputError(f"{source} has graphs in {', '.join(have)}, and none in {precision!r}")
@@ -112,7 +100,7 @@ class GraphSettings:
 
 
 def not_exported(source: str) -> ModelFolderError:
-    """Returns the error for a folder without graphs."""
+    """The error for a folder without graphs."""
     return ModelFolderError(
         f"{source} has no ONNX graphs ({GRAPH_FOLDER}/{SETTINGS_FILE}): babelens export {source} --output FOLDER "
         "writes them"
@@ -120,17 +108,13 @@ def not_exported(source: str) -> ModelFolderError:
 
 
 def graph_file(tower: str, precision: str) -> str:
-    """Returns the name of a tower's graph, or of that of `both`."""
+    """The name of a tower's graph, or of that of `both`."""
     return f"{'model' if tower == 'both' else TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
 
 
 def open_graph(path: Path, threads: int | None = None) -> Any:
-    """Opens a graph with onnxruntime, on the processor.
-
-    Args:
-        path: the graph.
-        threads: number of threads; by default OMP_NUM_THREADS, or else one for each core.
-    """
+    """Opens a graph with onnxruntime, on the processor, by default with OMP_NUM_THREADS threads or one for each
+    core."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -145,7 +129,7 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
     except Exception as error:  # onnxruntime's errors share no other class
         first = str(error).strip().splitlines()[0]
         raise ModelFolderError(
-            f"{path} is no ONNX graph, or a damaged one: export the model again ({first})"
+            f"{path} is not an ONNX graph, or is damaged: export the model again ({first})"
         ) from error
 
 
@@ -153,14 +137,8 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
 
 
 class OnnxDualEncoder(nn.Module):
-    """The towers of a dual encoder, run by onnxruntime on the processor.
-
-    Args:
-        config: configuration of the model that was exported.
-        settings: what its graphs take.
-        sessions: the graphs by tower, opened by onnxruntime.
-        weight_files: the files of the graphs, which identify them (`model_identity`).
-    """
+    """The towers of a dual encoder, `sessions` of onnxruntime on the processor. The files of the graphs identify them
+    (`model_identity`)."""
 
     device, dtype = torch.device("cpu"), torch.float32
 
@@ -193,7 +171,7 @@ class OnnxDualEncoder(nn.Module):
 
 
 class OnnxFeatureEncoder(OnnxDualEncoder):
-    """The same of a model without a backbone, whose images are given as features."""
+    """The towers of a model without a backbone, whose images are given as features."""
 
     def get_image_features(self, image_features: Tensor) -> BaseModelOutputWithPooling:
         """The embeddings of features of images, as `pooler_output`, [N, d]."""
@@ -212,14 +190,8 @@ def _lengthened(values: Tensor, length: int) -> Tensor:
 def load_onnx(
     folder_or_repo: str | Path, *, precision: str | None = None, **loading: Any
 ) -> tuple[OnnxDualEncoder, ProcessorMixin]:
-    """Loads the graphs of an exported folder, with the processor.
-
-    Args:
-        folder_or_repo: a folder or a repository on the Hub that `export_onnx` wrote, or a model's folder with graphs
-            in it.
-        precision: `fp32`, `fp16` or `int8`; by default the most exact that is there.
-        loading: what `from_pretrained` of processors takes, such as `revision`.
-    """
+    """Loads graphs that `export_onnx` wrote, by default the most exact, and the processor, from a folder or the Hub;
+    `loading` is what `from_pretrained` of processors takes."""
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     path = _file(source, SETTINGS_FILE, loading)
     if path is None:
@@ -232,8 +204,8 @@ def load_onnx(
         name = graph_file(tower, precision)
         if (graph := _file(source, name, loading)) is None:
             raise ModelFolderError(f"{source}: {GRAPH_FOLDER}/{name} is missing: export the model again")
-        beside = _file(source, f"{name}.data", loading)  # weights of more than 2 GB lie beside the graph
-        files += [graph, *([beside] if beside else [])]
+        weights = _file(source, f"{name}.data", loading)  # weights of more than 2 GB have their own file
+        files += [graph, *([weights] if weights else [])]
         sessions[tower] = open_graph(graph, torch.get_num_threads())
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)

@@ -20,7 +20,7 @@ from babelens.evaluation import (
     load_benchmark,
     read_labels,
 )
-from babelens.evaluation.query_ranks import read_ranks
+from babelens.evaluation.ranking import read_ranks
 from babelens.evaluation.results import read_results
 from babelens.inference.embedder import Embedder
 from babelens.utils.errors import InputError, LanguageTagError
@@ -73,7 +73,7 @@ def test_captioned_images(run, model, embedder, photos, tmp_path, protocol):
 
 
 def test_captions_and_their_english_translations(run, model, embedder, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("babelens.inference.translation_cache.DEFAULT_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("babelens.inference.translation.DEFAULT_CACHE", tmp_path / "cache")
     nllb, output = save_nllb(tmp_path / "nllb"), tmp_path / "photos.json"
     given = ("--data", photos, "--split", "test", "--translator", nllb, "--output", output)
     shown = run("evaluate", "captions", model, *given).output

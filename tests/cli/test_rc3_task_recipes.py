@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from babelens import Rc3ForVisualEntailment, Rc3ForVisualReasoning
 from babelens.cli.main import app
-from babelens.evaluation.query_ranks import read_ranks
+from babelens.evaluation.ranking import read_ranks
 from babelens.model_cards.facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.utils.errors import CorpusError, InputError, RecipeError

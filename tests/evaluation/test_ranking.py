@@ -130,14 +130,11 @@ def test_chance_is_what_random_rankings_reach():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"text_to_images": [[0], []]}, "text 1 has no correct image"),
-        ({"text_to_images": [[0], [2]]}, "text 1 names image 2"),
-        ({"text_to_images": [[0]]}, "2 texts, but correct images for 1"),
-        ({"protocol": "karpathy"}, "unknown protocol 'karpathy'; use one of 'standard', 'mla'"),
-        (
-            {"text_embeddings": np.array([[1.0, 0.0], [np.nan, 1.0]])},
-            "1 of 2 rows hold NaN or infinity, the first is row 1",
-        ),
+        ({"text_to_images": [[0], []]}, "text 1"),
+        ({"text_to_images": [[0], [2]]}, "image 2"),
+        ({"text_to_images": [[0]]}, "2 texts"),
+        ({"protocol": "karpathy"}, "karpathy"),
+        ({"text_embeddings": np.array([[1.0, 0.0], [np.nan, 1.0]])}, "row 1"),
         ({"image_embeddings": np.empty((0, 2))}, "at least one row"),
     ],
 )

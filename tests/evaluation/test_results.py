@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from babelens.evaluation.comparison import compare
-from babelens.evaluation.query_ranks import QueryRanks
+from babelens.evaluation.ranking import QueryRanks
 from babelens.evaluation.results import Measurement, measurements, read_results, read_rows, write_results
 from babelens.utils.errors import InputError
 

@@ -6,8 +6,7 @@ import torch
 from transformers import ViTModel
 
 from babelens import LiweModel, SmalrModel
-from babelens.inference.backbones import check_backbone, load_backbone, load_image_processor
-from babelens.inference.region_extraction import RegionExtractor
+from babelens.inference.backbones import RegionExtractor, check_backbone, load_backbone, load_image_processor
 from babelens.utils.errors import InputError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import BACKBONES, saved_backbone

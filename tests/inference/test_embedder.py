@@ -165,9 +165,9 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
 @pytest.mark.parametrize(
     ("image", "complaint"),
     [
-        (5, "int is no image"),
-        (None, "NoneType is no image"),
-        ({"a": 1}, "dict is no image"),
+        (5, "int is neither an image"),
+        (None, "NoneType is neither an image"),
+        ({"a": 1}, "dict is neither an image"),
         ([5], r"images\[0\]: 5 is not an image"),
         ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
         (np.zeros((9, 9, 3)), r"images\[0\]: an array of float64"),

@@ -8,7 +8,7 @@ import pytest
 
 from babelens import Embedder
 from babelens.inference.onnx import export_onnx
-from babelens.inference.sample_texts import TEXTS as SAMPLES
+from babelens.inference.texts import SAMPLE_TEXTS as SAMPLES
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.utils.errors import InputError, LanguageTagError, ModelFolderError
 from tests.contracts import LANGUAGES, TEXTS, drawn_images
@@ -133,7 +133,7 @@ def test_an_adapter_is_exported_with_its_model(tmp_path):
 def test_damaged_folders_are_refused(exported, tmp_path):
     _, folder = exported("mural")
     for file, content, reported in (
-        ("onnx/text_model.onnx", b"nonsense", "damaged one"),
+        ("onnx/text_model.onnx", b"nonsense", "is damaged"),
         ("onnx/text_model.onnx", None, "text_model.onnx is missing"),
         ("onnx/graphs.json", b"{", "is damaged"),
         ("onnx/graphs.json", b'{"format": 1, "languages": []}', "is damaged"),

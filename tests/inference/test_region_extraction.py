@@ -17,7 +17,7 @@ from transformers import (
     YolosForObjectDetection,
 )
 
-from babelens.inference.region_extraction import RegionExtractor
+from babelens.inference.backbones import RegionExtractor
 from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.trainers.frozen_features import frozen_features

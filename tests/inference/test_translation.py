@@ -169,7 +169,7 @@ def test_each_text_is_translated_once(counting, tmp_path):
 
 
 def test_what_was_translated_before_an_error_is_kept(counting, tmp_path, monkeypatch):
-    monkeypatch.setattr("babelens.inference.translation_cache._BLOCK", 2)
+    monkeypatch.setattr("babelens.inference.translation._BLOCK", 2)
     texts = [f"thing {number}" for number in range(5)]
 
     class Breaking:

@@ -5,7 +5,7 @@ import torch
 from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from babelens.evaluation.class_labels import prompt_set, read_prompts
+from babelens.evaluation.classification import prompt_set, read_prompts
 from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
 from tests.contracts import drawn_images
 from tests.support.tiny_native import saved, tiny_clip

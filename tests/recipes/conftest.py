@@ -9,7 +9,7 @@ from tests.support.recipe_world import World
 CACHES = (
     *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),
     *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC300K")),
-    "babelens.inference.translation_cache.DEFAULT_CACHE",
+    "babelens.inference.translation.DEFAULT_CACHE",
     "babelens.trainers.frozen_features.DEFAULT_CACHE",
 )
 

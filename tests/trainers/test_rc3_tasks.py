@@ -29,7 +29,7 @@ from babelens.data.batching.rc3 import (
     most_similar,
 )
 from babelens.evaluation.tasks import label_accuracy, translation_quality
-from babelens.inference.region_extraction import RegionExtractor
+from babelens.inference.backbones import RegionExtractor
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
 from babelens.utils.errors import CorpusError, InputError

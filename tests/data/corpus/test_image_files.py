@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from babelens.data.corpus.images import readable_images, skipped_line, walk_images
-from babelens.evaluation.class_labels import ClassifiedImages
+from babelens.evaluation.classification import ClassifiedImages
 from babelens.processing import images
 from babelens.processing.images import open_image
 from babelens.utils.errors import CorpusError
