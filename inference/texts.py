@@ -180,7 +180,7 @@ class TextPreparation:
         """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
         if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
             return None
-        # What a tokenizer returns beside the tokens takes several times their memory: some texts at a time.
+        # A tokenizer returns more than the tokens, in several times their memory: some texts at a time.
         tokenized: dict[str, list[list[int]]] = {}
         for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
             part = slice(start, start + _TOKENIZED_AT_ONCE)

@@ -127,7 +127,7 @@ class ImageService:
         return make(path, path.stat().st_mtime_ns, side)
 
     def name(self, path: Path) -> str:
-        """The path of an image in the folder; what is no Unicode in it is replaced."""
+        """The path of an image in the folder; characters that are not Unicode are replaced."""
         return os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", errors="replace")
 
     def _nearest(self, embedding: np.ndarray, top: int, leave_out: Path | None = None) -> list[FoundImage]:

@@ -134,7 +134,7 @@ class _Server(nn.Module):
 
     def __init__(self, model: nn.Module, texts: "_Texts", images: "_Images", width: int) -> None:
         super().__init__()
-        self.config = None  # of which a graph would cut the zeros off
+        self.config = None  # its `truncate_dim` would cut off the zeros
         self.kept = getattr(model.config, "truncate_dim", None)
         self.model, self.width, self.margin, self.side = model, width, images.margin, images.crop
         self.names, self.language_id = texts.names, texts.language_id

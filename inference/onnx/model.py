@@ -82,10 +82,10 @@ class GraphSettings:
 
     def check_weights(self, folder: Path) -> None:
         """Checks that the graphs are those of the weights in the folder that has `onnx/`, if there are any."""
-        beside = folder_identity(folder, with_processor=False)
-        if beside is not None and self.model is None:
+        identity = folder_identity(folder, with_processor=False)
+        if identity is not None and self.model is None:
             logger.warning("the graphs in %s do not state of which weights they are: export the model again", folder)
-        elif beside is not None and beside != self.model:
+        elif identity is not None and identity != self.model:
             raise InputError(
                 f"the ONNX graphs in {folder} have other weights or another configuration than the model there: "
                 f"babelens export {folder} --output {folder} writes them again"

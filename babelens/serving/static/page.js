@@ -313,7 +313,7 @@ viewer.addEventListener("keydown", (event) => {
   if (event.key === "ArrowLeft") view(viewed - 1);
 });
 viewer.addEventListener("close", () => focusResult(viewed));
-viewer.addEventListener("click", (event) => event.target === viewer && viewer.close()); // beside it
+viewer.addEventListener("click", (event) => event.target === viewer && viewer.close()); // outside of it
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.isComposing && !viewer.open) {
     event.preventDefault();
