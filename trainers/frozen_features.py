@@ -66,7 +66,7 @@ def frozen_tensor(
         kept = _kept(file)  # another process may have computed them while this one waited
         if kept is None:
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
-            logger.info("computing features that are not in %s", folder)
+            logger.debug("computing features that are not in %s", folder)
             features = torch.as_tensor(compute())
             if not features.isfinite().all():
                 raise InputError(f"{len(features)} features of a frozen model: some are NaN or infinite")

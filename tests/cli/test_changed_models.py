@@ -178,7 +178,7 @@ def test_graphs_of_other_weights_are_not_published(run, trained):
     settings.write_text(json.dumps(asdict(graphs)))
     assert folder_problems(trained) == []
     rewrite(settings, lambda content: content.update(model="0" * 32))
-    assert any("of other weights" in problem for problem in folder_problems(trained))
+    assert any("have other weights" in problem for problem in folder_problems(trained))
     run("push", trained, "owner/name", "--dry-run", code=1)
     rewrite(settings, lambda content: content.pop("model"))
     assert any("does not state which weights" in problem for problem in folder_problems(trained))

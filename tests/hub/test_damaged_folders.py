@@ -142,7 +142,7 @@ def test_there_is_no_model(tmp_path):
 
 
 def test_a_model_of_another_kind(sound):
-    with pytest.raises(ModelKindError, match="is no cross-encoder"):
+    with pytest.raises(ModelKindError, match="is not a cross-encoder"):
         CrossEncoder.from_pretrained(sound)
 
 
