@@ -54,6 +54,7 @@ class EmojiBenchmark:
         image_languages: languages that had image-text pairs in training.
         pair_languages: languages that only had translation pairs.
         unseen_languages: languages that had neither.
+        test_vendor, seen_vendor: a vendor whose images the model never saw, and one whose images it was trained on.
         corpus: the emoji benchmark; by default `load_emoji()` with the two vendors and these languages.
         reranker: a cross-encoder that reorders the best candidates of every query.
     """

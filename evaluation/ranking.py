@@ -104,7 +104,7 @@ def ranks_in_readings(
     *,
     protocol: str = "standard",
 ) -> list[RetrievalRanks]:
-    """Like `retrieval_ranks`, for several definitions of which images are correct, which share the scores."""
+    """Like `retrieval_ranks`, for several definitions of the correct images that share the scores."""
     if reranker is None:
         scores = _cosines(image_embeddings, text_embeddings)
     else:

@@ -263,7 +263,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 
 
 def has_figure(facts: ModelCardFacts) -> bool:
-    """Returns whether the first results are recalls of several languages, of which a figure is drawn."""
+    """Returns whether the first results are recalls of several languages, which a figure shows."""
     first = complete_tables(facts)[0].results if facts.results else []
     return len(first) > 1 and all(_FIGURE_METRIC in each.scores for each in first)
 

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
-from .losses.contrastive import symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
@@ -72,6 +72,13 @@ class EtclModel(TwoTowerModel):
         temperature, margin = fixed or output.temperature, config.text_text_margin
         if images is None:
             return symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
+        if output.logit_bias is None:
+            return triple_contrastive_loss(
+                *(images, texts, translations, output.temperature),
+                text_text_temperature=temperature,
+                margin=margin,
+                **options,
+            )
         of_texts = symmetric_contrastive_loss(texts, translations, temperature, margin=margin, **options)
         of_images = [self.image_text_loss(output, each, **options) for each in (texts, translations)]
         return (of_images[0] + of_texts + of_images[1]) / 3

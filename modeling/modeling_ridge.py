@@ -38,7 +38,7 @@ from .towers import build_tower, check_pooling, check_text_encoder, pool_text
 
 logger = logging.getLogger(__name__)
 
-_ROWS_AT_ONCE = 64  # texts, each of which reads a row of the map for each of its n-grams
+_ROWS_AT_ONCE = 64  # texts; each one reads a row of the map for each of its n-grams
 
 # ---- Features of a text ----
 

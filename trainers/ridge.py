@@ -3,8 +3,8 @@ language.
 
 The regression is in `ridge_solving.py`, its inputs are in `ridge_inputs.py`, and the results for each language in
 `ridge_results.py`. Names of things can be added to the sentences of a language, as additional texts with a lower
-weight. In addition to its map, a language learns a glossary (`glossary_learning.py`), if retrieval of held-out
-translations is no worse with it.
+weight. In addition to its map, a language learns a glossary (`glossary_learning.py`), unless it makes retrieval of
+held-out translations worse.
 """
 
 import logging
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map for texts without a stated language
 _UNSTATED = 100_000  # native texts; a map with a few thousand unknowns does not need more
-_AT_ONCE = 4  # languages, each of which takes hundreds of megabytes
+_AT_ONCE = 4  # languages; each one takes hundreds of megabytes
 _UNTAUGHT = 100  # sentences of a language on which the base model is evaluated without the map
 # The weight of a glossary without held-out sentences: learned only from names, and from dictionaries.
 _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
@@ -227,7 +227,7 @@ class _Learner:
     def _learn_one(
         self, language: str, texts: list[str], natives: list[str], pooled: Tensor | None, names: Sequence[_Names]
     ) -> _Learned:
-        """Learns the map of a language, and its glossary if retrieval of translations is no worse with it."""
+        """Learns the map of a language, and its glossary unless it makes retrieval of translations worse."""
         model, more = self.model, self.names.get(language)
         rows = torch.tensor([self.position[each] for each in natives])
         characters, weight = _characters(self.processor, texts, language), 0.0 if more is None else more.weight

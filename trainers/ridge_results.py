@@ -12,7 +12,7 @@ from ..modeling.modeling_ridge import RidgeModel
 from .ridge_solving import CHUNK, Solution
 
 _RESAMPLES = 1000
-# The first weight with which retrieval is no worse than without a glossary, or twice as much if that is no worse
+# The first weight that does not make retrieval worse than without a glossary, or twice as much if that does not
 # either.
 _GLOSS_WEIGHTS = (1.0, 0.5)
 

@@ -34,7 +34,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         )[0]
     except (socket.gaierror, UnicodeError) as error:  # the latter for names that no host can have
         reason = getattr(error, "strerror", None) or error
-        raise BabelensError(f"{host} is no host of this machine: {reason}") from error
+        raise BabelensError(f"{host} is not a host of this machine: {reason}") from error
     # With the protocol, asyncio turns off that small packets wait for others (TCP_NODELAY).
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

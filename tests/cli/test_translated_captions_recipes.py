@@ -21,7 +21,7 @@ from tests.support.tiny_training import write_shapes
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """Captions in English, of which German and French translations are known; those in German are not taken."""
+    """English captions with known German and French translations; German captions are not translated."""
     content = mural(write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de")))
     content["train"]["image_text"] |= {"languages": ["en"], "translations": "text_text"}
     del content["train"]["text_text"]["pairs"]

@@ -142,7 +142,7 @@ def test_texts_about_one_image_are_drawn_together():
 
 
 def with_images_of_their_own(run, n_images):
-    """The run with other images, of which there are so many, in French."""
+    """The run with other images, this many, in French."""
     other = run_of(run.name, int(run.name), bias=int(run.name) / 10, n_images=n_images, languages=["it", "fr"])
     scores = {**run.scores, ("captions", "fr"): other.scores["captions", "fr"]}
     ranks = {**run.ranks, ("captions", "fr"): replace(other.ranks["captions", "fr"], images="other images")}

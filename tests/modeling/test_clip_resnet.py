@@ -15,7 +15,7 @@ TEXT_WIDTH, VOCABULARY = 16, 20
 
 
 def drawn(model):
-    """The model with weights and statistics of which none is as it was initialized."""
+    """The model, with no weight or statistic at its initial value."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in model.state_dict().items():

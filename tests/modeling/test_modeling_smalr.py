@@ -357,7 +357,7 @@ def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
     assert set(small.parameter_parts()) == {"image", "transformer", "backbone", "embeddings"}
 
 
-# ---- Texts of which the model knows nothing, or masking leaves nothing ----
+# ---- Texts without a known word, or without an unmasked one ----
 
 LABELS = torch.tensor([0, 0, 1, 1])
 LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])

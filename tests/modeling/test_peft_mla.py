@@ -60,7 +60,7 @@ def test_every_kind_of_adapter_is_trained_saved_and_loaded(kind, tmp_path):
 
 
 def with_adapters(base: nn.Module, *languages: str, **options):
-    """`base` with an adapter for each language, by its name, of which the first is active."""
+    """`base` with an adapter for each language, by its name; the first is active."""
     torch.manual_seed(1)
     configs = [MlaAdapterConfig(language=language, **VOCABULARY | options) for language in languages]
     model = get_peft_model(base, configs[0], adapter_name=languages[0])

@@ -34,7 +34,7 @@ def student_of(native, text, tokenizer, **options):
 
 
 def token_ids():
-    """Three texts, of which the second is padded."""
+    """Three texts; the second is padded."""
     torch.manual_seed(0)
     ids, mask = torch.randint(4, 60, (3, 7)), torch.ones(3, 7, dtype=torch.long)
     mask[1, 5:] = 0

@@ -65,7 +65,7 @@ def test_without_augmentation_pixels_are_the_processors(name):
     center, unmoved.steps.crop_size = unmoved.steps.crop_size, None
     for image, seed in zip(drawn_images(6), range(6), strict=True):
         expected = processor(image, return_tensors="pt")["pixel_values"]
-        whole = unmoved([image], [seed])  # all that was resized, of which evaluation takes the center
+        whole = unmoved([image], [seed])  # the whole resized image; evaluation takes its center
         height, width = center or whole.shape[-2:]
         top, left = (whole.shape[-2] - height) // 2, (whole.shape[-1] - width) // 2
         assert torch.equal(whole[..., top : top + height, left : left + width], expected)

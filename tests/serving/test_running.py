@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_named():
     with pytest.raises(BabelensError, match="cannot be served"):
         bound_socket("203.0.113.7", 0)
     for host in ("no-such-host.invalid", "two..dots", "a" * 64):
-        with pytest.raises(BabelensError, match=f"^{host} is no host of this machine: .*[a-z]"):
+        with pytest.raises(BabelensError, match=f"^{host} is not a host of this machine: .*[a-z]"):
             bound_socket(host, 0)
 
 

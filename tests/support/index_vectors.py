@@ -24,7 +24,7 @@ def clustered(random, rows, width, latent=24):
 
 
 def source_of(vectors, start=0, *, ids=None, fingerprint="f" * 24, schema=SCHEMA):
-    """Vectors with ids `start` … and metadata, of which some are missing; in two batches."""
+    """Vectors with ids `start` … and metadata, some of it missing; in two batches."""
     numbers = range(start, start + len(vectors))
     rows = pa.table(
         {

@@ -108,7 +108,7 @@ def languages_of(processor, inputs):
 
 def test_a_batch_has_one_language_on_each_side(processor, strict):
     given = [dict(example) for example in strict]
-    for example in given[::2]:  # pairs of which the other language stands first
+    for example in given[::2]:  # pairs with the other language first
         for name in ("text", "language"):
             example[f"{name}_a"], example[f"{name}_b"] = example[f"{name}_b"], example[f"{name}_a"]
     found = set()
