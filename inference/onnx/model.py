@@ -84,7 +84,9 @@ class GraphSettings:
         """Checks that the graphs are those of the weights in the folder that has `onnx/`, if there are any."""
         identity = folder_identity(folder, with_processor=False)
         if identity is not None and self.model is None:
-            logger.warning("the graphs in %s do not state which weights they were made of: export the model again", folder)
+            logger.warning(
+                "the graphs in %s do not state which weights they were made of: export the model again", folder
+            )
         elif identity is not None and identity != self.model:
             raise InputError(
                 f"the ONNX graphs in {folder} have other weights or another configuration than the model there: "

@@ -17,6 +17,7 @@ from babelens.utils.errors import (
     ModelKindError,
 )
 from tests.contracts import drawn_images
+from tests.support.mla_training import SETTINGS
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
 from tests.support.tiny_training import prepared, shapes_corpus
 
@@ -141,17 +142,7 @@ def test_a_teacher_computes_before_training_and_never_in_a_step(tmp_path):
     """Teacher and student have tokenizers, widths and kinds of their own."""
     encoder, tokenizer = tiny_text_encoder("mt5"), tiny_bert()[1]
     model, processor = student_of(tiny_dual_encoder(), encoder, tokenizer, text_pooling="mean", native_texts="native")
-    settings = {
-        "per_device_train_batch_size": 16,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "precision": "float32",
-    }
+    settings = SETTINGS | {"per_device_train_batch_size": 16, "max_steps": 4}
     trainer = prepared(
         MlaTrainer(
             model=model,
