@@ -1,4 +1,5 @@
-"""Teaches a model new languages in closed form (`trainers/ridge.py`), from translations or native texts.
+"""Teaches a model new languages in closed form (`trainers/ridge.py`), from translations, dictionaries, captioned
+images or native texts.
 
 The result is a complete model. The embeddings of images, of texts in the native language, and of languages that the
 base acquired earlier stay bitwise the same.
@@ -12,6 +13,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -26,13 +28,14 @@ from transformers.utils import cached_file
 
 from .configuration.configuration_ridge import VectorSpaceConfig
 from .configuration.configuration_two_tower import TextPooling
-from .data.batching.views import translation_pairs
+from .data.batching.views import images_of, translation_pairs
 from .data.corpus.captions import enumeration
 from .data.corpus.corpus import captions_of, evenly_spaced, languages_of
 from .data.corpus.loading import load_captions
 from .data.emoji.benchmark import NameTranslations, Pairs
 from .data.readers.bitext import read_translations
 from .emoji_names import check_columns, names_for, names_of_emoji
+from .inference.embedder import Embedder
 from .inference.loading import load_dual_encoder
 from .model_cards.base_models import EARLIER, TEXT_TOWER, UNKNOWN, BaseModel, base_model_facts
 from .model_cards.licenses import OTHER, check_hub_license, check_weights_license
@@ -45,7 +48,7 @@ from .processing.text_inputs import UNDETERMINED
 from .text_bases import TextBase, text_base
 from .trainers.checkpoints import atomic_directory, prepare_saving
 from .trainers.precision import fastest_precision
-from .trainers.ridge import learn, learn_unstated
+from .trainers.ridge import Captions, learn, learn_unstated
 from .trainers.ridge_results import LanguageResult
 from .utils.errors import CorpusError, InputError, ModelKindError, did_you_mean, suggestion
 from .utils.identity import check_free
@@ -59,14 +62,20 @@ Sources = str | Mapping[str, str | Sequence[tuple[str, str]]]
 
 
 def teach(
-    base: str, sources: Sources, text_encoder: str | None = None, *, output: str | Path | None = None, **options: Any
+    base: str,
+    sources: Sources = "",
+    text_encoder: str | None = None,
+    *,
+    output: str | Path | None = None,
+    **options: Any,
 ) -> RidgeModel:
     """Teaches a model new languages, and returns the new model.
 
     Args:
         base: folder or Hub id of a dual encoder or of a sentence-transformers model, or a table of vectors.
         sources: translations for each language: a file or data set that `read_translations` reads, or pairs (text,
-            native text). A single file teaches all languages in it. Leave it empty if the options include `texts`.
+            native text). A single file teaches all languages in it. A language with a dictionary or captions needs
+            none: `{"mi": []}`, or no sources at all for every language of the dictionary and captions.
         text_encoder: folder or Hub id of a multilingual text encoder, whose features are added to the characters.
         output: a new folder for the model, its processor and its card.
         options: other arguments of `Acquisition`. Use that class directly to see how well each language was learned.
@@ -74,6 +83,7 @@ def teach(
     Examples:
         >>> teach("openai/clip-vit-base-patch32", {"uk": "en-uk.tsv"}, output="clip-uk")
         >>> teach("clip-uk", {"mi": [("he ngeru", "a cat"), …]}, output="clip-uk-mi")
+        >>> teach("clip-uk-mi", dictionary="en-qu.tsv", output="clip-uk-mi-qu")
     """
     acquisition = Acquisition(base, sources, text_encoder, **options)
     acquisition.load()
@@ -92,6 +102,7 @@ class Acquisition:
         texts: instead of `sources`, a file with one native text per line, or native captions that `load_captions`
             reads. The model then reads every language that the text encoder reads.
         dictionary: word translations that `read_translations` reads: in the new languages, or with `texts` in any.
+        captions: images with captions in the new languages, which `load_captions` reads.
         text_pooling: how the text encoder pools its tokens; by default as its folder states, or by the mean.
         text_prompt: the prompt before every text that the text encoder reads.
         native_language: the language that a plain base reads; English by default.
@@ -110,6 +121,7 @@ class Acquisition:
     text_encoder: str | None = None
     texts: str | None = None
     dictionary: str | None = None
+    captions: str | None = None
     text_pooling: TextPooling | None = None
     text_prompt: str | None = None
     native_language: str | None = None
@@ -138,8 +150,10 @@ class Acquisition:
         if self.texts is not None:
             self.languages = [UNDETERMINED]
         elif isinstance(self.sources, str):
-            present = languages_of(self._read(self.sources))
-            self.sources = {tag: self.sources for tag in present if tag != self.native}
+            corpora = [self._read(file) for file in (self.sources, self.dictionary) if file][:1]
+            corpora += [self._captions] if self.captions and not self.sources else []
+            present = dict.fromkeys(tag for corpus in corpora for tag in languages_of(corpus) if tag != self.native)
+            self.sources = dict.fromkeys(present, self.sources)
             self.languages = list(self.sources)
         else:
             self.sources = {normalize_language(tag): source for tag, source in self.sources.items()}
@@ -168,8 +182,39 @@ class Acquisition:
         return self._corpora[source]
 
     @cached_property
+    def _captions(self) -> Dataset:
+        """Images with captions, which are in the language to learn if they state none."""
+        only = self.languages[0] if len(self.languages) == 1 else None
+        return load_captions(str(self.captions), language=only)
+
+    @cached_property
+    def captioned(self) -> dict[str, Captions]:
+        """The captions of each language, and the embedding of each one's image."""
+        if self.captions is None:
+            return {}
+        names = {tag: counts_as(tag, self.languages) for tag in languages_of(self._captions)}
+        rows = [
+            (names[caption["language"]], caption["text"], row)
+            for row, captions in enumerate(captions_of(self._captions).to_pylist())
+            for caption in captions
+        ]
+        used = list(dict.fromkeys(row for tag, _, row in rows if tag is not None))
+        if not used:
+            wanted, present = enumeration(self.languages), enumeration(list(names))
+            raise CorpusError(f"{self.captions} has captions in {present}, and none in {wanted}")
+        embedder = Embedder(self.model.native_model, self.processor.native, batch_size=self.batch_size)
+        images = torch.from_numpy(embedder.encode_image(images_of(self._captions.select(used))))
+        place = {row: index for index, row in enumerate(used)}
+        found: dict[str, Captions] = {}
+        for tag in self.languages:
+            if own := [(text, place[row]) for name, text, row in rows if name == tag]:
+                found[tag] = [text for text, _ in own], images[[each for _, each in own]]
+        return found
+
+    @cached_property
     def pairs(self) -> dict[str, Pairs]:
-        """The texts of each language with their native translations, without duplicate pairs.
+        """The texts of each language with their native translations, without duplicate pairs; empty for a language
+        without sentences.
 
         Raises:
             CorpusError: if a language has no translations, or a column is in another language than its name says.
@@ -178,6 +223,9 @@ class Acquisition:
         pairs: dict[str, Pairs] = {}
         whole = left_out = 0
         for tag, source in self.sources.items():
+            if not source:
+                pairs[tag] = [], []
+                continue
             name = source if isinstance(source, str) else "the given pairs"
             if isinstance(source, str):
                 corpus = self._read(source)
@@ -201,7 +249,7 @@ class Acquisition:
             whole, left_out = whole + len(different), left_out + len(different) - len(known)
         if left_out:
             logger.warning("%d of %d native texts are not in %s and were skipped", left_out, whole, self.base)
-        check_columns(pairs, self.native, self._named_sources)
+        check_columns({tag: both for tag, both in pairs.items() if both[0]}, self.native, self._named_sources)
         return pairs
 
     @property
@@ -266,16 +314,22 @@ class Acquisition:
         if names is None:
             return {}
         if self.texts is None:
-            check_columns(self.pairs, self.native, self._named_sources, names)
-            return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self.native, names)
+            check_columns({t: p for t, p in self.pairs.items() if p[0]}, self.native, self._named_sources, names)
+            return names_for({tag: self.texts_in(tag) for tag in self.languages}, self.native, names)
         others = [tag for tag in names.languages if tag.partition("-")[0] != self.native.partition("-")[0]]
         if self.native not in names.languages or not self.glossaries:
             return {}
         return {tag: names.translations(tag, self.native, 1.0) for tag in others}
 
+    def texts_in(self, language: str) -> list[str]:
+        """The sentences of a language, or else its captions, or else the words of its dictionary."""
+        none: Any = ([], [])
+        kinds = self.pairs, self.captioned, self.dictionaries
+        return next((given[language][0] for given in kinds if given.get(language, none)[0]), [])
+
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Sample pairs (text, native text), which show a reader whether the columns are swapped."""
-        texts, natives = self.pairs[language]
+        texts, natives = self.pairs[language] if self.pairs[language][0] else self.dictionaries.get(language, ([], []))
         return [(texts[row], natives[row]) for row in evenly_spaced(len(texts), count)]
 
     # ---- The models ----
@@ -330,7 +384,7 @@ class Acquisition:
 
     def _load_text_base(self, teacher: TextBase) -> None:
         """Makes a text-only model in the space of a teacher."""
-        if given := self._given("texts", "dictionary"):
+        if given := self._given("texts", "dictionary", "captions"):
             raise InputError(f"{given}: a table of vectors can learn only from translations")
         check_weights_license(self.license, self.base_facts[1:])
         tokenizer = self._make_model(
@@ -371,7 +425,9 @@ class Acquisition:
         if self.texts is not None:
             self.results = learn_unstated(self.model, self.processor, self.native_texts, **how)
         else:
-            how |= {"teacher": self.teacher, "glossaries": self.glossaries}
+            if empty := [tag for tag in self.languages if not self.texts_in(tag)]:
+                raise CorpusError(f"{enumeration(empty)}: no translations, dictionary or captions")
+            how |= {"teacher": self.teacher, "glossaries": self.glossaries, "captions": self.captioned}
             self.results = learn(self.model, self.processor, self.pairs, **how)
 
     def _facts_of_base(self, languages: list[str]) -> RidgeCardFacts | None:

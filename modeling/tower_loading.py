@@ -222,6 +222,8 @@ def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTra
     else:
         config = load_config(source, **loading)
         check_text_encoder(config)
+        if config.model_type == "m2m_100":  # a whole translator, such as NLLB, or an encoder alone, such as SONAR's
+            loading["key_mapping"] = {r"^model\.encoder\.": "", r"^model\.shared\.": "embed_tokens."}
         model = load_model(tower_class(config), source, part=None if pooling == POOLER else without_pooler, **loading)
     check_pooling(model, pooling)
     return model

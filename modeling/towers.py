@@ -2,6 +2,7 @@
 and how one vector for a text or an image is read from their states."""
 
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from ..configuration.configuration_two_tower import POOLER
 from ..utils.errors import ModelKindError
 
-# Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
+# Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> the class in transformers.
 CLASSES = {
     "align_text_model": "AlignTextModel",
     "align_vision_model": "AlignVisionModel",
@@ -29,6 +30,7 @@ CLASSES = {
     "altclip_vision_model": "AltCLIPVisionModel",
     "chinese_clip_text_model": "ChineseCLIPTextModel",
     "chinese_clip_vision_model": "ChineseCLIPVisionModel",
+    "m2m_100": "models.m2m_100.modeling_m2m_100.M2M100Encoder",
     "metaclip_2_text_model": "MetaClip2TextModel",
     "metaclip_2_vision_model": "MetaClip2VisionModel",
     "mt5": "MT5EncoderModel",
@@ -42,7 +44,7 @@ CLASSES = {
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
     name = CLASSES.get(config.model_type)
-    found = getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
+    found = attrgetter(name)(transformers) if name else MODEL_MAPPING.get(type(config), AutoModel)
     return AutoModel if isinstance(found, tuple) else found
 
 

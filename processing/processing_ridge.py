@@ -191,6 +191,7 @@ class RidgeProcessor(PerLanguageProcessor):
             languages, glossaries = [tag for tag, _ in read], [glossary for _, glossary in read]
         spelled = [self.folded([text], tag)[0] for text, tag in zip(texts, languages, strict=True)]
         glosses = self._glosses(texts, spelled, glossaries, layout)
+        stated = languages
         if self.any_language:
             languages = [tag if tag in known else UNDETERMINED for tag in languages]
         ids = [known.index(tag) for tag in languages]
@@ -215,8 +216,8 @@ class RidgeProcessor(PerLanguageProcessor):
                 cut = [texts[row] for row in other if len(as_characters(spelled[row])) > MOST_CHARACTERS]
                 note_cut_texts(cut, f"{MOST_CHARACTERS} characters")
             for row, given in zip(other, read["input_ids"], strict=True):
-                own, stated = self.language_token(languages[row]) or (None, None)
-                tokens[row] = given if stated is None else [stated if token == own else token for token in given]
+                own, code = self.language_token(stated[row]) or (None, None)
+                tokens[row] = given if code is None else [code if token == own else token for token in given]
         padding_ids = [(self.encoder_tokenizer if index else self.tokenizer).pad_token_id or 0 for index in ids]
         return {
             "input_ids": layout.padded(tokens, padding_ids),

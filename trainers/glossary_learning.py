@@ -9,10 +9,11 @@ alignment only has to choose among a few words.
 import logging
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,8 @@ _LEAST = 0.12  # minimal share of a word's occurrences that are aligned with its
 _MOST = 30_000  # sentences
 _HELD_OUT = 300  # sentences for choosing the weight of a glossary
 _PIECES = 2000  # of a script without spaces, in addition to its characters
-_MOST_OF_A_DICTIONARY = 50_000  # words, which take up a megabyte
+_MOST_OF_A_DICTIONARY = 100_000  # words, which take up two megabytes
+TESTED_LISTS = 100
 _LONGEST_SENSE = 3  # words: a longer sense explains the word instead of translating it
 _NOTES = re.compile(r"\([^)]*\)|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 NO_DICTIONARY: Mapping[str, str] = MappingProxyType({})
@@ -65,39 +67,55 @@ def learn_glossary(sentences: Sequence[tuple[str, str]], names: Sequence[tuple[s
     return align(cut, [_words_of(native) for _, native in (*chosen, *names)], places)
 
 
-def senses(dictionary: Pairs, natives: Iterable[str]) -> dict[str, str]:
+def senses(dictionary: Pairs, natives: Iterable[str], tokenizer: Any = None) -> dict[str, str]:
     """Chooses one translation for each word of a dictionary: the most frequent one in the native texts, judged by its
-    rarest word. If there are more than 50,000 words, the words with the most frequent translations are used.
+    rarest word; next, the one that is common for the native tokenizer. If there are more than 100,000 words, the words
+    with the most frequent translations are used.
 
     Args:
         dictionary: words and the translation of each; a word with several translations is repeated. Text in brackets
             is ignored. Entries that are not a single word, or whose translation has more than three words, are left
             out.
         natives: native texts.
+        tokenizer: the tokenizer of the native model.
 
     Examples:
         >>> senses((["Hund", "Hund"], ["mine car", "dog"]), ["a dog sleeps", "a red car"])
         {'hund': 'dog'}
     """
     counts = Counter(word for text in natives for word in _words_of(text))
-    found: dict[str, tuple[int, str]] = {}
+    rarity = _rarity(tokenizer, dictionary[1])
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
     for text, translation in zip(*dictionary, strict=True):
         word, native = _plain(text).lower(), _words_of(_plain(translation))
         if not 0 < len(native) <= _LONGEST_SENSE or not (word in found or is_word(word)):
             continue
-        said = min(counts[each] for each in native)
-        if word not in found or said > found[word][0]:
-            found[word] = said, " ".join(native)
-    kept = sorted(found, key=lambda word: -found[word][0])[:_MOST_OF_A_DICTIONARY]
+        rare = max(rarity[each] for each in native)
+        cost = -min(counts[each] for each in native), len(native) if tokenizer else 0, *rare
+        if word not in found or cost < found[word][0]:
+            found[word] = cost, " ".join(native)
+    kept = sorted(found, key=lambda word: found[word][0])[:_MOST_OF_A_DICTIONARY]
     return {word: found[word][1] for word in kept}
 
 
-def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str]) -> Mapping[str, str]:
+def _rarity(tokenizer: Any, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+    """Returns the number of pieces of each word in the texts, and its highest id: vocabularies list frequent pieces
+    first. Without a tokenizer, all words are equal."""
+    if tokenizer is None:
+        return defaultdict(tuple)
+    words = list(dict.fromkeys(word for text in texts for word in _words_of(_plain(text))))
+    ids = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
+    return {word: (len(each), max(each, default=0)) for word, each in zip(words, ids, strict=True)}
+
+
+def known_words(
+    language: str, dictionaries: Mapping[str, Pairs], natives: Sequence[str], tokenizer: Any = None
+) -> Mapping[str, str]:
     """The known words of a language, with a native translation of each (`senses`)."""
     if language not in dictionaries:
         return NO_DICTIONARY
     words, translations = dictionaries[language]
-    known = senses((words, translations), natives)
+    known = senses((words, translations), natives, tokenizer)
     given = {_plain(word).lower() for word in words}
     if 2 * len(known) < min(len(given), _MOST_OF_A_DICTIONARY):
         left_out = next(pair for pair in zip(words, translations, strict=True) if _plain(pair[0]).lower() not in known)
@@ -106,8 +124,8 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
             "others are left out, such as %r for %r",
             *(language, len(given), len(known), _LONGEST_SENSE, *left_out),
         )
-    if not known:
-        return NO_DICTIONARY
+    if not known or not natives:
+        return known
     said = {word for text in natives for word in _words_of(text)}
     are_said = sum(said.issuperset(native.split()) for native in known.values())
     if not are_said or sum(word in said for word in known) > are_said:
@@ -116,6 +134,24 @@ def known_words(language: str, dictionaries: Mapping[str, Pairs], natives: Seque
             *(language, len(known), are_said),
         )
     return known
+
+
+def is_held_out(position: int) -> bool:
+    """Returns whether the word at a position of a dictionary is in no list but the first `TESTED_LISTS`."""
+    return position % 5 == 0
+
+
+def word_lists(known: Mapping[str, str], count: int) -> Pairs:
+    """Returns lists of random words with their translations, which a base model reads almost as sentences."""
+    words, draw = list(known), np.random.default_rng(0)
+    kept = [word for row, word in enumerate(words) if not is_held_out(row)]
+    texts, natives = [], []
+    for row in range(count):
+        some = words if row < TESTED_LISTS else kept
+        chosen = [some[each] for each in draw.choice(len(some), min(2 + row % 9, len(some)), replace=False)]
+        texts.append("".join(word if is_joined(word[0]) else f"{word} " for word in chosen).strip())
+        natives.append(" ".join(known[word] for word in chosen))
+    return texts, natives
 
 
 def glossary_from(

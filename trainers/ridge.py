@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -29,10 +30,17 @@ from ..processing.glossary import Glossary
 from ..processing.processing_ridge import RidgeProcessor
 from ..processing.text_inputs import UNDETERMINED, counting_cut_texts
 from ..utils.errors import CorpusError
-from .glossary_learning import glossary_from, held_out_glosses, known_words
+from .glossary_learning import (
+    TESTED_LISTS,
+    glossary_from,
+    held_out_glosses,
+    is_held_out,
+    known_words,
+    word_lists,
+)
 from .ridge_inputs import NativeTeacher, Teacher, encoder_features, language_codes, native_targets, natives_of
-from .ridge_results import LanguageResult, gloss_weight_of, result_of
-from .ridge_solving import Further, Solution, chunks, in_random_order, solve
+from .ridge_results import CAPTIONS, SENTENCES, WORDS, LanguageResult, gloss_weight_of, result_of
+from .ridge_solving import Further, Solution, chunks, discriminating, in_random_order, solve
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +52,14 @@ _UNTAUGHT = 100  # sentences of a language on which the base model is evaluated 
 # The weight of a glossary without held-out sentences: learned only from names, and from dictionaries.
 _WEIGHT_FROM_NAMES, _WEIGHT_FROM_DICTIONARIES = 0.5, 0.75
 
+_WORDS = 5000  # of a dictionary, for a map
+_LISTS = 1000  # of words
+_WORD_WEIGHT = 0.3  # of each, relative to a list of words
+_WEIGHTS_OF_WORDS = (2.0,)  # and twice as much: a dictionary alone finds no less than its words, read by the base
+_CAPTIONS = 5000  # in addition to translations
+_CAPTION_WEIGHTS = (0.03, 0.1, 0.3)  # relative to translations
+
+Captions = tuple[list[str], Tensor]  # texts and the embedding of each image [n, d]
 Values = dict[str, Tensor]  # of one map, as `RidgeMaps.rounded` returns them
 Characters = Callable[[slice | Tensor], Tensor]  # positions -> code points [n, C] of the texts
 
@@ -55,6 +71,7 @@ def learn(
     *,
     names: Mapping[str, NameTranslations] | None = None,
     dictionaries: Mapping[str, Pairs] | None = None,
+    captions: Mapping[str, Captions] | None = None,
     teacher: Teacher | None = None,
     glossaries: bool = True,
     batch_size: int = 64,
@@ -67,10 +84,12 @@ def learn(
     Args:
         model: the model.
         processor: its processor.
-        translations: language -> texts and their native translations.
+        translations: language -> texts and their native translations; they may be empty for a language with captions
+            or a dictionary.
         names: language -> names of things to learn in addition to the sentences.
-        dictionaries: language -> words and a native translation of each, for the glossaries, in addition to the words
-            that the model already has for a language.
+        dictionaries: language -> words and a native translation of each, in addition to the words that the model
+            already has for a language. Its glossary gets them; without sentences and captions, its map, too.
+        captions: language -> captions and the native model's embeddings of their images.
         teacher: embeds the native texts; by default the native model.
         glossaries: whether to learn glossaries, which only the native model can read.
         batch_size: the number of texts that the encoders read at a time.
@@ -83,12 +102,11 @@ def learn(
     Raises:
         CorpusError: if a language has fewer than ten different sentences.
     """
-    _check_counts(translations)
     teacher = teacher or NativeTeacher(model, processor, batch_size)
     reading = {"batch_size": batch_size, "precision": precision, "cache_dir": cache_dir}
     with _restored_on_error(model, processor):
         learner = _Learner(model, processor, teacher, names or {}, dictionaries or {}, glossaries, reading)
-        return learner.learn(translations)
+        return learner.learn(translations, captions or {})
 
 
 def learn_unstated(
@@ -167,12 +185,24 @@ def _restored_on_error(model: RidgeModel, processor: RidgeProcessor) -> Iterator
         )
 
 
-class _Names(NamedTuple):
-    """Names that are learned in addition to sentences, only by their n-grams: encoding them with a text encoder takes
-    twice as long as encoding the sentences, and improved photo retrieval by at most half a point."""
+class _Further(NamedTuple):
+    """Names and captions that are learned in addition to sentences, only by their n-grams: encoding names with a text
+    encoder takes twice as long as encoding the sentences, and improved photo retrieval by at most half a point."""
 
     characters: Characters
-    targets: Tensor  # [m, rank], relative to the mean of the names, which are a different kind of text than sentences
+    targets: Tensor  # [m, rank], relative to their own mean: they are another kind of text, or images
+    weight: float  # of each, relative to a sentence
+
+
+@dataclass
+class _Evidence:
+    """What the map of a language is solved from: texts and what each should find."""
+
+    texts: list[str]
+    natives: list[str]  # "" for captions
+    rows: Tensor  # the target of each text
+    targets: Tensor  # [n, d], embeddings of native texts, or of images
+    deviations: Tensor  # [n, rank], of the targets from their mean
 
 
 class _Learned(NamedTuple):
@@ -195,26 +225,51 @@ class _Learner:
     targets: Tensor = field(init=False)  # [n, d], for all different native texts
     position: dict[str, int] = field(init=False)  # native text -> its row
     deviations: Tensor = field(init=False)  # [n, rank], of the targets from their mean
+    known: dict[str, Mapping[str, str]] = field(default_factory=dict)  # language -> words, each with a translation
     reading_native: Any = field(default_factory=Lock)  # a tokenizer can be used by one thread at a time
 
-    def learn(self, translations: Mapping[str, Pairs]) -> dict[str, LanguageResult]:
+    def learn(self, translations: Mapping[str, Pairs], captions: Mapping[str, Captions]) -> dict[str, LanguageResult]:
         model, processor, is_first = self.model, self.processor, not self.model.maps.has_shared
-        logger.info("embedding the %s sentences with the base model", processor.native_language)
-        self._embed_natives(natives_of(translations), sets_space=is_first)
+        of_words = [tag for tag in translations if not translations[tag][0] and tag not in captions]
+        for tag, (_, natives) in translations.items():
+            # A word that the model already has may come from a dictionary, from names, or from a user.
+            before = processor.glossaries.get(tag, Glossary({})).entries
+            known = {word: native for word, native in before.items() if native}
+            self.known[tag] = {**known, **self._known_words(tag, natives)}
+        for tag in of_words:
+            if len(self.known[tag]) < FEWEST:
+                raise CorpusError(f"{tag}: the dictionary has {len(self.known[tag])} usable words; at least {FEWEST}")
+        lists = {tag: word_lists(dict(islice(self.known[tag].items(), _WORDS)), _LISTS) for tag in of_words}
+        translations = {**translations, **lists}
+        texts = {tag: pairs if pairs[0] else (captions[tag][0], []) for tag, pairs in translations.items()}
+        _check_counts({tag: (own, natives or own) for tag, (own, natives) in texts.items()})
+        logger.info("embedding the %s texts with the base model", processor.native_language)
+        if natives := list(natives_of(translations)):
+            self._embed_natives(natives, sets_space=is_first)
+        elif is_first:  # the mean is that of native texts if there are any, which lie apart from images
+            named = (text for each in self.names.values() for _, texts in each.groups for text in texts)
+            said = list(islice(chain(named, *(known.values() for known in self.known.values())), _CAPTIONS))
+            images = torch.cat([images for _, images in captions.values()])
+            self._set_space(self._embedded(said) if said else images, images)
         if model.text_model is not None:
             logger.info("reading the translations with the text encoder")
             processor.language_codes |= language_codes(processor.encoder_tokenizer, translations)
-        features = encoder_features(model, processor, translations, **self.reading)
+        features = encoder_features(model, processor, texts, **self.reading)
         names = self._names()
+        evidence = {tag: self._evidence(*texts[tag], captions.get(tag)) for tag in texts}
         logger.info("learning %s", enumeration(list(translations)))
 
         def learn_one(language: str) -> _Learned:
-            return self._learn_one(language, *translations[language], features.get(language), names[language])
+            given = evidence[language], features.get(language), names[language]
+            if language in lists:
+                return self._learn_words(language, *given)
+            also = captions.get(language) if evidence[language].natives else None
+            return self._learn_one(language, *given, also)
 
         learned = dict(zip(translations, _at_once(learn_one, list(translations)), strict=True))
         shared = None
         if is_first:
-            shared = self._solve_shared(translations, features) or next(iter(learned.values())).values
+            shared = self._solve_shared(evidence, features) or next(iter(learned.values())).values
         self._add(learned, shared)
         results = {tag: each.result for tag, each in learned.items()}
         left_out = [tag for tag, found in results.items() if self.dictionaries.get(tag) and not found.gloss_weight]
@@ -224,41 +279,122 @@ class _Learner:
             )
         return results
 
+    def _evidence(self, texts: list[str], natives: list[str], captions: Captions | None) -> _Evidence:
+        if captions is None or natives:
+            rows = torch.tensor([self.position[each] for each in natives])
+            return _Evidence(texts, natives, rows, self.targets, self.deviations)
+        images, rows = captions[1].unique(dim=0, return_inverse=True)
+        return _Evidence(texts, [], rows, images, self._centered(images))
+
     def _learn_one(
-        self, language: str, texts: list[str], natives: list[str], pooled: Tensor | None, names: Sequence[_Names]
+        self,
+        language: str,
+        evidence: _Evidence,
+        pooled: Tensor | None,
+        further: Sequence[_Further],
+        captions: Captions | None,
     ) -> _Learned:
         """Learns the map of a language, and its glossary unless it makes retrieval of translations worse."""
-        model, more = self.model, self.names.get(language)
-        rows = torch.tensor([self.position[each] for each in natives])
-        characters, weight = _characters(self.processor, texts, language), 0.0 if more is None else more.weight
-        solved, values = _solve(model, characters, pooled, self.deviations[rows], names, weight)
+        model, more, texts, rows = self.model, self.names.get(language), evidence.texts, evidence.rows
+        natives, targets, wanted = evidence.natives, evidence.targets, evidence.deviations[evidence.rows]
+        characters = _characters(self.processor, texts, language)
+        solved, values = _solve(model, characters, pooled, wanted, further)
+        if not natives:
+            solved, values = _solve(model, characters, pooled, wanted @ discriminating(solved, wanted), further)
+        elif captions is not None:
+            solved, values = self._with_captions(language, captions, characters, pooled, wanted, further)
         tested, found, chosen, glossary = solved.tested, normalize(solved.predicted), 0.0, {}
         if self._reads_glosses:
-            own, theirs = _spelled(self.processor, language, (texts, natives))
+            own, theirs = _spelled(self.processor, language, (texts, natives or [""] * len(texts)))
             groups = [_spelled(self.processor, language, pairs) for pairs in (more.groups if more else ())]
-            # A word that the model already has may come from a dictionary, from names, or from a user.
-            before = self.processor.glossaries.get(language, Glossary({})).entries
-            known = {word: native for word, native in before.items() if native}
-            known |= self._known_words(language, natives)
+            known = self.known[language]
             tested, glosses = held_out_glosses(own, theirs, groups, known)
             found = found[torch.searchsorted(solved.tested, tested)]
-            directions = torch.zeros(len(glosses), len(model.maps.directions))
-            if read := [row for row, gloss in enumerate(glosses) if gloss]:
-                directions[read] = model.maps.direction_of(self._embedded([glosses[row] for row in read]))
+            directions = self._directions(glosses)
             right, among = rows[tested], rows[solved.tested]
-            chosen, found = gloss_weight_of(model, found, directions, self.targets, right, among)
+            chosen, found = gloss_weight_of(model, found, directions, targets, right, among)
             glossary = glossary_from(own, theirs, groups, known) if chosen else {}
         untaught = None
         if self.teacher.reads_any:
             sample = in_random_order(len(texts))[:_UNTAUGHT].tolist()
             untaught = rows[sample], self._embedded([texts[row] for row in sample])
-        result = result_of(model, solved, found, self.targets, rows, tested, untaught)
-        source = None if more is None else more.language
-        return _Learned(replace(result, names=source, gloss_weight=chosen, words=len(glossary)), glossary, values)
+        result = replace(
+            result_of(model, solved, found, targets, rows, tested, untaught),
+            names=None if more is None else more.language,
+            words=len(glossary),
+            gloss_weight=chosen,
+            learned_from=SENTENCES if natives else CAPTIONS,
+        )
+        return _Learned(result, glossary, values)
+
+    def _with_captions(
+        self,
+        language: str,
+        captions: Captions,
+        characters: Characters,
+        pooled: Tensor | None,
+        wanted: Tensor,
+        further: Sequence[_Further],
+    ) -> tuple[Solution, Values]:
+        """Solves for sentences and captions together, with the weight of captions that predicts sentences best."""
+        chosen = np.sort(in_random_order(len(captions[0]))[:_CAPTIONS])
+        own, images = _characters(self.processor, [captions[0][row] for row in chosen], language), captions[1][chosen]
+        seen = self._centered(images)
+        seen = seen @ discriminating(_solve(self.model, own, None, seen)[0], seen)
+        seen *= wanted.norm(dim=1).mean() / seen.norm(dim=1).mean()
+        solutions = [
+            _solve(self.model, characters, pooled, wanted, [*further, _Further(own, seen, weight)])
+            for weight in _CAPTION_WEIGHTS
+        ]
+        return min(solutions, key=lambda each: (each[0].predicted - wanted[each[0].tested]).square().mean())
+
+    def _learn_words(
+        self, language: str, evidence: _Evidence, pooled: Tensor | None, further: Sequence[_Further]
+    ) -> _Learned:
+        """Learns a language from a dictionary alone: a map from its words and from lists of them, and a glossary. The
+        weight of the glossary is chosen for lists of which a fifth of the words are in neither of the two."""
+        model, known, more = self.model, self.known[language], self.names.get(language)
+        wanted, words = self._centered(evidence.targets[evidence.rows]), list(known)[:_WORDS]
+        deviations = self._centered(self._embedded([known[word] for word in words]))
+
+        def solved_from(lists: slice, entries: Sequence[int]) -> tuple[Solution, Values]:
+            own = _characters(self.processor, [words[row] for row in entries], language)
+            also = _Further(own, deviations[entries], _WORD_WEIGHT)
+            characters = _characters(self.processor, evidence.texts[lists], language)
+            encoded = None if pooled is None else pooled[lists]
+            return _solve(model, characters, encoded, wanted[lists], [*further, also])
+
+        tested = torch.arange(min(TESTED_LISTS, len(wanted)))
+        lists, kept = evidence.texts[: len(tested)], [row for row in range(len(words)) if not is_held_out(row)]
+        solved, values = solved_from(slice(len(tested), None), kept)
+        found = normalize(_predicted(model, _characters(self.processor, lists, language), pooled, solved, values))
+        glossary = Glossary({words[row]: known[words[row]] for row in kept})
+        glosses = self._directions([glossary.gloss(text) for text in lists])
+        right, weights = evidence.rows[tested], _WEIGHTS_OF_WORDS if self._reads_glosses else ()
+        chosen, found = gloss_weight_of(model, found, glosses, evidence.targets, right, right, weights)
+        result = result_of(model, replace(solved, tested=tested), found, evidence.targets, right, tested)
+        groups = [_spelled(self.processor, language, pairs) for pairs in (more.groups if more else ())]
+        learned = glossary_from([], [], groups, known) if weights else {}
+        result = replace(
+            result,
+            pairs=len(known),
+            names=None if more is None else more.language,
+            words=len(learned),
+            gloss_weight=max(chosen, *weights) if weights else 0.0,
+            learned_from=WORDS,
+        )
+        return _Learned(result, learned, solved_from(slice(None), range(len(words)))[1])
 
     @property
     def _reads_glosses(self) -> bool:
         return self.glossaries and isinstance(self.teacher, NativeTeacher)
+
+    def _directions(self, glosses: list[str]) -> Tensor:
+        """Returns the directions of texts translated word by word [n, rank]; 0 where no word is known."""
+        found = torch.zeros(len(glosses), len(self.model.maps.directions))
+        if read := [row for row, gloss in enumerate(glosses) if gloss]:
+            found[read] = self.model.maps.direction_of(self._embedded([glosses[row] for row in read]))
+        return found
 
     def _embedded(self, texts: list[str]) -> Tensor:
         """Returns the teacher's embeddings of texts [n, d]."""
@@ -270,6 +406,7 @@ class _Learner:
     def learn_unstated(self, texts: list[str]) -> dict[str, LanguageResult]:
         model, processor = self.model, self.processor
         self._embed_natives(texts, sets_space=True)
+        processor.language_codes |= language_codes(processor.encoder_tokenizer)
         pooled = encoder_features(model, processor, {UNDETERMINED: (texts, texts)}, **self.reading)[UNDETERMINED]
         rows = torch.tensor([self.position[each] for each in texts])
         solved, values = _solve(model, None, pooled, self.deviations[rows])
@@ -290,56 +427,64 @@ class _Learner:
         """Embeds native texts. For a model without maps, also sets the mean of the embeddings, their distance from it,
         and the directions of the largest variance."""
         self.targets, self.position = native_targets(self.teacher, texts, self.reading["cache_dir"])
-        maps = self.model.maps
         if sets_space:
-            mean = self.targets.mean(0)
-            _, _, directions = torch.linalg.svd(self.targets - mean, full_matrices=False)
-            maps.mean, maps.radius = mean, (self.targets - mean).norm(dim=1).mean()
-            found = directions[: len(maps.directions)]
-            maps.directions = torch.cat([found, found.new_zeros(len(maps.directions) - len(found), found.shape[1])])
+            self._set_space(self.targets, self.targets)
         self.deviations = self._deviations(self.targets)
+
+    def _set_space(self, texts: Tensor, varied: Tensor) -> None:
+        """Sets the mean of texts, how far embeddings are from theirs, and the directions in which they vary most."""
+        maps, deviations = self.model.maps, varied - varied.mean(0)
+        _, _, directions = torch.linalg.svd(deviations, full_matrices=False)
+        maps.mean, maps.radius = texts.mean(0), deviations.norm(dim=1).mean()
+        found = directions[: len(maps.directions)]
+        maps.directions = torch.cat([found, found.new_zeros(len(maps.directions) - len(found), found.shape[1])])
+
+    def _centered(self, targets: Tensor) -> Tensor:
+        """Projects targets [n, d], without their own mean, on the directions of the model, [n, rank]."""
+        return (targets - targets.mean(0)) @ self.model.maps.directions.float().T
 
     def _deviations(self, targets: Tensor) -> Tensor:
         """Projects targets [n, d] on the directions of the model, [n, rank]."""
         return (targets - self.model.maps.mean.float()) @ self.model.maps.directions.float().T
 
-    def _names(self) -> defaultdict[str, list[_Names]]:
+    def _names(self) -> defaultdict[str, list[_Further]]:
         """language -> groups of names with their targets."""
-        found: defaultdict[str, list[_Names]] = defaultdict(list)
+        found: defaultdict[str, list[_Further]] = defaultdict(list)
         groups = {(tag, n): group for tag, each in self.names.items() for n, group in enumerate(each.groups)}
         if groups:
             targets, position = native_targets(self.teacher, natives_of(groups), self.reading["cache_dir"])
             deviations = self._deviations(targets)
             for (tag, _), (texts, natives) in groups.items():
                 wanted = deviations[[position[each] for each in natives]]
-                found[tag].append(_Names(_characters(self.processor, texts, tag), wanted - wanted.mean(0)))
+                weight = self.names[tag].weight
+                found[tag].append(_Further(_characters(self.processor, texts, tag), wanted - wanted.mean(0), weight))
         return found
 
     def _known_words(self, language: str, natives: Sequence[str]) -> Mapping[str, str]:
         given = self.dictionaries.get(language)
         spelled = {language: _spelled(self.processor, language, given)} if given else {}
-        return known_words(language, spelled, natives)
+        return known_words(language, spelled, natives, self.processor.tokenizer)
 
-    def _solve_shared(self, translations: Mapping[str, Pairs], features: Mapping[str, Tensor]) -> Values | None:
+    def _solve_shared(self, evidence: Mapping[str, _Evidence], features: Mapping[str, Tensor]) -> Values | None:
         """Solves for the map for texts without a stated language, from some sentences of all languages; None if there
         is a single language, whose map is used for them."""
-        if len(translations) == 1:
-            ((language, (own, _)),) = translations.items()
-            if self.processor.folded(own, language) == self.processor.folded(own, UNDETERMINED):
+        if len(evidence) == 1:
+            ((language, only),) = evidence.items()
+            if self.processor.folded(only.texts, language) == self.processor.folded(only.texts, UNDETERMINED):
                 return None
-        each = max(_SHARED // len(translations), 1)
+        each = max(_SHARED // len(evidence), 1)
         texts: list[str] = []
-        rows: list[int] = []
+        wanted = []
         pooled = []
-        for language, (own, natives) in translations.items():
-            chosen = in_random_order(len(own))[:each]
-            texts += [own[index] for index in chosen]
-            rows += [self.position[natives[index]] for index in chosen]
+        for language, given in evidence.items():
+            chosen = in_random_order(len(given.texts))[:each]
+            texts += [given.texts[index] for index in chosen]
+            wanted.append(given.deviations[given.rows[torch.from_numpy(chosen)]])
             if language in features:
                 pooled.append(features[language][torch.from_numpy(chosen)])
         characters = _characters(self.processor, texts, UNDETERMINED)
         beside = torch.cat(pooled) if pooled else None
-        return _solve(self.model, characters, beside, self.deviations[torch.tensor(rows)])[1]
+        return _solve(self.model, characters, beside, torch.cat(wanted))[1]
 
     def _add(self, learned: Mapping[str, _Learned], shared: Values | None) -> None:
         """Adds the learned languages to the model and the processor."""
@@ -398,8 +543,7 @@ def _solve(
     characters: Characters | None,
     pooled: Tensor | None,
     targets: Tensor,
-    names: Sequence[_Names] = (),
-    weight: float = 0.0,
+    further: Sequence[_Further] = (),
 ) -> tuple[Solution, Values]:
     """Solves for one map of a model.
 
@@ -408,8 +552,7 @@ def _solve(
         characters: returns the code points of texts at some positions; None leaves out the n-grams.
         pooled ([n, W]): the features of the text encoder.
         targets ([n, rank]): the targets of the regression.
-        names: names to learn in addition to the texts.
-        weight: the weight of each name.
+        further: texts to learn in addition.
     """
     count, width = len(targets), model.maps.importance.shape[1]
     seen = torch.zeros(width)
@@ -419,26 +562,41 @@ def _solve(
             seen += _sparse(places, kept.float(), width).indices()[1].bincount(minlength=width)
     importance = torch.zeros(width) if characters is None else ((1 + count) / (1 + seen)).log() + 1
 
-    def weighted(characters: Characters, rows: slice | Tensor) -> Tensor:
-        places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
-        return _sparse(places, weights, width)
-
     def ngrams(rows: slice | Tensor) -> Tensor:
         if characters is None:
             return torch.zeros(len(targets[rows]), 0).to_sparse()
-        return weighted(characters, rows)
+        return _ngrams(model, characters, rows, importance)
 
     mean = None if pooled is None else pooled.mean(0)
     encoded = None if pooled is None or mean is None else lambda rows: centered(pooled[rows], mean)
-    further = None
-    if names:
-        root = weight**0.5
-        parts = [weighted(each.characters, rows) for each in names for rows in chunks(len(each.targets))]
-        further = Further(root * torch.cat(parts), root * torch.cat([each.targets for each in names]))
-    solution = solve(ngrams, encoded, targets, further)
+    added = None
+    if further:
+        parts = [
+            each.weight**0.5 * _ngrams(model, each.characters, rows, importance)
+            for each in further
+            for rows in chunks(len(each.targets))
+        ]
+        added = Further(torch.cat(parts), torch.cat([each.weight**0.5 * each.targets for each in further]))
+    solution = solve(ngrams, encoded, targets, added)
     encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
     learned = torch.zeros(width, targets.shape[1]) if characters is None else solution.ngrams
     return solution, model.maps.rounded(importance, learned, encoder)
+
+
+def _ngrams(model: RidgeModel, characters: Characters, rows: slice | Tensor, importance: Tensor) -> Tensor:
+    """Returns the weighted n-grams of texts, sparse [n, width]."""
+    places, weights = model.maps.weighted_ngrams(characters(rows), importance[None])
+    return _sparse(places, weights, len(importance))
+
+
+def _predicted(
+    model: RidgeModel, characters: Characters, pooled: Tensor | None, solved: Solution, values: Values
+) -> Tensor:
+    """Returns predictions [n, rank] for the first of all texts, as many as `characters` has."""
+    found = torch.sparse.mm(_ngrams(model, characters, slice(None), values["importance"]), solved.ngrams)
+    if pooled is None or solved.encoder is None:
+        return found
+    return found + centered(pooled[: len(found)], values["encoder_mean"]) @ solved.encoder
 
 
 def _sparse(places: Tensor, weights: Tensor, width: int) -> Tensor:

@@ -16,7 +16,7 @@ from ..modeling.modeling_ridge import RidgeModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..processing.processing_ridge import RidgeProcessor
 from ..utils.identity import model_identity
-from ..utils.languages import language_and_script
+from ..utils.languages import language_and_script, normalize_language
 from .frozen_features import EncoderFeatures, frozen_tensor
 
 
@@ -110,11 +110,13 @@ def _in_language(model: RidgeModel, own: int, stated: int, ids: Tensor, mask: Te
     return model.encoder_features(torch.where(ids == own, stated, ids), mask)
 
 
-def language_codes(tokenizer: Any, languages: Iterable[str]) -> dict[str, str]:
+def language_codes(tokenizer: Any, languages: Iterable[str] | None = None) -> dict[str, str]:
     """Returns the tokens with which a tokenizer states these languages, if it has them, as the tokenizers of NLLB and
-    SONAR do."""
+    SONAR do; by default those of all languages that it states."""
     from ..inference.translation import source_tokens
 
     tokens = source_tokens(tokenizer)
+    if languages is None:
+        languages = [normalize_language("-".join(filter(None, written))) for written in tokens]
     found = {tag: tokens.get(language_and_script(tag)) for tag in languages} if tokens else {}
     return {tag: token for tag, token in found.items() if token is not None}

@@ -1,5 +1,6 @@
 """How well a language was learned in closed form: retrieval of held-out native sentences by predictions."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel
 from .ridge_solving import CHUNK, Solution
 
+SENTENCES, CAPTIONS, WORDS = "sentences", "captions", "words"
 _RESAMPLES = 1000
 # The first weight that does not make retrieval worse than without a glossary, or twice as much if that does not
 # either.
@@ -34,6 +36,8 @@ class LanguageResult:
         gloss_weight: the weight of the word-by-word translation relative to the map's prediction; 0 without a
             glossary.
         words: the number of words in the glossary.
+        learned_from: `sentences`; `captions`, whose images are found instead of translations; or `words` of a
+            dictionary, `pairs` of them, where the tested texts are lists of words, every fifth of them unknown.
     """
 
     pairs: int
@@ -49,6 +53,7 @@ class LanguageResult:
     names: str | None = None
     gloss_weight: float = 0.0
     words: int = 0
+    learned_from: str = SENTENCES
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -131,7 +136,13 @@ def result_of(
 
 
 def gloss_weight_of(
-    model: RidgeModel, predicted: Tensor, glosses: Tensor, targets: Tensor, right: Tensor, among: Tensor
+    model: RidgeModel,
+    predicted: Tensor,
+    glosses: Tensor,
+    targets: Tensor,
+    right: Tensor,
+    among: Tensor,
+    weights: Sequence[float] = _GLOSS_WEIGHTS,
 ) -> tuple[float, Tensor]:
     """Chooses the weight of a glossary.
 
@@ -142,6 +153,7 @@ def gloss_weight_of(
         targets ([n, d]): native embeddings.
         right ([t]): the target of each sentence.
         among: the candidate targets.
+        weights: the weights to try, and twice the first that is good.
 
     Returns:
         The weight, or 0 if retrieval is as good without the glossary, and the predicted directions with this weight.
@@ -155,7 +167,7 @@ def gloss_weight_of(
         return normalize(predicted + weight * glosses)
 
     least = score(predicted)
-    for weight in _GLOSS_WEIGHTS if glosses.any() else ():
+    for weight in weights if glosses.any() else ():
         found = with_glosses(weight)
         if (once := score(found)) >= least:
             more = with_glosses(2 * weight)

@@ -21,6 +21,7 @@ _COLUMNS = 256  # of similarities to compute at a time
 _STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
 _HELD_OUT = 1000
+_SHRINKAGE = 0.4  # of the covariance of errors towards a multiple of the identity
 
 Features = Callable[[slice | Tensor], Tensor]  # positions -> features of the texts, [n, W]; sparse for n-grams
 
@@ -66,6 +67,22 @@ def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: 
     """
     solver = solve_by_similarities if len(targets) <= DUAL else solve_by_held_out
     return solver(ngrams, encoded, targets, further)
+
+
+def discriminating(solution: Solution, targets: Tensor) -> Tensor:
+    """Returns the weights [rank, rank] with which predictions find their own target among others: the inverse
+    covariance of the errors for held-out texts, as in linear discriminant analysis. Without them, directions in which
+    images vary decide which one is found, although texts say little about them.
+
+    Args:
+        solution: the map.
+        targets ([n, rank]): the targets of the regression.
+    """
+    errors = solution.predicted - targets[solution.tested]
+    covariance = errors.T @ errors / len(errors)
+    scale = covariance.diagonal().mean().clamp(min=1e-12)
+    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * scale * torch.eye(len(covariance))
+    return scale * torch.linalg.inv(shrunk)
 
 
 def solve_by_similarities(

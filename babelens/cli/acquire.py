@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _NAMED = 8  # largest number of languages in a sentence
 _FEW = 300  # with fewer sentences, the results are not reliable
+_OTHER_TESTS = {
+    "captions": "learned from captions, and the test is how often a caption finds its own photograph",
+    "words": "learned from a dictionary, and the test is how often a list of words finds its translation when "
+    "every fifth word of the dictionary is left out",
+}
 
 
 def acquire(
@@ -56,13 +61,17 @@ def acquire(
             "`en-uk.txt.zip`, or a data set on the Hub.",
         ),
     ] = None,
-    texts: Annotated[
-        str | None,
-        typer.Option(callback=check_source, help="Instead: only English sentences (`.txt`), for --text-encoder."),
-    ] = None,
     dictionary: Annotated[
         str | None,
         typer.Option(callback=check_source, help="Words and their translations, in the formats of --translations."),
+    ] = None,
+    captions: Annotated[
+        str | None,
+        typer.Option(callback=check_source, help="Photographs with captions in the language: a folder or a data set."),
+    ] = None,
+    texts: Annotated[
+        str | None,
+        typer.Option(callback=check_source, help="Instead: only English sentences (`.txt`), for --text-encoder."),
     ] = None,
     text_encoder: Annotated[
         str | None,
@@ -74,28 +83,26 @@ def acquire(
     native_language: Annotated[
         str | None, typer.Option(help="The language that BASE reads.", show_default="en, or as BASE states")
     ] = None,
-    license: Annotated[
-        str | None, typer.Option(help="License of the result, as the Hub names it.", show_default="other")
-    ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a model more languages in seconds, from translations.
+    """Teach a model more languages in seconds, from translations, a dictionary or captioned photographs.
 
     `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
-    A thousand sentences are enough. OUTPUT is a complete model, and can be the --base for the next language;
-    embeddings in all other languages stay bitwise the same. To train on more data: `train mla/adapter`,
-    `train mla/student`.
+    A thousand sentences are enough; so are a dictionary of a few thousand words, or a few thousand captioned
+    photographs. OUTPUT is a complete model, and can be the --base for the next language; embeddings in all other
+    languages stay bitwise the same. To train on more data: `train mla/adapter`, `train mla/student`.
     """
-    if texts is not None and (language or translations):
+    if texts is not None and (language or translations or captions):
         raise typer.BadParameter(
-            "the text encoder determines the languages: leave out --language and --translations",
+            "the text encoder determines the languages: leave out --language, --translations and --captions",
             param_hint="--texts",
         )
-    if texts is None and not (language and translations):
+    if texts is None and not (language and (translations or dictionary or captions)):
         raise typer.BadParameter(
-            "name the language and the file of its translations; or --texts", param_hint="--language, --translations"
+            "name the language, and its translations, dictionary or captions; or --texts",
+            param_hint="--language, --translations",
         )
     check_free(output)
     if language and translations and language != "all":
@@ -105,12 +112,12 @@ def acquire(
     from ..utils.files import locked
 
     console = plain_console(stderr=as_json)
-    given = {"texts": texts, "dictionary": dictionary, "text_encoder": text_encoder, "text_prompt": text_prompt}
-    given |= {"native_language": native_language, "license": license}
+    given = {"texts": texts, "dictionary": dictionary, "captions": captions, "text_encoder": text_encoder}
+    given |= {"text_prompt": text_prompt, "native_language": native_language}
     choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     sources: Any = translations or ""
     if language and language != "all":
-        sources = dict.fromkeys(normalize_languages(split_tags(language)), translations)
+        sources = dict.fromkeys(normalize_languages(split_tags(language)), translations or "")
     with locked(output):
         taught = Acquisition(base, sources, trust_remote_code=trust_remote_code, **choices)
         taught.load()
@@ -132,10 +139,12 @@ def _show_sources(run: "Acquisition", console: "Console") -> None:
         console.print(f"{len(run.native_texts):,} texts in {run.native}")
         return
     language = run.languages[0]
-    table = Table(language, run.native, title=f"{len(run.pairs[language][0]):,} translations, such as", box=None)
-    for pair in run.samples(language):
-        table.add_row(*pair)
-    console.print(table)
+    if pairs := run.samples(language):
+        count = len(run.pairs[language][0]) or len(run.dictionaries[language][0])
+        table = Table(language, run.native, title=f"{count:,} translations, such as", box=None)
+        for pair in pairs:
+            table.add_row(*pair)
+        console.print(table)
 
 
 def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
@@ -156,9 +165,13 @@ def show_results(run: "Acquisition", output: Path, console: "Console") -> None:
             f"These texts are in {run.native}. Languages that {run.text_encoder} reads should "
             "work; to improve and test one, give --translations."
         )
+    for kind, told in _OTHER_TESTS.items():
+        if tags := [tag for tag, found in results.items() if found.learned_from == kind]:
+            console.print(f"{_enumerated(tags)}: {told}.")
     if named := [tag for tag, found in results.items() if found.names]:
         console.print(f"Also learned from Unicode CLDR's emoji names (license: Unicode-3.0): {_enumerated(named)}.")
-    few = [f"{found.pairs} in {tag}" for tag, found in results.items() if found.pairs < _FEW]
+    sentences = {tag: found for tag, found in results.items() if found.learned_from == "sentences"}
+    few = [f"{found.pairs} in {tag}" for tag, found in sentences.items() if found.pairs < _FEW]
     if few:
         console.print(f"Few sentences ({_enumerated(few)}): the numbers are not reliable yet.")
         console.print(

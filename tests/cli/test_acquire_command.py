@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from huggingface_hub import ModelCard
+from PIL import Image
 from pyarrow import parquet as pq
 from rich.console import Console
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import AutoModel
 
-from babelens import Embedder, RidgeModel
+from babelens import Embedder, RidgeModel, teach
 from babelens.cli.acquire import show_results
 from babelens.inference import texts
 from babelens.model_cards.short_cards import RidgeCardFacts
 from babelens.publishing import doubts, folder_problems
 from babelens.trainers.ridge_results import LanguageResult
-from babelens.utils.errors import InputError
+from babelens.utils.errors import InputError, PublishError
 from tests.support.acquire_command import hide_npm, run_acquire
 from tests.support.tiny_native import saved, tiny_bert, tiny_clip
 
@@ -191,6 +192,32 @@ def test_a_dictionary_beside_translations_and_beside_texts(base, encoder, table,
     assert not np.array_equal(manu, found.encode_text(["he manu"], language=["sw"]))
 
 
+def test_a_dictionary_alone_and_captions_alone(base, tmp_path, capsys):
+    """Python and the command do the same; the card and the command say what was tested."""
+    words = [f"{word}\t{word[::-1]}" for word in [*COLORS, *THINGS, "boat", "bird"]]
+    (tmp_path / "words.tsv").write_text("\n".join(["en\tmi", *words]) + "\n", encoding="utf-8")
+    given = {"base": base, "language": "mi", "dictionary": tmp_path / "words.tsv"}
+    assert run_acquire(**given, output=tmp_path / "one") == 0
+    assert "mi: learned from a dictionary" in " ".join(capsys.readouterr().out.split())
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    rows = [{"file_name": f"{row}.png", "captions": {"de": [text]}} for row, text in enumerate(ROWS)]
+    (photos / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    for row in range(len(ROWS)):
+        Image.new("RGB", (30, 30), (12 * row, 250 - 12 * row, 99)).save(photos / f"{row}.png")
+    assert run_acquire(base=tmp_path / "one", language="de", captions=photos, output=tmp_path / "two") == 0
+    assert "de: learned from captions" in " ".join(capsys.readouterr().out.split())
+    card = " ".join((tmp_path / "two" / "README.md").read_text(encoding="utf-8").split())
+    assert "de: learned from captions" in card and "mi: learned from words" in card
+    teach(str(base), dictionary=str(tmp_path / "words.tsv"), output=tmp_path / "python")
+    one, two, python = (Embedder.from_pretrained(tmp_path / name) for name in ("one", "two", "python"))
+    found = one.encode_text(["rac der a"], language="mi")
+    for other in (two, python):
+        np.testing.assert_array_equal(other.encode_text(["rac der a"], language="mi"), found)
+    assert run_acquire(**given | {"language": "sw"}, output=tmp_path / "no") == 1
+    assert "sw" in capsys.readouterr().err
+
+
 def test_languages_that_a_dictionary_lacks_are_named(base, table, tmp_path, capsys):
     (tmp_path / "words.tsv").write_text("en\tmi\tpl\nboat\twaka\tłódź\n", encoding="utf-8")
     assert acquire(base, table, tmp_path / "out", language="all", dictionary=tmp_path / "words.tsv") == 0
@@ -204,8 +231,8 @@ def test_the_card_of_a_chain_is_of_the_whole_chain(base, encoder, table, tmp_pat
     shutil.copytree(base, cached)
     (cached / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n", encoding="utf-8")
     assert acquire(cached, table, tmp_path / "one", text_encoder=encoder) == 0
-    assert acquire(tmp_path / "one", table, tmp_path / "free", language="uk", license="mit") == 1
-    assert "jane/clip" in capsys.readouterr().err
+    with pytest.raises(PublishError, match="jane/clip"):
+        teach(str(tmp_path / "one"), {"uk": str(table)}, license="mit")
     assert acquire(tmp_path / "one", table, tmp_path / "two", language="uk") == 0
     one, two = (RidgeCardFacts.of(tmp_path / name / "acquired.json", LanguageResult) for name in ("one", "two"))
     assert two.languages == ["mi", "uk"] and [*two.results] == ["mi", "uk"]

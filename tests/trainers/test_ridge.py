@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import normalizers, processors
+from transformers import M2M100Config, M2M100ForConditionalGeneration
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100Encoder
 
 from babelens.data.emoji.benchmark import NameTranslations
 from babelens.inference.embedder import Embedder
 from babelens.modeling.modeling_ridge import RidgeModel
+from babelens.modeling.tower_loading import load_text_encoder
 from babelens.processing.processing_ridge import RidgeProcessor
 from babelens.trainers import ridge
 from babelens.utils.errors import CorpusError
@@ -327,3 +330,74 @@ def test_an_encoder_that_wants_the_language_gets_it(encoding_learner, tmp_path):
     assert processor.language_codes == {"de": "deu_Latn"}
     assert processor(text=["rot", "red"], language=["de", "und"])["input_ids"][0][0] == german
     assert processor(text="red", language="und")["input_ids"][0][0] == own
+
+
+@pytest.mark.parametrize("kind", [M2M100ForConditionalGeneration, M2M100Encoder])
+def test_encoders_of_nllb_and_sonar_are_text_encoders(kind, tmp_path):
+    """A whole translator, and its encoder alone."""
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    whole = kind(M2M100Config(vocab_size=50, d_model=8, encoder_ffn_dim=8, decoder_ffn_dim=8, **sizes)).eval()
+    whole.save_pretrained(tmp_path)
+    ids = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+    expected = getattr(whole, "get_encoder", lambda: whole)()(**ids).last_hidden_state
+    found = load_text_encoder(tmp_path, pooling="mean", as_stored=True).eval()
+    torch.testing.assert_close(found(**ids).last_hidden_state, expected, rtol=0, atol=0)
+
+
+# ---- Without sentences ----
+
+
+def among_five(queries, targets):
+    """The share of queries whose own target is among the five nearest of thirty: chance is a sixth."""
+    similar = queries @ (targets - targets.mean(0)).T
+    return (similar.argsort(1)[:, -5:] == np.arange(30)[:, None]).any(1).mean()
+
+
+def test_a_dictionary_alone_teaches_a_language(make_mural):
+    """Inflected forms are read, too, which a plain look-up misses."""
+    native, read = telling_texts_apart(make_mural)
+    words = ([word.replace("a", "ä") for word in [*COLORS, *THINGS, "a"]], [*COLORS, *THINGS, "a"])
+    model = RidgeModel.from_native(native, rank=16, ngram_rows=256)
+    processor = RidgeProcessor.for_native(native.config, read)
+    found = ridge.learn(model, processor, {"de": ([], [])}, dictionaries={"de": words})["de"]
+    assert (found.learned_from, found.pairs, found.words) == ("words", 12, 12) and found.gloss_weight >= 2
+    embedder = Embedder(model, processor)
+    natives = embedder.encode_text(SENTENCES, language="en")
+    texts = [row.replace("a", "ä") for row in SENTENCES]
+    assert among_five(embedder.encode_text(texts, language="de"), natives) > 0.4
+    assert processor.glossaries["de"].gloss("ä reds cärs") == "a red car"
+    with pytest.raises(CorpusError, match="2 usable words"):
+        ridge.learn(model, processor, {"fr": ([], [])}, dictionaries={"fr": (["chien", "chat"], ["dog", "cat"])})
+
+
+def images_of(sentences):
+    """Embeddings of images: apart from those of texts, and mostly of what no caption says."""
+    rng = np.random.default_rng(2)
+    said = Teacher().encode_text(sentences, language="en")
+    unsaid = np.concatenate([np.zeros((len(said), 13)), rng.normal(size=(len(said), 3))], 1)
+    vectors = torch.from_numpy((said + unsaid + 0.3 * rng.normal(size=16)).astype(np.float32))
+    return vectors / vectors.norm(dim=1, keepdim=True)
+
+
+def test_captions_alone_find_their_images(learner, monkeypatch, tmp_path):
+    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    model, processor = learner
+    images, more = images_of(SENTENCES), {"glossaries": False, "cache_dir": str(tmp_path)}
+    found = ridge.learn(model, processor, {"de": ([], [])}, captions={"de": (SENTENCES, images)}, **more)["de"]
+    assert found.learned_from == "captions" and found.pairs == 30 and found.r10 > 1.5 * found.chance
+    assert among_five(Embedder(model, processor).encode_text(SENTENCES, language="de"), images.numpy()) > 0.6
+
+
+def test_captions_tell_of_a_word_that_no_sentence_has(learner, monkeypatch, tmp_path):
+    """Both in one map; without the captions, the word says nothing."""
+    monkeypatch.setattr("babelens.inference.embedder.Embedder", Teacher)
+    known = [row for row in SENTENCES if "boat" not in row]
+    pairs = {"de": ([row[::-1] for row in known], known)}
+    expected, found = Teacher().encode_text(SENTENCES, language="en"), []
+    for captions in ({}, {"de": (MIRRORED, images_of(SENTENCES))}):
+        model, processor = (copy.deepcopy(each) for each in learner)
+        more = {"captions": captions, "glossaries": False, "cache_dir": str(tmp_path)}
+        assert ridge.learn(model, processor, pairs, **more)["de"].learned_from == "sentences"
+        boats = Embedder(model, processor).encode_text([row for row in MIRRORED if "taob" in row], language="de")
+        found.append((boats * expected[[row for row, text in enumerate(MIRRORED) if "taob" in text]]).sum(1).mean())
+    assert found[1] > found[0]
