@@ -21,6 +21,7 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.languages import counts_as, normalize_language
+from .captions import enumeration
 from .text_files import parse_object
 from .text_languages import SAMPLE, is_mislabelled, language_of_column, tag_in
 
@@ -238,7 +239,7 @@ def text_columns(
     found = {tag: name for name, tag in tags.items() if found.get(tag) == name}  # in the order of the columns
     others = [name for name in tags if name not in found.values() and any(samples[name])]
     if found and (others or any(not tag_in(name)[1] for name in found.values())):
-        read_as = ", ".join(f"{name!r} as {tag}" for tag, name in found.items())
+        read_as = enumeration([f"{name!r} as {tag}" for tag, name in found.items()])
         level = logging.WARNING if any(is_mislabelled(name, samples[name]) for name in others) else logging.INFO
         not_read = f"; not from {_quoted(others)}, by their cells" if others else ""
         logger.log(level, "texts are read from %s%s", read_as, not_read)
