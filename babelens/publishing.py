@@ -178,7 +178,7 @@ def _modules_needed(folder: Path) -> dict[str, str]:
 
 
 def _is_local(place: str) -> bool:
-    """Whether a path names a local folder, rather than a repository on the Hub or a folder in one."""
+    """Returns whether a path names a local folder, rather than a repository on the Hub or a folder in one."""
     try:
         validate_repo_id("/".join(place.split("/")[:2]))
     except HFValidationError:
@@ -205,7 +205,7 @@ def _loading_problems(folder: Path) -> list[str]:
 
 
 def _outdated_problems(folder: Path) -> Iterator[str]:
-    """The graphs and scores in a folder that are those of another model."""
+    """Yields the problems of graphs and scores in a folder that belong to another model."""
     if (graphs := folder / GRAPH_FOLDER / SETTINGS_FILE).is_file():
         try:
             settings = GraphSettings.from_file(graphs, str(folder))
@@ -223,7 +223,7 @@ def _outdated_problems(folder: Path) -> Iterator[str]:
 
 
 def _license_problems(folder: Path) -> list[str]:
-    """Whether the card's license, which may have been edited, allows what the license of a base model forbids."""
+    """Returns whether the card's license, perhaps edited, allows what the license of a base model forbids."""
     metadata = ModelCard.load(folder / CARD).data.to_dict()
     names = metadata.get("base_model") or []
     bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]

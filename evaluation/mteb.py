@@ -105,7 +105,7 @@ class MtebModel(AbsEncoder):
         return embeddings + np.concatenate(images) if images else embeddings
 
     def _side(self, metadata: Any, split: str, subset: str, texts: list[str]) -> int:
-        """Whether these are the first or the second texts of a task's pairs, which mteb does not tell a model."""
+        """Returns whether these are the first or the second texts of a task's pairs, which mteb does not state."""
         if (task := self.tasks.get(metadata.name)) is None:
             raise InputError(
                 f"{metadata.name} pairs texts in two languages, but mteb does not tell a model which of them it gets: "

@@ -43,7 +43,7 @@ _IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
-    """Loads a vision model: a model of images alone, or the vision tower of a dual encoder or of an MLA model."""
+    """Loads a vision model: a model of only images, or the vision tower of a dual encoder or of an MLA model."""
     model = load_model(AutoModel, folder_or_repo, **loading)
     try:
         return vision_tower(model)
@@ -254,7 +254,7 @@ class RegionExtractor:
     Attributes:
         settings: all that the features depend on, other than the weights: the model's configuration, its image
             processor, and how its outputs are pooled.
-        can_augment: whether images may be augmented; those of a detector cannot, as they have different sizes.
+        can_augment: whether images may be augmented; a detector's images cannot, as they have different sizes.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
 
     Args:
         output: the output of a detector: `logits` [n, Q, labels] of its queries, and `last_hidden_state` [n, ..., d],
-            which ends in the states of the queries (YOLOS has those of the patches before them).
+            which ends in the states of the queries (in YOLOS, after the states of the patches).
         num_labels: the number of the detector's labels. With one more logit, for no object, the logits
             are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid.
         max_regions: the largest R.

@@ -275,7 +275,7 @@ def reranked_scores(
 
 
 def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
-    """The pairs of queries [n, d] with those of items [m, d] that are among their best: [M, 2], ascending."""
+    """Returns the pairs of queries [n, d] and their best items [m, d]: [M, 2], ascending."""
     if top_k >= len(items):
         return torch.cartesian_prod(torch.arange(len(queries)), torch.arange(len(items)))
     found = []

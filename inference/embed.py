@@ -298,7 +298,7 @@ class EmbeddingJob:
         return input_shards(self.source, self.what, self.shard_size, skipped)
 
     def metadata_schema(self) -> pa.Schema:
-        """The columns of metadata: with the types that were named, else those of a parquet source, else text."""
+        """The columns of metadata: with the given types, or else the types of a parquet source, or else text."""
         skipped: dict[str, str] = {}
         first = next(self.shards(skipped), None)
         if first is None:
@@ -506,7 +506,7 @@ def embed_source(embedder: Embedder, job: EmbeddingJob, *, model: str, show_prog
         show_progress: whether to show a progress bar; by default on a terminal, for long jobs.
 
     Returns:
-        The counts of all shards in the folder, including those of earlier runs.
+        The counts of all shards in the folder, including shards of earlier runs.
     """
     worker = ShardEmbedder(embedder, job, job.metadata_schema())
     _begin(worker, model)

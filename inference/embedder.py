@@ -1,6 +1,6 @@
 """The embedder: texts and images to embeddings, with any dual encoder.
 
-Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
+Evaluation, search, the trainers and the command line encode only with this class. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens, those of
 transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them. What sentence-transformers loads is encoded
 too: text encoders such as E5 and LaBSE, which see no images, and embedders made of vision-language models (`loading`).
@@ -60,7 +60,7 @@ class Embedder:
 
     Attributes:
         draft: the sides that are kept of such a file, in pixels (`open_image`); None without `draft_jpegs`.
-        takes_images: whether it encodes images; encoders of texts alone do not.
+        takes_images: whether it encodes images; text-only encoders do not.
 
     Examples:
         >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
@@ -120,7 +120,7 @@ class Embedder:
         """Loads model and processor from a folder or from the Hub, by default onto the accelerator when there is one.
 
         Args:
-            truncate_dim: as in `Embedder`; by default that of the model's configuration, or of the settings of
+            truncate_dim: as in `Embedder`; by default the model configuration's, or from the settings of
                 sentence-transformers in its folder.
             backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
                 model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
@@ -341,8 +341,8 @@ class Embedder:
 
 
 def _side_of_drafts(processor: Any) -> int | None:
-    """The sides that a JPEG file keeps: twice those of the image that is read, so that most of the scaling is as it
-    would have been. None where the image processor has no fixed size."""
+    """Returns the sides that a JPEG file keeps: twice the sides of the image that is read, so
+    most of the scaling stays as it was. None if the image processor has no fixed size."""
     size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
     sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
     return max((2 * side for side in sides if side), default=None)

@@ -50,8 +50,8 @@ class ImageStore:
 
     Args:
         cache: the folder of the cache.
-        fingerprint: that of the model (`image_identity`).
-        settings: what embeddings depend on besides: `Embedder.draft` and `truncate_dim`, where they are given.
+        fingerprint: the model's (`image_identity`).
+        settings: what else embeddings depend on: `Embedder.draft` and `truncate_dim`, if given.
     """
 
     def __init__(self, cache: Path, fingerprint: str, folder: Path, settings: Mapping[str, int | None]) -> None:

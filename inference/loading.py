@@ -1,5 +1,5 @@
 """Loading a dual encoder with its processor, from a model's folder or from an adapter's; or what sentence-transformers
-loads: encoders of texts alone, such as E5 and LaBSE, and embedders made of vision-language models.
+loads: text-only encoders, such as E5 and LaBSE, and embedders made of vision-language models.
 
 How an adapter is loaded depends on its kind, which PEFT calls `peft_type`: an adapter of MLA gives an `MlaModel` that
 reads the adapter's language too; a LoRA is merged into the weights.
@@ -63,7 +63,7 @@ def load_encoder(
     folder_or_repo: str | Path, **loading: Any
 ) -> "tuple[PreTrainedModel | SentenceEncoder, ProcessorMixin | SentenceInputs]":
     """Loads a dual encoder, or what sentence-transformers loads, with its processor; `loading` is that of
-    `load_dual_encoder`, and for an encoder of texts alone `text_pooling` and `text_prompt`."""
+    `load_dual_encoder`, and for a text-only encoder `text_pooling` and `text_prompt`."""
     source = str(folder_or_repo)
     own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
     where = located(source, **loading)
@@ -142,7 +142,7 @@ def _load_mla(source: str, folder: str, settings: dict[str, Any], **loading: Any
     """Loads an adapter's base model, and adds the adapter's language to it."""
     with explained(source, loading):
         adapter = MlaAdapterConfig.from_pretrained(folder)
-    of_base = loading | {"revision": adapter.revision}  # that of the adapter is of another repository
+    of_base = loading | {"revision": adapter.revision}  # the adapter's revision belongs to another repository
     model, processor = load_dual_encoder(str(adapter.base_model_name_or_path), **of_base)
     if not isinstance(model, MlaModel):
         tokenizer = _shared_tokenizer(adapter.embedding or folder, **_only(_OF_TOKENIZERS, loading))
@@ -273,8 +273,8 @@ class SentenceInputs:
 
 
 def needs_sentence_transformers(source: str, **loading: Any) -> bool:
-    """Whether a folder or a repository is one of sentence-transformers, and neither a dual encoder of transformers nor
-    a model of babelens: it states modules, and its model has no features of texts and of images."""
+    """Returns whether a folder or a repository belongs to sentence-transformers, and is not a dual encoder of
+    transformers or babelens: it states modules, and its model has no features of texts and of images."""
     file = optional_file(source, MODULES_FILE, loading)
     if file is None:
         return False
@@ -333,7 +333,7 @@ def load_sentence_encoder(
 
 
 def is_text_encoder(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is that of an encoder of texts alone, which transformers has a class for."""
+    """Returns whether a configuration is of a text-only encoder that transformers has a class for."""
     if type(config) not in MODEL_MAPPING:
         return False
     classes = MODEL_MAPPING[type(config)]

@@ -215,7 +215,7 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
     hub_task: ClassVar[tuple[str, str]] = ("image-text-to-text", "AutoModelForImageTextToText")
 
     def check_model_type(self, supported_models: Any) -> None:
-        """Checks nothing: transformers' list has its own models alone, and it would report all others as errors."""
+        """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
     def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
         """Translates a text, or several: `[{"input_text", "generated_text"}]` for each, with as many entries as

@@ -48,7 +48,7 @@ def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
 
 
 def says_multilingual(model: str) -> bool:
-    """Whether the card of a model says so, instead of languages or with them."""
+    """Returns whether the card of a model says so, instead of languages or with them."""
     return _ANY in _card_languages(model)
 
 

@@ -29,7 +29,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
 
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
     for each. The template is then one of that language (below) unless `hypothesis_template` is
-    given; labels in a language without a template are read alone, which a warning says. Texts and image are prepared
+    given; labels in a language without a template are read without one, with a warning. Texts and image are prepared
     by the model's own processor, which is told the language: MLA reads acquired languages, SMALR and LIWE read words,
     and prompts such as E5's are not left out.
     """
@@ -39,7 +39,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     _load_tokenizer = None  # models of words have none
 
     def check_model_type(self, supported_models: Any) -> None:
-        """Checks nothing: transformers' list has its own models alone, and it would report all others as errors."""
+        """Checks nothing: transformers' list has only its own models, and would report all others as errors."""
 
     def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         preprocessing, forward, postprocessing = super()._sanitize_parameters(**given)
@@ -79,14 +79,14 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
 
 
 def _texts(labels: list[str], languages: list[str], template: str | None) -> list[str]:
-    """The text of each label, by the user's template or that of the label's language."""
+    """Returns the text of each label, by the user's template or its language's template."""
     if template is not None:
         check_templates([template], "hypothesis_template")
         return [filled(template, label) for label in labels]
     templates = {language: photo_template(language) for language in languages}
     if missing := [language for language, found in templates.items() if found is None]:
         logger.warning(
-            "there is no template in %s: its labels are read alone; hypothesis_template= gives one", ", ".join(missing)
+            "there is no template in %s: only its labels are read; hypothesis_template= gives one", ", ".join(missing)
         )
     return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
 
@@ -95,7 +95,7 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
 # Templates of zero-shot classification in some forty languages, in which `{}` stands for the label of a class.
 #
 # They were written for this package, so that the label can stand in its basic form, and are a module rather than
-# data because the code of a published model holds them: transformers fetches Python files alone.
+# data because the code of a published model holds them: transformers fetches only Python files.
 
 # Language -> its templates.
 Prompts = Mapping[str, Sequence[str]]

@@ -1,6 +1,6 @@
 """The models whose weights a model started from, and the license of each, as its own card states it.
 
-A license is read from the card (`README.md`) in the model's folder, or from the Hub. What neither tells is `unknown`:
+A license is read from the card (`README.md`) in the model's folder, or from the Hub. Otherwise it is `unknown`:
 nothing is guessed from the kind or the name of a model.
 """
 
@@ -104,7 +104,7 @@ def _metadata_in(card: Path) -> dict[str, Any]:
     try:
         return ModelCard.load(card, ignore_metadata_errors=True).data.to_dict()
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:  # whatever the file may hold
-        logger.warning("%s cannot be read, so that the license of this model is unknown: %s", card, first_line(error))
+        logger.warning("%s cannot be read, so the license of this model is unknown: %s", card, first_line(error))
         return {}
 
 

@@ -287,7 +287,7 @@ def _text(
     *,
     only_results: bool = False,
 ) -> str:
-    """The text below the metadata; with `only_results`, that of the file with all results."""
+    """The text below the metadata; with `only_results`, the text of the file with all results."""
     try:
         template = card_environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
@@ -312,7 +312,7 @@ def language_metadata(tags: Sequence[str]) -> dict[str, Any]:
 
 
 def on_the_hub(bases: Sequence[BaseModel], relation: str = "finetune") -> dict[str, Any]:
-    """The base models in the metadata; what lies elsewhere cannot be linked to."""
+    """The base models in the metadata; models elsewhere cannot be linked to."""
     names = list(dict.fromkeys(base.name for base in bases if base.on_hub))
     return {
         "base_model": names[0] if len(names) == 1 else names or None,
@@ -363,14 +363,14 @@ def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
 
 
 def _fits_widget(example: Example, facts: ModelCardFacts) -> bool:
-    """Whether the Hub reads the labels as they are: it takes a comma for the end of one. The card's text has all."""
+    """Returns whether the Hub reads the labels as they are: a comma ends a label there. The card's text has all."""
     return facts.pipeline_tag != PIPELINE_TAG or not any("," in label for label, _ in example.ranking)
 
 
 def _widget(example: Example, pipeline_tag: str) -> dict[str, Any]:
     """An example in the form that the page of a model with this task shows; examples of a language are a group."""
     group = {"group": example.language} if example.language else {}
-    if pipeline_tag != PIPELINE_TAG:  # the page takes texts alone, and shows vectors
+    if pipeline_tag != PIPELINE_TAG:  # the page takes only texts, and shows vectors
         return {"text": example.ranking[0][0], "example_title": example.title} | group
     output = [{"label": label, "score": round(score, 4)} for label, score in example.ranking]
     labels = ", ".join(sorted(label for label, _ in example.ranking))

@@ -3,7 +3,7 @@
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
 into a sentence; otherwise they are taken as they are. The model's processor puts its own prompt before both.
-`"language": "de"` tells the model the language of the labels.
+`"language": "de"` states the language of the labels.
 
 The server answers a `ValueError` with its message, which therefore says what is wrong with the request.
 """

@@ -170,7 +170,7 @@ class ModelCardFacts:
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether the text encoder says that it is multilingual."""
+        """Returns whether the text encoder says that it is multilingual."""
         return any(base.role == TEXT_TOWER and MULTILINGUAL in base.languages for base in self.base_models)
 
     def training_of(self, language: str) -> str:
@@ -293,7 +293,7 @@ class TaskCardFacts(ModelCardFacts):
         return list(dict.fromkeys([*self.image_languages, *self.unseen_languages]))
 
     def training_of(self, language: str) -> str:
-        """Whether the fine-tuning had it; of translations, such as `en-de`, whether it had both."""
+        """Returns whether the fine-tuning had it; of translations, such as `en-de`, whether it had both."""
         trained = self.image_languages
         pairs = {f"{a}-{b}" for a in trained for b in trained}
         return "yes" if language in trained or language in pairs else "no"

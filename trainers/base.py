@@ -221,7 +221,7 @@ class BabelensTrainer(Trainer):
         raise NotImplementedError
 
     def is_named(self, data: Any) -> bool:
-        """Whether the evaluation data is a dict name -> data set instead of a single data set."""
+        """Returns whether the evaluation data is a dict name -> data set instead of a single data set."""
         return isinstance(data, dict)
 
     def evaluation_data(self, data: Any) -> Any:

@@ -106,7 +106,7 @@ class CheckpointMarks(TrainerCallback):
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether a checkpoint is marked as complete and its files have the recorded sizes."""
+    """Returns whether a checkpoint is marked as complete and its files have the recorded sizes."""
     folder = Path(folder)
     try:
         files = json.loads((folder / COMPLETE).read_text(encoding="utf-8"))["files"]
@@ -131,7 +131,7 @@ def _checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def has_checkpoint(output_dir: str | Path) -> bool:
-    """Whether there is a complete checkpoint in `output_dir`."""
+    """Returns whether there is a complete checkpoint in `output_dir`."""
     return any(map(is_complete, _checkpoints(output_dir)))
 
 

@@ -173,7 +173,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     @property
     def _caches_features(self) -> bool:
-        """Whether the features of images and native texts are computed once."""
+        """Returns whether the features of images and native texts are computed once."""
         return self.args.trainable == "acquirers" and self.args.cache_frozen_features
 
     def make_collator(self, task: str) -> Collator:

@@ -147,7 +147,7 @@ class Rc3Trainer(BabelensTrainer):
         return (triplets if name == STRICT else translation_pairs)(data.corpus, data.pairs, data.languages)
 
     def _visual(self, name: str) -> str:
-        """Whether the images of a data set are given as `regions`, `patches` or `both`."""
+        """Returns whether the images of a data set are given as `regions`, `patches` or `both`."""
         paper, asked = (REGIONS, self.args.strict_visual) if name == STRICT else (PATCHES, self.args.weak_visual)
         layers = self.model.config.visual
         visual = asked or (paper if layers == BOTH else layers)

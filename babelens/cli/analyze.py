@@ -38,7 +38,7 @@ def _figure_file(file: Path) -> Path:
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict) or _ANALYSIS not in content:
-        raise SaveError(f"{numbers} holds other results, not those of an analysis: give --output another name")
+        raise SaveError(f"{numbers} holds other results than an analysis: give --output another name")
     return file
 
 
@@ -157,7 +157,7 @@ def labels(
     images = embedder.encode_image([found.images[row] for row in rows])
     result = label_map(images, found.targets[rows].tolist(), embedded, found.classes)
     accuracies = ", ".join(f"{language} {value:.1f}" for language, value in result.accuracy.items())
-    summary = f"Images whose nearest label is that of their class, %: {accuracies}"
+    summary = f"Images whose nearest label is the label of their class, %: {accuracies}"
     _show("labels", result, draw_label_map(result), output, summary)
 
 
@@ -278,7 +278,7 @@ def _joint(model: str, corpus: "datasets.Dataset", texts: "ParallelTexts") -> "d
 
 
 def _load_images(data: str, languages: list[str] | None, options: Sequence[str] | None = None) -> "datasets.Dataset":
-    """The captioned images of an option --data; `options` are those of --option."""
+    """Loads the captioned images of --data; `options` come from --option."""
     from ..data.emoji.benchmark import load_emoji
     from .common import read_source
 

@@ -83,7 +83,7 @@ def info(
 
 
 def _is_model(source: str) -> bool:
-    """Whether a source is a model rather than data; a name on the Hub is a model if it can be loaded as one."""
+    """Returns whether a source is a model rather than data; a Hub name is a model if it loads as one."""
     from ..configuration.presets import list_presets
     from ..utils.pretrained import load_config
 

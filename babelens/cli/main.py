@@ -164,7 +164,7 @@ def _report(sentence: str, status: int) -> int:
 
 
 def _is_closed(descriptor: int) -> bool:
-    """Whether the other end of a pipe has been closed."""
+    """Returns whether the other end of a pipe has been closed."""
     poll = select.poll()
     poll.register(descriptor, 0)  # errors are always reported
     return bool(poll.poll(0))

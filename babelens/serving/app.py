@@ -136,7 +136,7 @@ def _add_searches(app: FastAPI, service: ImageService) -> None:
         language: Annotated[str | None, Query(max_length=64)] = None,
         top: _Top = 24,
     ) -> dict[str, Any]:
-        """A text without a language is read in that of the server, or else in the model's own."""
+        """Reads a text without a language in the server's language, or else in the model's own."""
         if not q.strip():
             raise HTTPException(400, "q: the description is empty: every image would fit it as well")
         found, read_as = service.by_text(q, language, top)
@@ -259,7 +259,7 @@ class Guard:
 
 
 def _has_token(headers: dict[bytes, bytes], token: str) -> bool:
-    """Whether the token is there, as a bearer or a password; the time does not depend on how much of it is right."""
+    """Checks the token, given as a bearer or a password, in constant time."""
     scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
     given = given.strip()
     if scheme.lower() == b"basic":

@@ -1,4 +1,4 @@
-"""Where a server listens, and whether others can reach it; without torch, so that a mistake is told at once."""
+"""The address of a server, and whether others can reach it. Imports no torch, so mistakes are reported at once."""
 
 import errno
 import ipaddress
@@ -52,7 +52,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can be reached from this machine alone."""
+    """Returns whether a host can be reached only from this machine."""
     if host.lower() in LOOPBACK:
         return True
     try:

@@ -42,7 +42,7 @@ class ImageService:
     """Answers searches in a folder of images, also for several threads, by the `model` of this folder or name.
 
     Images that lead out of the folder by a symbolic link are left out, with a warning. Images that are deleted while
-    it runs are not found any more. `language` is that of queries that state none.
+    it runs are not found any more. `language` is for queries that state none.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class ImageService:
         return self._nearest(embedding, top), None if tag == UNDETERMINED and not stated else tag
 
     def by_image(self, data: bytes, top: int) -> list[FoundImage]:
-        """The images that resemble that of a file; raises an `ImageError` when it cannot be read."""
+        """Returns the images that resemble the image in a file; raises an `ImageError` if it cannot be read."""
         with self._encoding:  # a file of few bytes can be an image of many megabytes: one is decoded at a time
             [embedding] = self.embedder.encode_image(open_image(data, draft=self.embedder.draft), show_progress=False)
         return self._nearest(embedding, top)
 
     def similar(self, image_id: str, top: int) -> list[FoundImage]:
-        """The images that resemble one of the folder, without it and its copies; errors are those of `path`."""
+        """Returns the images that resemble one of the folder, without it and its copies; raises as `path` does."""
         path = self.path(image_id)
         embedding = self.index.embeddings[self._positions[image_id]]
         return self._nearest(embedding, top, leave_out=path)
@@ -121,7 +121,7 @@ class ImageService:
         return path
 
     def thumbnail(self, image_id: str, side: int) -> bytes:
-        """A WebP image with the longer side of so many pixels; errors are those of `path`, and an `ImageError`."""
+        """Returns a WebP image with this longer side in pixels; raises the errors of `path`, and an `ImageError`."""
         path = self.path(image_id)
         make = self._thumbnail if side <= THUMBNAIL else _thumbnail
         return make(path, path.stat().st_mtime_ns, side)
@@ -175,6 +175,6 @@ def _checked(language: str | None, embedder: Embedder, model: str) -> str | None
 
 
 def _keep_weights(model: nn.Module) -> None:
-    """Copies weights that may lie in their file, which could be overwritten or cut off, into memory."""
+    """Copies weights that may be mapped from their file, which could be overwritten or truncated, into memory."""
     for weight in (*model.parameters(), *model.buffers()):
         weight.data = weight.data.clone()

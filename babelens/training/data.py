@@ -125,7 +125,7 @@ class RecipeData:
         return None
 
     def languages_of_task(self, task: str) -> list[str]:
-        """The languages of a task's examples; a stream does not tell them, so the recipe must."""
+        """Returns the languages of a task's examples. For a stream they are unknown, so the recipe must name them."""
         source = self.recipe.train[task]
         if source.pairs:
             return list(dict.fromkeys(tag for pair in source.pairs for tag in pair))
@@ -134,7 +134,7 @@ class RecipeData:
             added = self._translated_into(source.languages, source.translations) if source.translations else []
             return list(dict.fromkeys([*source.languages, *added]))
         if streamed:
-            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
+            raise RecipeError(f"train.{task}: the languages of a stream are not known in advance: name them")
         return list(languages_of(self.corpora[task]))
 
     def _translated_into(self, tags: list[str], task: str) -> list[str]:

@@ -232,7 +232,7 @@ def load_regions(
     count, width = extractor.shape()
     if width != sizes["region_size"]:
         raise RecipeError(
-            f"regions: those of {called} have the width {width}, and the model takes {sizes['region_size']}: "
+            f"regions: {called} has regions of width {width}, but the model takes {sizes['region_size']}: "
             f"model.overrides.region_size must be {width}"
         )
     if count > sizes["max_regions"]:

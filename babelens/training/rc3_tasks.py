@@ -119,7 +119,7 @@ def _multi30k(source: DataSource) -> list[TaskData]:
 
 
 def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool) -> list[TaskData]:
-    """A task of the emoji benchmark's names, or of its images alone."""
+    """A task on the names of the emoji benchmark, or only on its images."""
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
     loading = dict(source.options)
@@ -257,12 +257,12 @@ class Rc3TaskData(RecipeData):
 
 
 class Rc3TaskBuilder(Rc3Builder):
-    """Builds the model of a task from a pre-trained RC3. Its labels are those of the data, unless it was trained on
+    """Builds the model of a task from a pre-trained RC3. Its labels come from the data, unless it was trained on
     the same task before and has labels already."""
 
     starts = (Rc3Config.model_type,)
     recipe: Rc3TaskRecipe
-    data: Rc3TaskData  # type: ignore[assignment]  # whose languages are those of its parts
+    data: Rc3TaskData  # type: ignore[assignment]  # its languages are the languages of its parts
 
     def make_processor(self) -> ProcessorMixin:
         return load_processor(AutoProcessor, self.start, **self.code)

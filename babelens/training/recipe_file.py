@@ -74,7 +74,7 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def shipped_recipes() -> list[str]:
-    """The names of the package's recipes, each followed by those of its variants."""
+    """The names of the package's recipes, each followed by the names of its variants."""
     files = {str(path.relative_to(RECIPES).with_suffix("")): path for path in RECIPES.rglob("*.yaml")}
     return [each for name in sorted(files) for each in (name, *(f"{name}:{v}" for v in _variants(files[name])))]
 

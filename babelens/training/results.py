@@ -76,7 +76,7 @@ class Reporting:
     Args:
         recipe: the recipe.
         data: its data.
-        output: the model's folder; results lie in `output/results.json`.
+        output: the model's folder; results are in `output/results.json`.
         command: the command that was typed, for the card.
         trust_remote_code: whether code that comes with the models that the recipe names may run.
     """

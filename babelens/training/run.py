@@ -40,7 +40,7 @@ Trained = TypeVar("Trained", bound=BabelensTrainer)
 
 
 def is_finished(stage: Path) -> bool:
-    """Whether a stage's folder holds its final model, completely saved."""
+    """Returns whether a stage's folder holds its final model, completely saved."""
     return (stage / "config.json").is_file()
 
 
@@ -50,8 +50,8 @@ class StagedTraining:
     Args:
         recipe: the recipe.
         data: its data.
-        builder: the builder of its model, which turns the model of a stage into that of the next.
-        output: the model's folder; checkpoints lie in `output/checkpoints/<stage>`.
+        builder: the builder of its model, which turns the model of one stage into the model of the next.
+        output: the model's folder; checkpoints are in `output/checkpoints/<stage>`.
     """
 
     def __init__(self, recipe: Recipe, data: RecipeData, builder: ModelBuilder, output: Path) -> None:
@@ -88,12 +88,12 @@ class StagedTraining:
         return training_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
 
     def has_begun(self) -> bool:
-        """Whether the output holds a run already: a finished stage, or a checkpoint of the first one."""
+        """Returns whether the output holds a run already: a finished stage, or a checkpoint of the first one."""
         folder = self.output / CHECKPOINTS
         return any(folder.glob(f"*/{FINISHED}")) or has_checkpoint(folder / self.recipe.all_stages[0].name)
 
     def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[BabelensTrainer, PreTrainedModel]:
-        """Trains all stages, from the newest checkpoint of each where there is one; returns the trainer of the last
+        """Trains all stages, each from its newest checkpoint if it has one; returns the trainer of the last
         stage, and the trained model."""
         for stage in self.recipe.all_stages:  # before any is trained
             try:
@@ -117,7 +117,7 @@ class StagedTraining:
         return self._train_stage(last, model, processor), model
 
     def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> BabelensTrainer:
-        """Trains a stage to its end, from the newest complete checkpoint in its folder where there is one."""
+        """Trains a stage to its end, from the newest complete checkpoint in its folder, if any."""
         trainer = self.trainer_class(
             model=model,
             args=self.arguments(stage),

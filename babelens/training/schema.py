@@ -1,7 +1,7 @@
 """The keys of recipes, as pydantic models.
 
-A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. The keys here are those of all methods; a method declares its own in a subclass
+A recipe names the method, the model, its data and the training arguments; `recipes/` has those of the published
+experiments and of the emoji benchmark. The keys here apply to all methods; a method declares its own in a subclass
 of `Recipe`.
 """
 
@@ -44,7 +44,7 @@ WEAK_EMOJI = "emoji-weak"
 
 _NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a recipe does not give
 
-# A stage's checkpoints lie in a folder of its name, next to what a run keeps under these.
+# A stage's checkpoints are in a folder of its name, next to the folders that a run keeps under these names.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
 _STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
 
@@ -82,7 +82,7 @@ def _complaints(error: ValidationError, kind: Any, where: str) -> Iterator[str]:
 
 
 def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
-    """The keys of the section at a path below a type; none where there is no section."""
+    """The keys of the section at a path below a type; none if there is no section."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         fields = kind.model_fields
         return _keys_at(fields[path[0]].annotation, path[1:]) if path and path[0] in fields else list(fields)
@@ -124,7 +124,7 @@ def checked_arguments(
 def training_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str, **own: Any
 ) -> TrainingArguments:
-    """The trainer's arguments: those of a recipe at the key `where`, and the run's own, such as `output_dir`."""
+    """Returns the trainer's arguments: the recipe's at the key `where`, and the run's own, such as `output_dir`."""
     values = checked_arguments(arguments_class, given, where)
     try:
         return arguments_class(**own, **values)
@@ -259,7 +259,7 @@ class ModelSource(Section):
         from_pretrained: a folder or Hub id.
         fresh_heads: with `from_pretrained`, whether the layers between the towers and the shared space are drawn anew,
             as an option of fine-tuning; for models of two towers.
-        fresh_towers: with `image` and `text`, those of the two whose weights are drawn anew, with the sizes, the image
+        fresh_towers: with `image` and `text`, the ones that start with random weights, with the sizes, the image
             processor and the tokenizer of the pretrained ones.
         attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 uses
             `eager` instead of `sdpa`, whose gradient is slow there.
@@ -345,8 +345,8 @@ class Stage(Section):
 
     Args:
         name: the name of its folder of checkpoints.
-        tasks: the tasks that are trained, among those of the recipe's `train`.
-        training: arguments that replace those of the recipe's `training` in this stage.
+        tasks: the tasks to train, from the recipe's `train`.
+        training: arguments that replace the recipe's `training` in this stage.
         languages: the languages of captions in this stage, instead of those in `train`.
     """
 

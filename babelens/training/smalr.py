@@ -54,7 +54,7 @@ class WordsSource(Section):
         max_size: size of each language's vocabulary, which has its most frequent words; default: all.
         min_frequency: words that occur less often are left out.
         vectors: FastText's `.vec` or `.vec.gz` files by language.
-        aligned: whether the files' vectors are those of one space, in which words of equal meaning are near each other
+        aligned: whether the files' vectors share one space, in which words of equal meaning are near each other
             in all languages. They are then reduced to the same principal components, which keep them aligned, and
             every language needs a file. Vectors that are not aligned are reduced language by language.
         train_vectors: whether vectors are trained on the captions of languages that have no file.
@@ -96,7 +96,7 @@ class WordsData(RecipeData):
 
     @cached_property
     def languages(self) -> list[str]:
-        """The languages of the model: those of the data, unless `model.overrides` names others."""
+        """Returns the languages of the model: the data's, unless `model.overrides` names others."""
         return self.recipe.model.overrides.get("languages") or self.image_languages
 
     @property
@@ -123,7 +123,7 @@ class WordsBuilder(ModelBuilder):
         return processor
 
     def config(self, **words: Any) -> PreTrainedConfig:
-        """The recipe's configuration with that of the backbone; `words` are keys that follow from the vocabularies."""
+        """Returns the recipe's configuration with the backbone's; `words` are keys from the vocabularies."""
         source, vision = self.recipe.model, {}
         if self._backbone is not None:
             vision = {"vision_config": self._backbone.config}
@@ -154,7 +154,7 @@ class WordsBuilder(ModelBuilder):
 
 
 class WordsReporting(Reporting):
-    """Models that read words may read features of images alone, and need the language of every label, which
+    """Models that read words may read only features of images, and need the language of every label, which
     endpoints do not ask for: they are shown as models that embed."""
 
     in_pipelines = False
@@ -206,8 +206,8 @@ LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporti
 class SmalrBuilder(WordsBuilder):
     """Builds a SMALR model.
 
-    `words` tells which words each language has and where their vectors come from; by a dictionary, rare words have the
-    embedding of a word of another language. A first stage with `text_text` alone learns the latent vocabulary; of a
+    `words` states the words of each language and the source of their vectors; by a dictionary, rare words have the
+    embedding of a word of another language. A first stage with only `text_text` learns the latent vocabulary; of a
     model without a latent vocabulary, it is MULE's warm-up, which aligns the projections of the words.
     """
 
@@ -309,7 +309,7 @@ class SmalrBuilder(WordsBuilder):
 
 
 def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
-    """The indices of a language's words among those of all languages, [n]."""
+    """Returns the indices of a language's words among the words of all languages, [n]."""
     ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
     wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]

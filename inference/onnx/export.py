@@ -80,7 +80,7 @@ def export_onnx(
         precisions: of `fp32`, `fp16` and `int8`.
         joint: whether to write both towers as one graph, too, `model.onnx`, which pipelines of transformers.js read.
         loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`. With a `truncate_dim`, the graphs
-            compute the first dimensions of the embeddings alone.
+            compute only the first dimensions of the embeddings.
 
     Examples:
         >>> export_onnx("runs/mural", "mural-onnx", precisions=["fp32", "int8"]).settings.precisions
@@ -350,7 +350,7 @@ def _write_joint(embedder: Embedder, settings: GraphSettings, graphs: Path) -> N
 
 
 def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
-    """Batches of texts in all languages, as the processor makes them; those of words padded to the largest length."""
+    """Batches of texts in all languages, as the processor makes them; words are padded to the largest length."""
     processor = embedder.processor
     if not isinstance(processor, WordLevelProcessor):
         samples = [list(SAMPLE_TEXTS[rows]) for rows in _TEXT_BATCHES]
@@ -368,7 +368,7 @@ def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
 
 
 def _has_one_length(embedder: Embedder) -> bool:
-    """Whether all texts have the same number of tokens, in any language, as SigLIP's text tower needs it."""
+    """Returns whether all texts have the same number of tokens, in any language, as SigLIP's text tower needs it."""
     tags = dict.fromkeys(sample_languages(embedder.processor, len(SAMPLE_TEXTS)))
     inputs = [embedder.process_texts([text], [tag]) for text in ("x", SAMPLE_TEXTS[1]) for tag in tags]
     return len({each["input_ids"].shape[1] for each in inputs}) == 1

@@ -59,7 +59,7 @@ class ImmichFolder:
         takes_the_place_of: the name of a model of Immich with embeddings of this width.
         width: the width of the embeddings, with the zeros.
         language: the language of its texts, or `None` if it reads texts in any.
-        cosines: the lowest cosine of an embedding of a text and of an image with that of the model.
+        cosines: the lowest cosine with the model's embedding, for texts and for images.
     """
 
     folder: Path
@@ -130,7 +130,7 @@ def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 class _Server(nn.Module):
-    """A dual encoder that takes what the server gives: token ids with padding alone, and images of one size."""
+    """A dual encoder that takes what the server gives: only padded token ids, and images of one size."""
 
     def __init__(self, model: nn.Module, texts: "_Texts", images: "_Images", width: int) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class _Texts:
         self.length, self.names = made["input_ids"].shape[1], [*made]
         if unknown := set(self.names) - {"input_ids", "attention_mask", "language_ids", "token_type_ids"}:
             raise ModelKindError(
-                f"Immich gives token ids alone, and this model also reads {', '.join(sorted(unknown))}"
+                f"Immich gives only token ids, but this model also reads {', '.join(sorted(unknown))}"
             )
         self.language_id = int(made["language_ids"][0]) if "language_ids" in made else 0
         self.pad_id = int(self.tokenizer.pad_token_id)
@@ -228,7 +228,7 @@ def _tokenizer_of(processor: Any, language: str) -> tuple[Any, str]:
         raise ModelKindError(f"a {type(processor).__name__} reads words, and Immich a tokenizer.json")
     if type(processor).__name__ == "RidgeProcessor":
         raise ModelKindError(
-            "this model reads the characters of texts, and Immich a tokenizer.json alone: learn the language by "
+            "this model reads the characters of texts, but Immich only a tokenizer.json: learn the language by "
             "`babelens train mla/adapter` or `mla/student`"
         )
     return tokenizer, prompt
@@ -330,7 +330,7 @@ class ImmichReader:
 def _compared(
     reader: ImmichReader, embedder: Embedder, texts: list[str], language: str, width: int
 ) -> dict[str, float]:
-    """Returns the lowest cosine of embeddings of texts, and of images, with those of the model."""
+    """Returns the lowest cosine with the model's embeddings, for texts and for images."""
     random = np.random.default_rng(0)
     images = []
     for height, length in _IMAGES:

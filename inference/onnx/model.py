@@ -1,6 +1,6 @@
 """The graphs of an exported folder as the model of an `Embedder`, with its processor; and the layout of the folder:
 
-onnx/text_model.onnx, onnx/vision_model.onnx    the towers in float32; the names are those of transformers.js
+onnx/text_model.onnx, onnx/vision_model.onnx    the towers in float32; the names are transformers.js's
 onnx/model.onnx                                 both in one graph, if it was asked for: what pipelines read
 onnx/…_fp16.onnx, onnx/…_quantized.onnx         the same in float16, and with weights of 8 bits
 onnx/graphs.json                                what the graphs take (`GraphSettings`)
@@ -81,7 +81,7 @@ class GraphSettings:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
 
     def check_weights(self, folder: Path) -> None:
-        """Checks that the graphs are those of the weights in the folder that has `onnx/`, if there are any."""
+        """Checks that the graphs were made of the weights in the folder that has `onnx/`, if there are any."""
         identity = folder_identity(folder, with_processor=False)
         if identity is not None and self.model is None:
             logger.warning(
@@ -110,7 +110,7 @@ def not_exported(source: str) -> ModelFolderError:
 
 
 def graph_file(tower: str, precision: str) -> str:
-    """The name of a tower's graph, or of that of `both`."""
+    """Returns the name of a tower's graph, or of the graph of `both`."""
     return f"{'model' if tower == 'both' else TOWERS[tower][0]}{PRECISIONS[precision]}.onnx"
 
 
@@ -125,7 +125,7 @@ def open_graph(path: Path, threads: int | None = None) -> Any:
         raise ModelFolderError(f"{path} is missing: export the model again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS") or 0)
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 3  # only errors
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no other class

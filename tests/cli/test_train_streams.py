@@ -71,7 +71,7 @@ def test_published_sentence_pairs_are_trained_on(tmp_path, recipe):
 
 def test_what_a_stream_cannot_say_must_be_given(tmp_path, recipe):
     del recipe["train"]["image_text"]["languages"]
-    with pytest.raises(RecipeError, match=r"train\.image_text: a stream does not tell its languages"):
+    with pytest.raises(RecipeError, match=r"train\.image_text: the languages of a stream are not known"):
         _ = _run(tmp_path, recipe).data.image_languages
 
 

@@ -57,7 +57,7 @@ def test_a_language_without_a_template_is_asked_by_labels_alone(classify, stock,
     image = drawn_images(1)[0]
     found = classify(image, candidate_labels=LABELS, language="yo")
     assert found == stock(image, candidate_labels=LABELS, hypothesis_template="{}")
-    assert "no template in yo: its labels are read alone" in caplog.text
+    assert "no template in yo: only its labels are read" in caplog.text
 
 
 # ---- Prompts ----

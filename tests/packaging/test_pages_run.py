@@ -28,6 +28,9 @@ PLACES = {
     "at night": ("nachts", "вночі"),
 }
 WORDS = {**COLORS, **THINGS}
+QUECHUA = (
+    "allqu dog michi cat wasi house inti sun killa moon yaku water rumi stone urqu mountain runa person wawa child"
+)
 
 
 def sentences() -> list[dict[str, str]]:
@@ -50,14 +53,16 @@ def desk(tmp_path, monkeypatch):
     photos = tmp_path / "photos"
     photos.mkdir()
     with (photos / "metadata.jsonl").open("w", encoding="utf-8") as metadata:
-        for number, row in enumerate(rows[:6]):
-            Image.new("RGB", (40, 40), (40 * number, 80, 120)).save(photos / f"{number}.jpg")
+        for number, row in enumerate(rows[:12]):
+            Image.new("RGB", (40, 40), (20 * number, 80, 120)).save(photos / f"{number}.jpg")
             captions = {tag: [row[tag]] for tag in row}
             metadata.write(json.dumps({"file_name": f"{number}.jpg", "captions": captions}) + "\n")
     for tag in ("de", "uk"):
         lines = [f"en\t{tag}", *(f"{row['en']}\t{row[tag]}" for row in rows)]
         Path(f"en-{tag}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words = ["uk\ten", *(f"{uk}\t{en}" for en, (_, uk) in WORDS.items())]
+    quechua = QUECHUA.split()
+    words = ["uk\tqu\ten", *(f"{uk}\t\t{en}" for en, (_, uk) in WORDS.items())]
+    words += [f"\t{qu}\t{en}" for qu, en in zip(quechua[::2], quechua[1::2], strict=True)]
     Path("words.tsv").write_text("\n".join(words) + "\n", encoding="utf-8")
     Path("captions.en.txt").write_text("\n".join(row["en"] for row in rows) + "\n", encoding="utf-8")
     vectors = [[float(len(row["en"])), float(number), 1.0, -1.0] for number, row in enumerate(rows)]
