@@ -83,7 +83,7 @@ class ModelBuilder:
 
     @property
     def attention(self) -> dict[str, Any]:
-        """The loaders' argument for the implementation of attention."""
+        """The loaders' argument for the attention implementation."""
         return {"attn_implementation": self.recipe.model.attn_implementation}
 
     @property
@@ -119,7 +119,7 @@ class ModelBuilder:
         return self.recipe.model.overrides
 
     def make_processor(self) -> ProcessorMixin:
-        """The processor of the model that training continues from, or a new one."""
+        """Loads the processor of the model that training continues from, or makes a new one."""
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
@@ -130,7 +130,7 @@ class ModelBuilder:
         return METHODS[self.recipe.method].processor(self.new_image_processor(), tokenizer)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        """The model before training."""
+        """Makes or loads the model to train."""
         source = self.recipe.model
         if source.towers:
             fresh, model_class = source.fresh_towers, METHODS[self.recipe.method].model
@@ -161,7 +161,7 @@ class ModelBuilder:
         return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The model of the next stage, made from the final model of the previous one."""
+        """Makes the model of the next stage from the final model of the previous one."""
         return model
 
     def train_vocabulary(
@@ -182,8 +182,8 @@ class ModelBuilder:
         return processor.tokenizer
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
-        """The percentage of [UNK] tokens in each language of the corpora, computed on all captions or on an evenly
-        spread sample."""
+        """Computes the percentage of [UNK] tokens in each language of the corpora, on all captions or on an
+        evenly spread sample."""
         tokenizer = self.vocabulary(processor)
         return {
             language: round(unknown_rate(tokenizer, texts[:: -(-len(texts) // _RATED_CAPTIONS) or 1]), 3)
@@ -193,7 +193,7 @@ class ModelBuilder:
     # ---- Parts of new processors ----
 
     def new_image_processor(self) -> MuralImageProcessor:
-        """An image processor with the recipe's sizes."""
+        """Makes an image processor with the recipe's sizes."""
         sizes = self.stated_sizes or ImageSizes()
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return MuralImageProcessor(size=resize, crop_size=crop)

@@ -1,5 +1,5 @@
-"""Checks whether a recipe can be run to its end, for `run.RecipeRun`: whatever does not fit its method, its data or
-the Hub is refused before the training, if it would otherwise be ignored or noticed after hours."""
+"""Checks before training that a recipe can run to its end, for `run.RecipeRun`. It refuses what does not fit the
+method, the data or the Hub and would otherwise be ignored, or fail only after hours."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_recipe(run: Any) -> None:
-    """Checks whether a recipe fits its method, whatever its data."""
+    """Checks that a recipe fits its method, before its data is read."""
     _check_model(run)
     for key, source in _sources(run):
         if run.recipe.task_name is None:
@@ -67,7 +67,7 @@ def _sources(run: Any) -> list[tuple[str, DataSource]]:
 
 
 def _check_source(run: Any, key: str, source: DataSource) -> None:
-    """Checks the options of a source's loader, and the languages that its task takes."""
+    """Checks the options of a source's loader, and the languages that the task takes."""
     task = key.removeprefix("train.")
     is_paired, is_translation = task in run.data.paired_tasks, task in run.data.translation_tasks
     options = source.loader_options(f"{key}.options", translations=is_translation)
@@ -166,9 +166,9 @@ def check_arguments_fit(run: Any, arguments: Sequence[TrainingArguments]) -> Non
 
 
 def check_data(run: Any, arguments: Sequence[TrainingArguments]) -> None:
-    """Reads the data, and checks whether it has the languages and as many examples as the recipe needs."""
+    """Reads the data, and checks that it has the languages and the number of examples that the recipe needs."""
     if run.recipe.task_name is not None:
-        return  # tasks check their data themselves, which have forms of their own
+        return  # tasks have other data formats, and check them themselves
     streams = run.data.streams
     present = {task: languages_of(corpus) for task, corpus in run.data.corpora.items() if task not in streams}
     for task, languages in present.items():
@@ -212,6 +212,6 @@ def _check_present(wanted: Sequence[str] | None, present: Collection[str], key: 
 
 
 def log_overlap(overlaps: Sequence[Overlap]) -> None:
-    """Logs which validation data is in the training data, as a warning where results may be too good."""
+    """Logs which validation data is in the training data, as a warning if it may inflate the results."""
     for overlap in overlaps:
         logger.log(logging.WARNING if overlap.is_notable else logging.INFO, "validation: %s", overlap)

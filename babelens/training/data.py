@@ -71,8 +71,8 @@ class RecipeData:
         return {language: list(captions[language]) for language in sorted(captions)}
 
     def texts(self, sample: int) -> dict[str, list[str]]:
-        """The captions of all corpora, by language, with those of `sample` rows of each stream, spread evenly over its
-        shards."""
+        """Returns the captions of all corpora, by language, including those of `sample` rows of each stream, spread
+        evenly over its shards."""
         if not self.streams:
             return self.captions
         texts = {language: dict.fromkeys(captions) for language, captions in self.captions.items()}
@@ -115,7 +115,7 @@ class RecipeData:
 
     @cached_property
     def pair_languages(self) -> list[str]:
-        """The languages that have translations only."""
+        """The languages that have only translations."""
         paired = [tag for task in self.recipe.train for tag in self.languages_of_task(task)]
         return [tag for tag in dict.fromkeys(paired) if tag not in self.image_languages]
 
@@ -138,7 +138,7 @@ class RecipeData:
         return list(languages_of(self.corpora[task]))
 
     def _translated_into(self, tags: list[str], task: str) -> list[str]:
-        """The languages into which the translations of a task translate some languages."""
+        """Returns the languages into which a task's data translates the languages `tags`."""
         groups: Iterable[Collection[str]] | None = self.recipe.train[task].pairs
         if groups is None:
             rows = captions_of(self.corpora[task]).to_pylist()
@@ -148,7 +148,7 @@ class RecipeData:
     # ---- Examples ----
 
     def task_data(self, task: str, stage: Stage) -> TaskData:
-        """The corpus of a task in a stage, with the languages to use."""
+        """Returns the corpus of a task in a stage, with the languages to use."""
         source = self.recipe.train[task]
         # With `translations`, `languages` has already chosen the captions; translations are in other languages.
         languages = None if source.translations is not None else source.languages
@@ -157,11 +157,11 @@ class RecipeData:
         return TaskData(self.corpora[task], languages, source.pairs)
 
     def stage_data(self, stage: Stage) -> Any:
-        """The `train_dataset` of the trainer in a stage."""
+        """Returns the trainer's `train_dataset` in a stage."""
         return {task: self.task_data(task, stage) for task in stage.tasks}
 
     def count_examples(self, task: str, stage: Stage) -> int | None:
-        """The number of examples of a task in a stage; None if only the model can count them."""
+        """Counts the examples of a task in a stage; None if only the model can count them."""
         data = self.task_data(task, stage)
         if task == IMAGE_TEXT:
             return len(image_text_pairs(data.corpus, data.languages))
@@ -177,7 +177,7 @@ class MuralData(RecipeData):
 
 
 def recipe_data(name: str) -> RecipeData:
-    """The data of a recipe, read by the class of its method."""
+    """Returns the data of a recipe, as its method reads it."""
     recipe = load_recipe(name)
     data: RecipeData = workflow_of(recipe.method, recipe.task_name).data(recipe)
     return data

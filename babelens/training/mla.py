@@ -137,7 +137,7 @@ class MlaBuilder(ModelBuilder):
         return MlaProcessor.for_native(model.config, processor, tokenizer, **languages)
 
     def multilingual_tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer that the recipe describes, with pieces from the captions of all languages."""
+        """Makes the tokenizer that the recipe describes, with pieces from the captions of all languages."""
         return self.new_tokenizer("multilingual_tokenizer", self.data.captions, self.data.captions)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
@@ -154,8 +154,8 @@ class MlaBuilder(ModelBuilder):
         return AutoModel.from_config(config, **self.attention)
 
     def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Tensor | None:
-        """The embeddings of the model that the multilingual tokenizer comes from, if there is one, such as M-BERT's in
-        Zhang et al. (2022)."""
+        """Returns the embeddings of the model that the multilingual tokenizer comes from, if there is one, such as
+        M-BERT's in Zhang et al. (2022)."""
         source = self.recipe.multilingual_tokenizer
         if source is None or source.from_pretrained is None:
             return None
@@ -165,8 +165,8 @@ class MlaBuilder(ModelBuilder):
 
 
 def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
-    """The word-piece embeddings [vocabulary, size] of the model that the tokenizer in `source` belongs to; None if it
-    comes without a model."""
+    """Loads the word-piece embeddings [vocabulary, size] of the model that the tokenizer in `source` belongs to;
+    returns None if it comes without a model."""
     place = located(source, **loading)
     with explained(source, place):
         file = optional_file(source, CONFIG_NAME, place)
@@ -187,8 +187,8 @@ def _embedding(model: PreTrainedModel) -> nn.Module:
 
 
 def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
-    """The rows [pieces, size] of an embedding table [vocabulary, size] that belong to the pieces of `tokenizer`, which
-    was trimmed from `whole`."""
+    """Selects the rows [pieces, size] of an embedding table [vocabulary, size] that belong to the pieces of
+    `tokenizer`, which was trimmed from `whole`."""
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
 
@@ -202,7 +202,7 @@ class MlaReporting(Reporting):
     recipe: MlaRecipe
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
-        """As in `Reporting`; also saves the language as an adapter with a card in the folder `adapter`."""
+        """Also saves the language as an adapter, with a card, in the folder `adapter`."""
         card = super().write_card(trainer, report)
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self.recipe.model.from_pretrained and len(model.config.languages) == 1:
@@ -292,7 +292,7 @@ class MlaStudentData(MlaData):
 
     @property
     def readable_languages(self) -> list[str] | None:
-        """None, that is any language: the text encoder also reads languages that it was not trained on."""
+        """None, for any language: the text encoder also reads languages that it was not trained on."""
         return None
 
     def documents(self) -> list[str]:
@@ -364,12 +364,12 @@ class MlaStudentBuilder(MlaBuilder):
         return MlaStudentModel.from_towers(native, text_model, **overrides)
 
     def _pooling(self) -> str:
-        """The pooling that the text encoder's folder states, otherwise the state at [CLS]."""
+        """Returns the pooling that the text encoder's folder states, otherwise the state at [CLS]."""
         source = self._text_source.from_pretrained
         return chosen_pooling(source, **self.code) if source else "cls"
 
     def _text_model(self, tokenizer: PreTrainedTokenizerBase, pooling: str) -> PreTrainedModel:
-        """The text encoder before the student's training; a newly trained one is kept among the checkpoints."""
+        """Loads or trains the text encoder that the student starts with; a new one is saved with the checkpoints."""
         source = self._text_source
         finished = self.checkpoints / TEXT_MODEL / FINISHED
         if not source.preset or is_finished(finished):

@@ -38,12 +38,12 @@ REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
 
 
 class RegionsSource(Section):
-    """Where the regions of RC3's images come from: one of these.
+    """The source of the regions of RC3's images. Give one of these.
 
     Args:
-        features: a file or folder of computed ones (`open_regions`), or a list of such. `{language}` in the name of a
-            file is replaced by each language of MaRVL, which has a file for each.
-        detector: an object detector of transformers, a folder or a Hub id.
+        features: a file or folder of precomputed regions (`open_regions`), or a list of them. `{language}` in a file
+            name is replaced by each language of MaRVL, which has one file per language.
+        detector: folder or Hub id of a transformers object detector.
         grid: N, for an N×N grid of features of the recipe's `backbone`.
     """
 
@@ -62,7 +62,7 @@ class RegionsRecipe(Recipe):
     """A recipe of a model that reads regions of images.
 
     Args:
-        regions: where the regions come from; not needed where all images are given as patches.
+        regions: the source of the regions; not needed if all images are given as patches.
         backbone: folder or Hub id of the vision model whose features are the cells of `regions.grid`.
     """
 
@@ -73,8 +73,8 @@ class RegionsRecipe(Recipe):
 class Rc3Recipe(RegionsRecipe):
     """A recipe of RC3's pre-training, whose `train` has `strict`, `weak` and `parallel` data.
 
-    `model` is a preset; an mBART to start from, with its vocabulary (`babelens trim` cuts it down); or a pre-trained
-    RC3 to go on from. `model.overrides` are `Rc3Config`'s keys.
+    `model` is a preset, an mBART to start from, with its vocabulary (`babelens trim` shrinks it), or a pre-trained
+    RC3 to continue from. `model.overrides` are keys of `Rc3Config`.
 
     Args:
         tokenizer: the vocabulary of a new model.
@@ -123,7 +123,7 @@ class Rc3Builder(ModelBuilder):
 
     @property
     def known_overrides(self) -> dict[str, Any]:
-        """Without the languages, whose tokens are known once there is a vocabulary."""
+        """The overrides without the languages, because their tokens are not known before there is a vocabulary."""
         return {name: value for name, value in super().known_overrides.items() if name != "languages"}
 
     def check(self) -> None:
@@ -132,7 +132,7 @@ class Rc3Builder(ModelBuilder):
             self._check_patches()
 
     def _check_patches(self) -> None:
-        """Checks whether a new processor makes images of the size that the model cuts into patches."""
+        """Checks that a new processor makes images of the size that the model cuts into patches."""
         source = self.recipe.model
         overrides = self.known_overrides
         config = load_preset(source.preset, **overrides) if source.preset else Rc3Config(**overrides)
@@ -159,7 +159,7 @@ class Rc3Builder(ModelBuilder):
     def train_vocabulary(
         self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
     ) -> PreTrainedTokenizerFast:
-        """Byte-pair encodings, whose pieces the decoder can put together again."""
+        """Trains byte-pair encodings, because the decoder can join their pieces to text."""
         if source.continuing_subword_prefix is not None:
             raise RecipeError("tokenizer.continuing_subword_prefix is for WordPiece; RC3 reads byte-pair encodings")
         return train_bpe(texts, vocab_size, alphabet=alphabet, lowercase=source.lowercase)
@@ -199,7 +199,7 @@ class Rc3Training(StagedTraining):
 
 
 class Rc3Reporting(Reporting):
-    """A pre-trained RC3 embeds nothing that could be searched: there is no report, and no retrieval."""
+    """A pre-trained RC3 has no embeddings to search with, so there is no report and no retrieval evaluation."""
 
     reports = ()
     in_pipelines = False
@@ -211,7 +211,7 @@ class Rc3Reporting(Reporting):
 def load_regions(
     recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
 ) -> RegionExtractor | SeveralRegions | None:
-    """The regions that a recipe names; None for a recipe without `regions`.
+    """Opens the regions that a recipe names; returns None if it has no `regions`.
 
     Args:
         recipe: the recipe.

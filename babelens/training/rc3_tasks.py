@@ -1,9 +1,9 @@
-"""Recipes that fine-tune a pre-trained RC3 on a task, and report its measures in each language of the test data.
+"""Recipes that fine-tune a pre-trained RC3 on a task, and report its metrics in each language of the test data.
 
-The data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or captioned images of one's own:
+The data are IGLUE's and Multi30K's files, the emoji benchmark's tasks, or your own captioned images:
 
-    source: xvnli                                    # which reader
-    options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each of
+    source: xvnli                                    # the reader
+    options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each language
     languages: [ar, es, fr, ru]
 """
 
@@ -45,12 +45,12 @@ TaskReport = dict[str, Results]  # by test set
 
 
 class Rc3TaskRecipe(RegionsRecipe):
-    """A recipe of fine-tuning: `model.from_pretrained` is trained on all parts of `train`, under any names.
+    """A recipe that fine-tunes `model.from_pretrained` on all parts of `train`, which may have any names.
 
     Args:
         task: `visual-entailment`, `visual-question-answering`, `visual-reasoning`, `image-text-retrieval` or
             `translation`.
-        test: the data that the report is about, under any names.
+        test: the data to report on, under any names.
     """
 
     task: str | None = None
@@ -62,18 +62,18 @@ class Rc3TaskRecipe(RegionsRecipe):
 
     @property
     def rc3_task(self) -> Rc3Task:
-        """The model and the measures of the task."""
+        """The model and the metrics of the task."""
         return RC3_TASKS[str(self.task)]
 
 
-# ---- Reading data: in parts that are evaluated separately, one for each language with a file of its own ----
+# ---- Reading data: in parts that are evaluated separately, one for each language that has its own file ----
 
 Reader = Callable[[DataSource], list[TaskData]]
 _LANGUAGE = "{language}"
 
 
 def _by_language(load: Callable[..., Dataset], source: DataSource, *, says_language: bool = False) -> list[TaskData]:
-    """A part for each language, read from a file of its own; `says_language` is for files that name theirs."""
+    """Reads a part for each language from its own file; set `says_language` for files that name their language."""
     named = any(_LANGUAGE in value for value in source.options.values() if isinstance(value, str))
     if source.languages is None and named:
         raise RecipeError(f"options with {_LANGUAGE} need languages")
@@ -95,7 +95,7 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
 
 
 def _few(corpus: Dataset, max_images: int | None) -> Dataset:
-    """Some of the rows, evenly spread: a cross-encoder reads every text with every image, which takes long."""
+    """Selects evenly spread rows: a cross-encoder reads every text with every image, which is slow."""
     return corpus if max_images is None else corpus.select(evenly_spaced(len(corpus), max_images))
 
 
@@ -104,7 +104,7 @@ def _xflickrco(max_images: int | None = None, **options: Any) -> Dataset:
 
 
 def _captions(source: DataSource) -> list[TaskData]:
-    """A caption corpus: the emoji benchmark, or what `load_captions` takes."""
+    """Reads a caption corpus: the emoji benchmark, or a source of `load_captions`."""
     options = dict(source.options)
     max_images = options.pop("max_images", None)
     corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
@@ -129,7 +129,7 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
 
 
-# Task -> source -> reader; the source "" is any other.
+# Task -> source -> reader; the source "" stands for any other source.
 READERS: dict[str, dict[str, Reader]] = {
     "visual-entailment": {
         "xvnli": partial(_by_language, load_xvnli),
@@ -149,7 +149,7 @@ READERS: dict[str, dict[str, Reader]] = {
 
 
 def _joined(parts: list[TaskData]) -> TaskData:
-    """All parts as one, to train on."""
+    """Joins all parts to one, to train on."""
     if len(parts) == 1:
         return parts[0]
     chosen = [part.languages for part in parts]
@@ -163,7 +163,7 @@ def _joined(parts: list[TaskData]) -> TaskData:
 
 
 def _texts_of(corpus: Dataset) -> dict[str, list[str]]:
-    """The texts of a task's data, or of a caption corpus, by language."""
+    """Returns the texts of a task's data, or of a caption corpus, by language."""
     texts: dict[str, list[str]] = {}
     if "captions" in corpus.column_names:
         for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
@@ -175,14 +175,14 @@ def _texts_of(corpus: Dataset) -> dict[str, list[str]]:
 
 
 def _languages_in(data: TaskData) -> list[str]:
-    """The languages of a task's data that are trained on or evaluated."""
+    """Returns the languages of a task's data to train on or to evaluate."""
     if data.pairs:
         return list(dict.fromkeys(tag for pair in data.pairs for tag in pair))
     return data.languages or sorted(_texts_of(data.corpus))
 
 
 class Rc3TaskData(RecipeData):
-    """The data of a task. All parts of `train` are trained on together; the parts of `test` are evaluated apart."""
+    """The data of a task. The parts of `train` are joined for training; those of `test` are evaluated separately."""
 
     recipe: Rc3TaskRecipe
     pair_languages: list[str] = []
@@ -226,24 +226,24 @@ class Rc3TaskData(RecipeData):
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """The languages of the texts that are trained on."""
+        """The languages of the training texts."""
         return _languages_in(self.training)
 
     @cached_property
     def unseen_languages(self) -> list[str]:
-        """The languages that are tested and not trained on."""
+        """The languages of the test data that are not in the training data."""
         tested = [tag for parts in self.tests.values() for part in parts for tag in _languages_in(part)]
         return [tag for tag in dict.fromkeys(tested) if tag not in self.image_languages]
 
     @cached_property
     def captions(self) -> dict[str, list[str]]:
-        """The texts that are trained on, by language."""
+        """The training texts, by language."""
         texts = _texts_of(self.training.corpus)
         return {language: texts[language] for language in self.image_languages}
 
     @cached_property
     def labels(self) -> dict[str, Any]:
-        """The configuration's keys of labels, with the data's labels in order; none for a task without labels."""
+        """The label keys of the configuration, with the data's labels in order; empty for a task without labels."""
         label = self.training.corpus.features.get("label")
         if label is None:
             return {}
@@ -284,7 +284,7 @@ class Rc3TaskTraining(Rc3Training):
     recipe: Rc3TaskRecipe
 
     trainer_class = Rc3TaskTrainer
-    tasks: list[str] = []  # the parts of `train` have any names
+    tasks: list[str] = []  # the parts of `train` may have any names
 
     def check_tasks(self) -> None:
         task = self.recipe.rc3_task
@@ -297,7 +297,7 @@ class Rc3TaskTraining(Rc3Training):
 
 
 class Rc3TaskReporting(Reporting):
-    """Reports the task's own measures on the test data."""
+    """Reports the task's metrics on the test data."""
 
     recipe: Rc3TaskRecipe
     data: Rc3TaskData
@@ -305,7 +305,7 @@ class Rc3TaskReporting(Reporting):
     reports = ()
 
     def report(self) -> TaskReport | None:
-        """The results of the saved model by test set and language. None for a recipe without test data."""
+        """Evaluates the saved model by test set and language; returns None if the recipe has no test data."""
         if not self.recipe.test:
             return None
         report = self._evaluate(self.data.tests, self.ranks)
@@ -327,7 +327,7 @@ class Rc3TaskReporting(Reporting):
         ]
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        """The task's measures of the saved model on the recipe's `validation` data."""
+        """Evaluates the saved model with the task's metrics on the recipe's `validation` data."""
         source, data = self.recipe.validation, self.data.validation
         if source is None or data is None:
             return []
@@ -368,15 +368,15 @@ def evaluate_task(
     ranks: dict[str, QueryRanks] | None = None,
     **loading: Any,
 ) -> TaskReport:
-    """The results of a model of a task, in percent, by name of the set and by language.
+    """Evaluates a model on a task; returns results in percent, by data set and language.
 
     Args:
         recipe: a recipe of the task, which names the regions of the images.
-        sets: the data by name, such as `Rc3TaskData.tests`.
+        sets: the data sets by name, such as `Rc3TaskData.tests`.
         model: folder or Hub id of the model.
-        batch_size: examples that are computed at a time.
-        ranks: a dictionary to which the ranks of the single queries are added, by set and language, such as
-            `xvnli/fr`; none of translations.
+        batch_size: number of examples per batch.
+        ranks: a dictionary that receives the ranks of the single queries, by data set and language, such as `xvnli/fr`;
+            translation has none.
         loading: arguments of loaders, such as `trust_remote_code`.
     """
     task = recipe.rc3_task

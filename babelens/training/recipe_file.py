@@ -1,8 +1,8 @@
-"""Recipe files: YAML 1.2, `extends`, `variants`, and single keys that `--set` replaces.
+"""Recipe files: YAML 1.2, `extends`, `variants`, and the keys that `--set` replaces.
 
-PyYAML reads YAML 1.1, where `no` is false and `1e-3` is text: Norwegian would not be a language, and many a learning
-rate would not be a number. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
-(https://yaml.org/spec/1.2.2/#103-core-schema); the merge key `<<` of 1.1 stays.
+PyYAML reads YAML 1.1, where `no` is false and `1e-3` is text: Norwegian would not be a language, and many learning
+rates would not be numbers. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
+(https://yaml.org/spec/1.2.2/#103-core-schema); the merge key `<<` of 1.1 still works.
 """
 
 import copy
@@ -23,7 +23,7 @@ RECIPES = Path(str(files("babelens.recipes")))
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's core schema, which refuses a key that appears twice in a mapping."""
+    """YAML 1.2's core schema; refuses a key that appears twice in a mapping."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -57,7 +57,7 @@ for _kind in ("int", "float"):
 
 
 def parse(text: str) -> Any:
-    """The value of a text in YAML 1.2."""
+    """Parses a text in YAML 1.2."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
@@ -68,8 +68,8 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe, given its path or its name among the recipes of the package, such as `emoji/mural`; the
-    name of a variant may follow, as in `mural/base:large`."""
+    """Finds the file of a recipe by its path, or by the name of one that comes with the package, such as `emoji/mural`.
+    A variant may follow the name, as in `mural/base:large`."""
     return _located(name)[0]
 
 
@@ -80,14 +80,14 @@ def shipped_recipes() -> list[str]:
 
 
 def run_name(name: str | Path) -> str:
-    """The name of a recipe's run, by default: `mural-base-large` of `mural/base:large`, or the name of a file."""
+    """Returns the default name of a recipe's run: `mural-base-large` for `mural/base:large`, or the name of a file."""
     path, variant = _located(name)
     whole = path.relative_to(RECIPES) if path.is_relative_to(RECIPES) else Path(path.name)
     return "-".join([*whole.with_suffix("").parts, *filter(None, [variant])])
 
 
 def _located(name: str | Path) -> tuple[Path, str | None]:
-    """The file of a recipe, and the variant that the name asks for."""
+    """Finds the file of a recipe, and the variant in its name."""
     if Path(name).is_file():
         return Path(name), None
     base, colon, variant = str(name).rpartition(":")
@@ -126,7 +126,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
-    """The content of a recipe or of a variant, merged over what it extends; a task whose data are `null` is removed.
+    """Reads a recipe or a variant, merged over the recipe that it extends; a task whose data are `null` is removed.
 
     `extends` names another recipe in the same folder, or, in a variant, another variant of the same file; a variant
     that names none is merged over the file's own recipe.
@@ -163,8 +163,8 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
-    """A copy of nested settings with another value at a dotted key, such as `training.max_steps`. In a list of
-    mappings with names, a part of the key is such a name: `stages.layers.training.max_steps`."""
+    """Copies nested settings with another value at a dotted key, such as `training.max_steps`. In a list of named
+    mappings, a part of the key is a name: `stages.layers.training.max_steps`."""
     return _with_keys(settings, dotted.split("."), value, dotted)
 
 

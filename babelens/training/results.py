@@ -1,4 +1,4 @@
-"""Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
+"""Reports on a trained model: its benchmark results, its retrieval on the validation data, and its card."""
 
 import hashlib
 import logging
@@ -53,7 +53,7 @@ _WATCHED = "The model was evaluated on these data during its training as well."
 
 
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
-    """What the model answers about an image with labels in a language, which its own processor reads."""
+    """Asks the model to classify an image with labels in a language."""
 
     def classify(image: Image.Image, candidate_labels: list[str], hypothesis_template: str) -> list[dict[str, Any]]:
         inputs = embedder.processor(
@@ -66,24 +66,24 @@ def _example(embedder: Embedder, shown: LabelledImage) -> Example:
 
     title = f"{shown.labels[0]} ({shown.language})"
     made = example(classify, shown.image, shown.labels, title)
-    digest = hashlib.sha256(title.encode()).hexdigest()[:8]  # many titles have no letters that a file name may have
+    digest = hashlib.sha256(title.encode()).hexdigest()[:8]  # many titles have no letters that are safe in a file name
     return replace(made, language=shown.language, file_name=f"examples/{shown.language}-{digest}.png")
 
 
 class Reporting:
-    """Reports on the model that a recipe trained, from the folder in which it was saved.
+    """Reports on the model that a recipe trained and saved.
 
     Args:
         recipe: the recipe.
         data: its data.
         output: the model's folder; results are in `output/results.json`.
-        command: the command that was typed, for the card.
-        trust_remote_code: whether code that comes with the models that the recipe names may run.
+        command: the command to show on the card.
+        trust_remote_code: whether to run code that comes with the models in the recipe.
     """
 
-    # The values that the recipe's `report` may have.
+    # The allowed values of the recipe's `report`.
     reports: ClassVar[tuple[str, ...]] = (EMOJI,)
-    # Whether the model classifies images in transformers' pipelines and in an endpoint.
+    # Whether transformers' pipelines and endpoints can classify images with the model.
     in_pipelines: ClassVar[bool] = True
 
     def __init__(
@@ -91,8 +91,8 @@ class Reporting:
     ) -> None:
         self.recipe, self.data = recipe, data
         self.output, self.command, self.trust_remote_code = output, str(publishable(command)), trust_remote_code
-        self.examples: list[Example] = []  # the model's own answers about images that may be published
-        self.measured: list[Measurement] = []  # what `results.json` will hold, with the ranks next to it
+        self.examples: list[Example] = []  # the model's answers for images that may be published
+        self.measured: list[Measurement] = []  # for `results.json`, with the ranks
         self.ranks: dict[str, QueryRanks] = {}
         self.validated: dict[str, dict[str, float]] = {}  # recall on validation data, by language
         self.unknown_rates: dict[str, float] = {}  # of tokens, by language
@@ -100,7 +100,7 @@ class Reporting:
     # ---- Parts that a method may define ----
 
     def report(self) -> dict[str, Any] | None:
-        """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions."""
+        """Evaluates the saved model as the recipe's `report` asks: on the four tasks of the emoji benchmark."""
         if self.recipe.report is None:
             return None
         embedder = self._saved_model()
@@ -114,18 +114,18 @@ class Reporting:
         return report
 
     def _saved_model(self, batch_size: int = 64) -> Embedder:
-        """The saved model. Its card, which will state its languages, is not written yet: it warns of none."""
+        """Loads the saved model. The card that states its languages is not written yet, so there are no warnings."""
         model, processor = load_encoder(self.output)
         width = stated_truncation(self.output, model.config)
         return Embedder(model, processor, batch_size=batch_size, device=default_device(), truncate_dim=width)
 
     def report_results(self, report: dict[str, Any]) -> list[Result]:
-        """A report as the card shows it."""
+        """Converts a report to the results that the card shows."""
         return list(emoji_results(report, command=self.command))
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        """The retrieval recall of the saved model on the recipe's `validation` data, in each language that the model
-        reads. Empty for a recipe without such data."""
+        """Measures the retrieval recall of the saved model on the recipe's `validation` data, in each language that the
+        model reads; returns an empty list if the recipe has no such data."""
         if self.recipe.validation is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)
@@ -147,13 +147,13 @@ class Reporting:
         )
 
     def validation_note(self, trainer: BabelensTrainer) -> str:
-        """The note below the results on validation data: how much of them was trained on, and whether the model was
-        evaluated on them during training, too."""
+        """Returns the note below the validation results: the overlap with the training data, and whether the model was
+        also evaluated on the data during training."""
         overlaps = [f"{overlap}." for overlap in self.data.overlaps]
         return " ".join([*overlaps, *([] if trainer.args.eval_strategy == "no" else [_WATCHED])])
 
     def card_sources(self) -> list[CardSource]:
-        """The sources of the training data."""
+        """Returns the sources of the training data."""
         sources: list[CardSource] = []
         for task, source in self.recipe.train.items():
             translations = task in self.data.translation_tasks
@@ -170,17 +170,17 @@ class Reporting:
         return list(dict.fromkeys(sources))
 
     def base_sources(self) -> dict[str, str | None]:
-        """The folder or Hub id of each model whose weights the trained model started from, by what it became."""
+        """Returns the folder or Hub id of each model that training started from, by its part of the trained model."""
         model = self.recipe.model
         return {WHOLE_MODEL: model.from_pretrained, IMAGE_TOWER: model.image, TEXT_TOWER: model.text}
 
     @cached_property
     def base_models(self) -> list[BaseModel]:
-        """The models whose weights the trained model started from, with their licenses."""
+        """The models that training started from, with their licenses."""
         return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
 
     def card_facts(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> ModelCardFacts:
-        """The facts of the card."""
+        """Gathers the facts of the card."""
         stages = [stage.name for stage in self.recipe.stages]
         return ModelCardFacts(
             **self.common_facts(trainer),
@@ -202,13 +202,13 @@ class Reporting:
         return write_card(self.output, self.card_facts(trainer, report), texts=texts)
 
     def write_results(self) -> None:
-        """Writes `results.json`, last of all: it marks a finished run."""
+        """Writes `results.json`. It comes last, because it marks a finished run."""
         unknown = {language: {"unknown": rate} for language, rate in self.unknown_rates.items()}
         found = [*self.measured, *measurements(unknown, dataset="vocabulary", command=self.command)]
         write_results(self.output / RESULTS, found, self.ranks)
 
     def common_facts(self, trainer: BabelensTrainer) -> dict[str, Any]:
-        """The facts that the cards of dual encoders and of task models share."""
+        """Gathers the facts that the cards of dual encoders and of task models share."""
         sources = self.card_sources()
         licenses = [each.license for each in sources] + [base.license for base in self.base_models]
         is_unknown = any(license in (UNKNOWN, OTHER) for license in licenses)
@@ -224,7 +224,7 @@ class Reporting:
         }
 
     def _readable(self, processor: ProcessorMixin) -> list[str]:
-        """The languages of the validation data that the model reads."""
+        """Returns the languages of the validation data that the model reads."""
         present = list(languages_of(self.data.validation))
         if self.data.readable_languages is None:
             return present

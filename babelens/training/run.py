@@ -45,7 +45,7 @@ def is_finished(stage: Path) -> bool:
 
 
 class StagedTraining:
-    """Trains the stages of a recipe, one after the other.
+    """Trains the stages of a recipe in order.
 
     Args:
         recipe: the recipe.
@@ -65,11 +65,11 @@ class StagedTraining:
 
     @property
     def tasks(self) -> list[str]:
-        """The names that `train` may have."""
+        """The allowed names in `train`."""
         return list(self.trainer_class.task_weights)
 
     def trainer_options(self) -> dict[str, Any]:
-        """Arguments of the method's trainer that other trainers do not have."""
+        """Returns arguments that only the method's trainer has."""
         return {}
 
     def check_tasks(self) -> None:
@@ -82,7 +82,7 @@ class StagedTraining:
     # ---- Stages ----
 
     def arguments(self, stage: Stage) -> TrainingArguments:
-        """The trainer's arguments in a stage."""
+        """Builds the trainer's arguments in a stage."""
         folder = str(self.output / CHECKPOINTS / stage.name)
         given = self.recipe.training | stage.training
         return training_arguments(self.trainer_class.arguments_class, given, stage.training_key, output_dir=folder)
@@ -108,7 +108,7 @@ class StagedTraining:
                 if trainer.is_world_process_zero():
                     with atomic_directory(finished) as scratch:
                         model.save_pretrained(scratch)
-                        trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # its log is for the report
+                        trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # the report needs its log
                 trainer.accelerator.wait_for_everyone()
             else:
                 compare_conditions(finished, self.arguments(stage))
@@ -266,7 +266,7 @@ class RecipeRun:
             raise RecipeError(f"{file}: {error}") from error
 
     def report(self) -> dict[str, Any] | None:
-        """The results of the saved model on the recipe's `report`; None if the recipe has none."""
+        """Evaluates the saved model on the recipe's `report`; returns None if the recipe has none."""
         return self.reporting.report()
 
     def write_card(self, trainer: BabelensTrainer, report: dict[str, Any] | None) -> Path:
@@ -298,7 +298,7 @@ _FREE = ("training", "test", "report", "unseen_languages", "license", "license_n
 
 
 def _settled(recipe: Recipe) -> dict[str, Any]:
-    """The part of a recipe that must not change during a run: without the trainer's arguments and evaluations."""
+    """Returns the part of a recipe that must not change during a run: not the trainer's arguments or evaluations."""
     content = recipe.model_dump(mode="json", exclude={"stages": {"__all__": {"training"}}})
     content = {key: value for key, value in content.items() if key not in _FREE}
     return redact(content | {"stages": {stage.pop("name"): stage for stage in content["stages"]}})

@@ -1,8 +1,8 @@
 """The keys of recipes, as pydantic models.
 
-A recipe names the method, the model, its data and the training arguments; `recipes/` has those of the published
-experiments and of the emoji benchmark. The keys here apply to all methods; a method declares its own in a subclass
-of `Recipe`.
+A recipe names the method, the model, its data and the training arguments; `recipes/` has recipes of the published
+experiments and of the emoji benchmark. This module defines the keys that all methods share; a method adds keys in a
+subclass of `Recipe`.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from .recipe_file import find_recipe, read_recipe, with_key
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
 
-_NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a recipe does not give
+_NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a recipe cannot set
 
 # A stage's checkpoints are in a folder of its name, next to the folders that a run keeps under these names.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
@@ -53,7 +53,7 @@ _STAGE_NAME = re.compile(r"(?!checkpoint-\d+$)\w([\w .+-]{,98}[\w.+-])?")
 
 
 def validate(kind: Any, value: Any, where: str = "") -> Any:
-    """A value as a type or a section has it: `on` and `no` become booleans where the type is a boolean.
+    """Converts a value to a type or a section: `on` and `no` become booleans if the type is a boolean.
 
     Args:
         kind: a type, or a class of `Section`.
@@ -82,7 +82,7 @@ def _complaints(error: ValidationError, kind: Any, where: str) -> Iterator[str]:
 
 
 def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
-    """The keys of the section at a path below a type; none if there is no section."""
+    """Returns the keys of the section at a path below a type; empty if there is no section."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         fields = kind.model_fields
         return _keys_at(fields[path[0]].annotation, path[1:]) if path and path[0] in fields else list(fields)
@@ -91,7 +91,7 @@ def _keys_at(kind: Any, path: tuple[Any, ...]) -> list[str]:
 
 
 def check_known(key: object, known: Collection[str], place: str = "") -> None:
-    """Raises a `RecipeError`, with the nearest known key, for a key that is not among those known."""
+    """Raises a `RecipeError` with the nearest known key if a key is unknown."""
     if key not in known:
         listed = ", ".join(nearest_first(key, known))
         raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {listed}")
@@ -112,7 +112,7 @@ _NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", 
 def checked_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The trainer's arguments in a recipe, with the types that their class states."""
+    """Converts a recipe's trainer arguments to the types that their class states."""
     hints = get_type_hints(arguments_class)  # `HfArgumentParser` may have changed `Field.type`
     names = [field.name for field in dataclasses.fields(arguments_class) if field.init]
     kinds: dict[str, Any] = {name: (hints[name], None) for name in names if name not in _NOT_GIVEN}
@@ -146,7 +146,7 @@ def _folder_name(name: str) -> str:
 
 
 def _combinations(pairs: Any) -> Any:
-    """`{from: [...], to: [...]}` as a list of all pairs."""
+    """Converts `{from: [...], to: [...]}` to a list of all pairs."""
     if not isinstance(pairs, dict):
         return pairs
     if sorted(pairs) != ["from", "to"]:
@@ -155,7 +155,7 @@ def _combinations(pairs: Any) -> Any:
     return [[a, b] for a in sides[0] for b in sides[1] if a != b]
 
 
-# `on`, `yes`, `off` and `no`, which YAML 1.2 reads as text, are booleans where nothing else can be meant.
+# YAML 1.2 reads `on`, `yes`, `off` and `no` as text; here they are booleans.
 Switch = Annotated[bool, Field(strict=False)]
 Count = Annotated[int, Field(ge=1)]
 Language = Annotated[str, AfterValidator(normalize_language)]
@@ -176,18 +176,18 @@ class Section(BaseModel):
 
 
 class DataSource(Section):
-    """Where captions or translations come from.
+    """A source of captions or translations.
 
     Args:
         source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; a published data set, read
-            from its files as they are published (`data.readers.published`): `multi30k`, `flickr30k`, `coco`, `wit`,
+            from its original files (`data.readers.published`): `multi30k`, `flickr30k`, `coco`, `wit`,
             `cc3m`, `cc12m`, `cc300k`, `wikimatrix`, `opus`, or `several` of them; or a source of `load_captions` or
             `load_translations`: a folder, a file, a Hub id. Translations may be files that `load_bitext` reads, such
             as `wikimatrix/*.tsv.gz`, by default as a stream. A folder with the name of a published data set is read
             if there are no options.
         options: keyword arguments of the loader, such as `streaming: true`; for a stream, the recipe needs
-            `max_steps`, and `languages` or `pairs`. An option that is null is left out, such as one of another source
-            in a recipe that this one extends.
+            `max_steps`, and `languages` or `pairs`. A null option is left out; this removes an option of a recipe that
+            this one extends.
         languages: languages of image-text pairs; default: all.
         text_filter: rules for alt texts (`TextFilter`), such as `{min_words: 3, max_words: 100, max_characters: 1000,
             max_images: 10}`, the defaults: captions that break one are left out.
@@ -212,7 +212,7 @@ class DataSource(Section):
     translations: str | None = None
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
-        """The function that reads the corpus, but for `options`."""
+        """Returns the function that reads the corpus; it takes `options`."""
         if self.source in (EMOJI, WEAK_EMOJI):
             return load_emoji if self.source == EMOJI else load_weak_emoji
         if self.source in PUBLISHED and (self.options or not Path(self.source).exists()):
@@ -222,7 +222,7 @@ class DataSource(Section):
         return partial(load_translations if translations else load_captions, self.source)
 
     def option_types(self, *, translations: bool = False) -> dict[str, Any]:
-        """The names that `options` may have, each with the type of its values."""
+        """Returns the allowed names in `options`, each with the type of its values."""
         functions: list[Any] = [self.loader(translations=translations)]
         if self.source == WEAK_EMOJI:
             functions = [load_emoji, weakly_aligned_emoji]
@@ -230,14 +230,14 @@ class DataSource(Section):
         return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
 
     def loader_options(self, where: str = "options", *, translations: bool = False) -> dict[str, Any]:
-        """`options` with the types of the loader's arguments; `where` is their key, for errors."""
+        """Converts `options` to the types of the loader's arguments; `where` is their key, for errors."""
         kinds = self.option_types(translations=translations)
         for name in self.options:
             check_known(name, kinds, f"{where}.")
         return {name: validate(kinds[name], value, f"{where}.{name}") for name, value in self.options.items()}
 
     def load(self, *, translations: bool = False, **given: Any) -> Dataset | IterableDataset:
-        """The caption corpus, or the translation corpus; `given` are further arguments of the loader."""
+        """Loads the captions or the translations; `given` are other arguments of the loader."""
         loader = self.loader(translations=translations)
         for name, parameter in inspect.signature(loader).parameters.items():
             is_needed = parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty
@@ -254,15 +254,15 @@ class ModelSource(Section):
         preset: one of `babelens.configuration.presets.list_presets()`.
         image: a pretrained vision backbone, a folder or Hub id, with its image processor; given together with `text`.
         text: a pretrained text encoder, a folder or Hub id, with its tokenizer.
-        overrides: configuration keys that replace the preset's; of a model of two towers, such as `projection_dim`,
-            `text_pooling`, `text_prompt` and `freeze`.
+        overrides: configuration keys that replace the preset's; for a model of two towers, keys such as
+            `projection_dim`, `text_pooling`, `text_prompt` and `freeze`.
         from_pretrained: a folder or Hub id.
-        fresh_heads: with `from_pretrained`, whether the layers between the towers and the shared space are drawn anew,
-            as an option of fine-tuning; for models of two towers.
+        fresh_heads: with `from_pretrained`, whether to initialize the layers between the towers and the shared space
+            at random for fine-tuning; for models of two towers.
         fresh_towers: with `image` and `text`, the ones that start with random weights, with the sizes, the image
             processor and the tokenizer of the pretrained ones.
         attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 uses
-            `eager` instead of `sdpa`, whose gradient is slow there.
+            `eager` instead of `sdpa`, because the gradient of `sdpa` is slow there.
     """
 
     preset: str | None = None
@@ -288,7 +288,7 @@ class ModelSource(Section):
 
     @property
     def towers(self) -> tuple[str, str] | None:
-        """The pretrained vision backbone and text encoder, where a model is made of them."""
+        """The pretrained vision backbone and text encoder, if the model is made of two towers."""
         return None if self.image is None or self.text is None else (self.image, self.text)
 
 
@@ -297,15 +297,14 @@ class TokenizerSource(Section):
 
     Args:
         vocab_size: number of word pieces to train.
-        languages: whose captions the pieces are trained on; default: the languages of the training data.
+        languages: the languages whose captions train the pieces; default: the languages of the training data.
         lowercase: fold case.
-        continuing_subword_prefix: the mark of WordPiece's pieces inside of words, by default `##`; with "" a piece
-            is the same at the beginning of a word and inside.
+        continuing_subword_prefix: the prefix of WordPiece's pieces inside words, by default `##`; with "" a piece is
+            the same at the beginning of a word and inside it.
         from_pretrained: a folder or Hub id instead.
-        coverage: with `from_pretrained`, the share of the running pieces of the corpora's captions to keep, as
-            `babelens trim` does; default: all pieces of the tokenizer.
-        sample: the number of rows of each stream whose captions are read for the pieces, spread evenly over its
-            shards.
+        coverage: with `from_pretrained`, the share of the running pieces in the corpora's captions to keep, as in
+            `babelens trim`; default: all pieces of the tokenizer.
+        sample: the number of rows of each stream to read for the pieces, spread evenly over its shards.
     """
 
     vocab_size: Count | None = None
@@ -328,7 +327,7 @@ class TokenizerSource(Section):
 
 
 class ImageSizes(Section):
-    """Side lengths in pixels: images are resized to `resize`, and cropped to `crop` at the centre."""
+    """Side lengths in pixels: images are resized to `resize`, then cropped to `crop` at the centre."""
 
     resize: Count = 346
     crop: Count = 289
@@ -341,7 +340,7 @@ class ImageSizes(Section):
 
 
 class Stage(Section):
-    """A part of a training run with its own tasks, arguments and schedule, which continues the one before.
+    """A part of a training run with its own tasks, arguments and schedule; it continues the previous stage.
 
     Args:
         name: the name of its folder of checkpoints.
@@ -362,23 +361,23 @@ class Stage(Section):
 
 
 class Recipe(Section):
-    """A training run: the keys that the recipes of all methods have. A method that reads more declares a subclass.
+    """A training run, with the keys of all methods. Methods with other keys declare a subclass.
 
     Args:
         method: the name of the method, such as `mural`.
-        model: the model that is trained.
+        model: the model to train.
         train: the data of each task.
         training: the trainer's arguments, without `output_dir`.
-        validation: captions on which the model is evaluated during training and at its end.
-        stages: the stages of training, in their order; default: one with all tasks.
-        report: the benchmark that is reported at the end: `emoji`, or none.
+        validation: captions to evaluate the model on, during training and at its end.
+        stages: the stages of training, in order; default: one with all tasks.
+        report: the benchmark to report at the end: `emoji`, or none.
         unseen_languages: languages for the report that the model was never trained on.
-        license: license of the weights as a Hub identifier; default: the strictest of the data's licenses and those of
-            the models that training starts from, `other` when one of them is unknown.
+        license: license of the weights as a Hub identifier; default: the strictest license of the data and of the
+            models that training starts from; `other` if one of them is unknown.
         license_name: the name of the license, with `license: other`.
     """
 
-    # The keys that describe a new model, and have no effect where training continues from a saved one.
+    # The keys that describe a new model; they have no effect if training continues from a saved one.
     only_from_scratch: ClassVar[tuple[str, ...]] = ()
 
     method: str
@@ -411,12 +410,12 @@ class Recipe(Section):
 
     @property
     def all_stages(self) -> list[Stage]:
-        """The stages; of a recipe that names none, one without a name that has all tasks."""
+        """The stages; if the recipe names none, one stage without a name that has all tasks."""
         return self.stages or [Stage.model_construct(name="", tasks=list(self.train))]
 
     @property
     def task_name(self) -> str | None:
-        """The task on which a recipe fine-tunes a pre-trained model, where it does."""
+        """The task on which the recipe fine-tunes a pre-trained model, if any."""
         return None
 
 
@@ -466,7 +465,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
 
 
 def workflow_of(method: object, task: object = None) -> Any:
-    """The `run.Workflow` of a method's recipes, or of those that fine-tune its models on a task."""
+    """Returns the `run.Workflow` of a method's recipes, or of recipes that fine-tune its models on a task."""
     check_names([str(method)], METHODS, "method")
     found = METHODS[str(method)]
     if task is None:

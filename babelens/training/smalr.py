@@ -1,5 +1,5 @@
-"""Recipes of SMALR and LIWE, which learn from the words of texts in several languages, and from a backbone's features
-of images."""
+"""Recipes of SMALR and LIWE, which learn from the words of texts in several languages and from image features of a
+backbone."""
 
 import logging
 from collections.abc import Iterable
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 
 
 class DictionarySource(Section):
-    """A dictionary, by which rare words share the embedding of a word of another language.
+    """A dictionary that lets rare words share the embedding of a word in another language.
 
     Args:
-        files: MUSE's dictionaries, from each language to `target`: a word and its translation in every line.
-        threshold: words of these languages that occur less often have the embedding of their translation; without
-            one, they are left out.
+        files: MUSE's dictionaries, from each language to `target`, with a word and its translation per line.
+        threshold: words of these languages that occur less often take the embedding of their translation; words without
+            a translation are left out.
         target: the language of the translations.
     """
 
@@ -51,7 +51,7 @@ class WordsSource(Section):
     """The words of a word-level model (SMALR), taken from the captions of its languages.
 
     Args:
-        max_size: size of each language's vocabulary, which has its most frequent words; default: all.
+        max_size: maximum number of words per language, the most frequent ones; default: all.
         min_frequency: words that occur less often are left out.
         vectors: FastText's `.vec` or `.vec.gz` files by language.
         aligned: whether the files' vectors share one space, in which words of equal meaning are near each other
@@ -72,14 +72,14 @@ class WordsSource(Section):
 
 
 class WordsRecipe(Recipe):
-    """A recipe of a word-level model; all of these keys describe a new one.
+    """A recipe of a word-level model. These keys describe a new model.
 
     Args:
         words: the words of its vocabularies.
-        backbone: folder or Hub id of a vision model or a dual encoder whose vision tower sees the images; default: the
-            configuration's, untrained.
-        image: the sizes of its images, which are then scaled as MURAL's are; default: images are prepared by the
-            backbone's own image processor.
+        backbone: folder or Hub id of a vision model, or of a dual encoder whose vision tower is used; default: an
+            untrained one, as in the configuration.
+        image: the sizes of images, which are then scaled as in MURAL; default: the backbone's image processor prepares
+            the images.
     """
 
     only_from_scratch = ("words", "backbone", "image")
@@ -90,7 +90,7 @@ class WordsRecipe(Recipe):
 
 
 class WordsData(RecipeData):
-    """The data of a word-level model, whose examples are images with several captions."""
+    """The data of a word-level model; an example is an image with several captions."""
 
     recipe: WordsRecipe
 
@@ -123,22 +123,22 @@ class WordsBuilder(ModelBuilder):
         return processor
 
     def config(self, **words: Any) -> PreTrainedConfig:
-        """Returns the recipe's configuration with the backbone's; `words` are keys from the vocabularies."""
+        """Makes the configuration, with the backbone's; `words` are the keys that depend on the vocabularies."""
         source, vision = self.recipe.model, {}
         if self._backbone is not None:
             vision = {"vision_config": self._backbone.config}
-        elif "features" in (corpus := self.data.corpora[IMAGE_TEXT]).column_names:  # which replace the images
+        elif "features" in (corpus := self.data.corpora[IMAGE_TEXT]).column_names:  # features replace the images
             vision = {"image_feature_size": len(corpus[0]["features"])}
         return load_preset(source.preset or "", **vision | source.overrides | words)
 
     def with_backbone(self, model: LiweModel | SmalrModel) -> PreTrainedModel:
-        """The model with the weights of the recipe's backbone."""
+        """Gives the model the weights of the recipe's backbone."""
         if model.vision_model is not None and self._backbone is not None:
             model.take_backbone(self._backbone)
         return model
 
     def new_image_processor(self) -> BaseImageProcessor:
-        """The backbone's own, or, where the recipe states the sizes of images, one with these."""
+        """Loads the backbone's image processor, or makes one with the image sizes in the recipe."""
         source = self.recipe.backbone
         if source is None or self.recipe.image is not None:
             images = super().new_image_processor()
@@ -161,7 +161,7 @@ class WordsReporting(Reporting):
     recipe: WordsRecipe
 
     def base_sources(self) -> dict[str, str | None]:
-        """The backbone among them, whose weights are part of the model."""
+        """Returns the base models, including the backbone."""
         return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}
 
 
@@ -169,7 +169,7 @@ class WordsReporting(Reporting):
 
 
 class LiweBuilder(WordsBuilder):
-    """Builds a LIWE model; of `words` it reads `min_frequency`, of characters, and `max_text_length`."""
+    """Builds a LIWE model; it reads only `min_frequency` (of characters) and `max_text_length` from `words`."""
 
     def make_processor(self) -> ProcessorMixin:
         if self.recipe.model.from_pretrained:
@@ -206,9 +206,9 @@ LIWE = Workflow(recipe=WordsRecipe, data=WordsData, builder=LiweBuilder, reporti
 class SmalrBuilder(WordsBuilder):
     """Builds a SMALR model.
 
-    `words` states the words of each language and the source of their vectors; by a dictionary, rare words have the
-    embedding of a word of another language. A first stage with only `text_text` learns the latent vocabulary; of a
-    model without a latent vocabulary, it is MULE's warm-up, which aligns the projections of the words.
+    `words` states the words of each language and the source of their vectors; with a dictionary, rare words take
+    the embedding of a word in another language. A first stage with only `text_text` learns the latent vocabulary. If the
+    model has no latent vocabulary, that stage is MULE's warm-up, which aligns the projections of the words.
     """
 
     def make_processor(self) -> ProcessorMixin:
@@ -240,8 +240,8 @@ class SmalrBuilder(WordsBuilder):
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The latent vocabulary becomes part of the model that is trained next. `model.overrides` hold for that model,
-        even if the run of another recipe learned the vocabulary."""
+        """Makes the next model, with the latent vocabulary as a part. `model.overrides` apply to it, even if the run of
+        another recipe learned the vocabulary."""
         if not isinstance(model, SmalrLatentModel):
             return model
         return self.with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
@@ -253,7 +253,7 @@ class SmalrBuilder(WordsBuilder):
 
     @cached_property
     def _own_words(self) -> dict[str, list[str]]:
-        """The words of each language that have embeddings of their own."""
+        """The words of each language that have their own embeddings."""
         least, dictionary = self.words.min_frequency, self.words.dictionary
         thresholds = dict.fromkeys(dictionary.files, max(least, dictionary.threshold)) if dictionary else {}
         return {
@@ -263,7 +263,7 @@ class SmalrBuilder(WordsBuilder):
 
     @cached_property
     def _mapped(self) -> dict[str, dict[str, str]]:
-        """The rare words that a dictionary maps to words of another language, by language."""
+        """The rare words that a dictionary maps to words in another language, by language."""
         dictionary = self.words.dictionary
         if dictionary is None:
             return {}
@@ -283,14 +283,14 @@ class SmalrBuilder(WordsBuilder):
         return frequent_words(self.data.captions[language], language, max_size=size, min_frequency=least)
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
-        """Gives words that a dictionary maps the rows of their translations."""
+        """Makes the words that a dictionary maps share the rows of their translations."""
         for language, translations in self._mapped.items():
             target = self.words.dictionary.target if self.words.dictionary else ""
             words = _word_indices(model, processor, language, translations)
             model.words.share(words, _word_indices(model, processor, target, translations.values()))
 
     def _vectors(self, processor: ProcessorMixin) -> tuple[Tensor, Tensor]:
-        """The vectors of all words [words, vector size], and those that specific words have [words, word size]."""
+        """Returns the vectors of all words [words, vector size], and the reduced ones [words, word size]."""
         config = self._config(processor)
         size = config.vector_size or config.word_size
         words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}

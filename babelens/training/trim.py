@@ -1,7 +1,7 @@
-"""Trimming a model's vocabulary: a checkpoint and texts become a smaller one that reads those texts in the same way.
+"""Trims the vocabulary of a checkpoint to a set of texts: the smaller model reads those texts in the same way.
 
-Any checkpoint of transformers with a fast tokenizer (mBART, XLM-R, M-BERT, …), and babelens' own models with word
-pieces; of MLA's two vocabularies the multilingual one.
+Works with any transformers checkpoint that has a fast tokenizer (mBART, XLM-R, M-BERT, …), and with babelens models
+that read word pieces. For MLA, it trims the multilingual vocabulary.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class TrimmingReport:
         coverage: share of the texts' running pieces that were kept.
         unknown: number of running pieces that are the unknown token.
         texts: number of texts.
-        changed: number of texts that are divided into other pieces than before.
+        changed: number of texts that are split into other pieces than before.
         samples: some of those texts.
     """
 
@@ -58,13 +58,13 @@ class TrimmingReport:
 def trim(
     source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999, trust_remote_code: bool = False
 ) -> TrimmingReport:
-    """Writes the checkpoint `source` into the folder `output` with the vocabulary that texts need.
+    """Saves the checkpoint `source` in the folder `output`, with only the vocabulary that texts need.
 
     Args:
         source: a folder or Hub id.
-        texts: in the languages to keep.
+        texts: texts in the languages to keep.
         output: a new folder; it is written as a whole or not at all.
-        coverage: the share of running pieces to keep at least.
+        coverage: the minimum share of running pieces to keep.
         trust_remote_code: run code that comes with the checkpoint.
     """
     if not 0 <= coverage <= 1:
@@ -78,7 +78,7 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
     if (output / "config.json").is_file():
         raise FileExistsError(f"{output} holds a model already: choose another folder")
     model = _load_model(source, **code)
-    processor = load_processor(AutoProcessor, source, **code)  # of a text model, its tokenizer
+    processor = load_processor(AutoProcessor, source, **code)  # for a text model, its tokenizer
     name = _tokenizer_name(processor)
     tokenizer = getattr(processor, name) if name else processor
     if len(tokenizer) > vocabulary_size(model.config):
@@ -110,11 +110,11 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
 
 
 def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[str]:
-    """The texts of files and of a recipe.
+    """Reads the texts of files and of a recipe.
 
     Args:
         files: text files in UTF-8, one text per line.
-        recipe: the path or the name of a recipe. A text that several rows of its data share is taken once.
+        recipe: path or name of a recipe. Texts that several rows of its data share are read once.
     """
     texts: list[str] = []
     if recipe is not None:
@@ -126,7 +126,7 @@ def gather_texts(files: Sequence[Path] = (), recipe: str | None = None) -> list[
 
 
 def _load_model(source: str, **code: Any) -> PreTrainedModel:
-    """The model as it was saved, its heads with it."""
+    """Loads the model as it was saved, including its heads."""
     config = load_config(source, **code)
     if not config.architectures:
         return _loaded(AutoModel, source, **code)
@@ -138,7 +138,7 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
 
 
 def _loaded(model_class: type[PreTrainedModel], source: str, **code: Any) -> PreTrainedModel:
-    """The model as it was saved: without its pooling layer if the files lack that layer."""
+    """Loads the model as it was saved: without its pooling layer if the files lack that layer."""
     untrained: set[str] = set()
     model = load_model(model_class, source, part=_necessary, untrained=untrained, dtype="auto", **code)
     if untrained:
@@ -151,7 +151,7 @@ def _necessary(model: PreTrainedModel) -> nn.Module:
 
 
 def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str | None:
-    """The attribute of a processor that holds the tokenizer to trim; none, when it is the tokenizer itself."""
+    """Returns the attribute of a processor that holds the tokenizer to trim; None if it is the tokenizer itself."""
     if isinstance(processor, PreTrainedTokenizerBase):
         return None
     for name in _TOKENIZERS:
