@@ -121,7 +121,7 @@ def _link_problems(folder: Path) -> list[str]:
 
 
 def _card_problems(folder: Path) -> list[str]:
-    """What the card lacks; the Hub validates its metadata when it is pushed."""
+    """Lists what the card lacks; the Hub validates its metadata when it is pushed."""
     if not (folder / CARD).is_file():
         return [f"{CARD} is missing: training and acquiring write it"]
     try:

@@ -115,7 +115,7 @@ def read_data(task: str, source: str, split: str | None) -> Dataset:
 
 
 def task_model(model_args: ModelArguments, train_data: Dataset | None) -> PreTrainedModel:
-    """Loads the model; a new model of a task with labels has those of the training data, in their order."""
+    """Loads the model; a new model of a task with labels takes them from the training data, in order."""
     model_class, source = MODELS[model_args.task], model_args.model_name_or_path
     is_of_task = model_class.__name__ in (AutoConfig.from_pretrained(source).architectures or [])
     if is_of_task or train_data is None or "label" not in train_data.features:

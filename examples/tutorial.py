@@ -121,7 +121,7 @@ THINGS = [(color, shape) for color in COLORS for shape in SHAPES]
 print(len(THINGS), "things, such as", captions_of("red", "star"))
 
 # %% [markdown]
-# The training images get English and German captions alone. The test images get captions in all four languages, so
+# The training images get only English and German captions. The test images get captions in all four languages, so
 # that we can measure each of them.
 
 
@@ -256,7 +256,7 @@ search(embedder, "una estrella roja", "es")
 #
 # MLA leaves a model as it is and adds *acquirers*, small layers behind each block of the text tower that only texts of
 # the new language pass through. They are trained on translations: a French text shall get the embedding of its English
-# translation. French comes with a vocabulary of its own.
+# translation. French comes with its own vocabulary.
 
 # %%
 french = load_translations(FOLDER / "en-fr.tsv")

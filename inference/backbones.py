@@ -38,7 +38,7 @@ from ..utils.files import atomic_file, locked_path, remove_unfinished
 from ..utils.identity import code_of, model_identity, settings_of
 from ..utils.pretrained import load_model, load_processor
 
-# Files in which an image processor is saved, by itself or as a part of a processor.
+# Files in which an image processor is saved, separately or as a part of a processor.
 _IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -319,7 +319,7 @@ class RegionExtractor:
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
-        """Loads a detector or, with `grid`, an image encoder, also that of a dual encoder, from a folder or the
+        """Loads a detector or, with `grid`, an image encoder (of a dual encoder, too) from a folder or the
         Hub."""
         if grid is not None:
             backbone = load_backbone(folder_or_repo, **loading)

@@ -93,7 +93,7 @@ class Record:
         id: its id.
         place: its name in error messages.
         image: the image as a cell {bytes, path} of a `datasets.Image` column, if there is one.
-        metadata: further values, by their names; of a text, also `text` and `language`.
+        metadata: other values by name; for a text, also `text` and `language`.
         defect: why it cannot be used, if that was seen while it was read.
     """
 
@@ -269,7 +269,8 @@ def _cell(image: Any, place: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class EmbeddingJob:
-    """What to embed, and how. Images that cannot be read, or have metadata of another type, are skipped and counted.
+    """The settings of an embedding job. Images that cannot be read, or have metadata of another type, are skipped and
+    counted.
 
     Args:
         source: the images or texts, as `input_shards` takes them.

@@ -40,7 +40,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not callable(self.tokenizer):  # what a processor of words has under this name holds ids alone
+        if not callable(self.tokenizer):  # a word processor's `tokenizer` has only ids
             self.tokenizer = None
         if self.tokenizer is None and not takes_language(self.processor):
             raise ModelFolderError("feature-extraction needs the tokenizer or the processor of the model")

@@ -96,7 +96,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
         return _load_adapted(adapter, source, **loading)
     model = load_model(AutoModel, source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
-    # Where a folder has no processor, transformers loads the tokenizer instead.
+    # If a folder has no processor, transformers loads the tokenizer instead.
     if hasattr(model, "get_image_features") and not hasattr(processor, "image_processor"):
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
     return model, processor

@@ -1,4 +1,4 @@
-"""What babelens' pipelines share: images from the web, rows that travel through a batch, and the registration.
+"""Parts that babelens' pipelines share: images from the web, rows that travel through a batch, and the registration.
 
 A pipeline names in `hub_task` the task that it runs and the Auto class that loads its models. By it, the task is
 registered where babelens is imported, and written into `custom_pipelines` of the models that are saved, so that
@@ -36,12 +36,12 @@ def fetched(image: Any, timeout: float | None = None) -> Any:
 
 
 def as_rows(inputs: Rows) -> Rows:
-    """The rows of a batch as lists, also where there is one row only, which is not collated."""
+    """Returns the rows of a batch as lists, even for a single row, which is not collated."""
     return inputs if all(isinstance(value, list) for value in inputs.values()) else {k: [v] for k, v in inputs.items()}
 
 
 def stated(item: Mapping[str, Any], name: str, default: Any) -> Any:
-    """What an item states, such as its language; the default where it states nothing, or None, as in a data set."""
+    """Returns a value of an item, such as its language; the default if it has none, or None as in a data set."""
     return default if item.get(name) is None else item[name]
 
 

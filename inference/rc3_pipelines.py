@@ -243,7 +243,7 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
     def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if not takes_language(self.processor):
             return super()._sanitize_parameters(**given)
-        # As transformers' own pipeline is told what the processor reads.
+        # Like transformers' pipeline, which learns this from the processor.
         told = given.pop("processor_kwargs", None) or {}
         told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
         given = {name: told[name] for name in ("language", "target_language") if name in told} | given

@@ -37,7 +37,7 @@ def first_dimensions(embeddings: np.ndarray, width: int) -> np.ndarray:
     return nn.functional.normalize(cut, dim=-1).numpy()
 
 
-# ---- The order of search results, with numpy alone ----
+# ---- The order of search results, with numpy only ----
 
 
 def best_first(scores: np.ndarray, top: int) -> np.ndarray:

@@ -112,7 +112,7 @@ _JOINT = {"Hans": ["Hani"], "Hant": ["Hani"], "Jpan": ["Hani", "Hira", "Kana"], 
 
 @cache
 def _foreign_letters(languages: frozenset[str]) -> "regex.Pattern[str] | None":
-    """What finds letters that none of these languages is written in; None where the script of one is not known."""
+    """Returns a pattern of letters that none of these languages uses; None if the script of one is unknown."""
     scripts = {script for tag in languages for script in _scripts_of(tag)} | {"Zyyy", "Zinh"}  # which several share
     known = "".join(rf"\p{{Script={name}}}" for name in sorted(scripts))
     try:

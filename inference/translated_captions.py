@@ -1,4 +1,4 @@
-"""Captions of a corpus, translated by machine into further languages: the baseline translate-train, and the
+"""Captions of a corpus, translated by machine into other languages: the baseline translate-train, and the
 augmentation of SMALR's data (Burns et al. 2020, section 7.1).
 """
 

@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 # ---- How translation models are told the languages ----
 # It differs from family to family:
 #
-# NLLB, M2M100, mBART-50  a token for each language (`deu_Latn`, `__de__`, `de_DE`): the tokenizer is set to that of
-#                         the source, and the translation begins with that of the target
-# mBART                   the same tokens; the decoder starts with that of the target
+# NLLB, M2M100, mBART-50  a token for each language (`deu_Latn`, `__de__`, `de_DE`): the tokenizer is set to the
+#                         source's, and the translation begins with the target's
+# mBART                   the same tokens; the decoder starts with the target's
 # MADLAD-400              a token of the target before the text (`<2de>`); the model finds the source out
 # Marian, many targets    the same, as `>>deu<<`
 # Marian, one pair        nothing; its tokenizer says which pair, or the user does
@@ -105,7 +105,7 @@ class LanguageCodes:
             )
 
     def request(self, source: str, target: str) -> Request:
-        """What asks for a translation from `source` to `target`, two canonical tags."""
+        """Returns the request for a translation from `source` to `target`, two canonical tags."""
         pair = language_and_script(source), language_and_script(target)
         only = self.pair or ((self._source, target) if self._source else None)
         if only and pair != (language_and_script(only[0]), language_and_script(only[1])):

@@ -21,7 +21,7 @@ from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)
 
-_TEMPLATE = "This is a photo of {}."  # that of transformers' pipeline
+_TEMPLATE = "This is a photo of {}."  # as in transformers' pipeline
 
 
 class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
@@ -92,7 +92,7 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
 
 
 # ---- Photo templates ----
-# Templates of zero-shot classification in some forty languages, in which `{}` stands for the label of a class.
+# Templates of zero-shot classification in some forty languages; `{}` is replaced by the label of a class.
 #
 # They were written for this package, so that the label can stand in its basic form, and are a module rather than
 # data because the code of a published model holds them: transformers fetches only Python files.

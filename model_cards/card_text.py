@@ -1,4 +1,4 @@
-"""What cards share: texts that are safe in Markdown, no secrets and no paths of this machine, and whose card it is."""
+"""Parts that cards share: Markdown-safe texts without secrets and local paths, and the owner of a card."""
 
 import dataclasses
 import re

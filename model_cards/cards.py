@@ -47,7 +47,7 @@ def write_endpoint(folder: str | Path) -> None:
 
 
 def requirements(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
-    """What the folder's Python files import, and `also`, as pip names with the versions that babelens asks for."""
+    """Lists the imports of the folder's Python files, and `also`, as pip names with babelens' version bounds."""
     imported = set(also)
     for path in Path(folder).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -139,7 +139,7 @@ class SavedModel:
 
     @property
     def departures(self) -> str:
-        """What of the losses and heads of MURAL or ETCL is not as their papers have it; empty where all is."""
+        """Lists the losses and heads of MURAL or ETCL that differ from their papers; empty if none do."""
         config, found = self.config, []
         if "text_text" not in config.get("tasks", ["text_text"]):
             return ""

@@ -31,7 +31,7 @@ class EndpointHandler:
 
 
 def _image(given: Any) -> Image.Image:
-    """The image of a request; addresses and paths, which the pipeline would follow, are no images."""
+    """The image of a request; addresses and paths, which the pipeline would follow, are not images."""
     if not isinstance(given, str | Image.Image):  # an image is that of a request whose body it is
         raise ValueError(f"'inputs' is the image, in base64, and not of type {type(given).__name__}")
     try:

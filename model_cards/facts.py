@@ -29,7 +29,7 @@ RETRIEVAL = "image-text-retrieval"
 RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
 
 _REPORTED_VERSIONS = ("babelens", "torch", "transformers", "datasets", "tokenizers")
-# Where a run writes and what it prints has no bearing on its result; nor have settings that only say how to upload it.
+# Settings of a run's output folder, logs and uploads, which do not affect its result.
 _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "save_", "hub_", "push_to_hub")
 
 

@@ -23,7 +23,7 @@ _WEIGHTS = {
     "CC-BY-SA-4.0": "cc-by-sa-4.0",
 }
 _STRICTNESS = {license.lower(): rank for rank, license in enumerate(_WEIGHTS)}
-# What licenses forbid to weights that are made from others, by parts of the Hub's identifiers.
+# The uses that licenses forbid for derived weights, by parts of the Hub's identifiers.
 _NON_COMMERCIAL = re.compile(r"-nc-|noncommercial|research|apple-amlr|deepfloyd")
 _NO_DERIVATIVES = re.compile(r"-nd-")
 _SHARE_ALIKE = re.compile(r"-sa-|^a?gpl|cdla-sharing|^odbl|^osl-")
@@ -34,7 +34,7 @@ _PERMISSIVE = re.compile(
 
 
 def check_hub_license(license: str, name: str | None = None) -> None:
-    """Checks that a license is written as the Hub identifies it, and that only `other` has a name of its own."""
+    """Checks that a license is written as the Hub identifies it, and that only `other` has its own name."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
         raise PublishError(
             f"{license!r} is not an identifier of the Hub; such are 'apache-2.0' and 'cc-by-4.0', and 'other' is for "

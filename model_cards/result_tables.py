@@ -1,6 +1,6 @@
 """The results that a card shows: all of them where they are few; else the means, and ten languages.
 
-The complete tables are then in `results.md` beside the card. `recall.svg` shows the recall of each language.
+The complete tables are then in `results.md` next to the card. `recall.svg` shows the recall of each language.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from .card_text import is_of_another_model
 from .facts import ModelCardFacts, Result
 
 _LANGUAGES = 10  # rows of single languages on a card, in all of its tables together
-_TABLES_WITH_LANGUAGES = 3  # where there are more, all have means alone
+_TABLES_WITH_LANGUAGES = 3  # if there are more, all show only means
 RESULTS_FILE, FIGURE_FILE = "results.md", "recall.svg"
 CARD = "README.md"
 

@@ -1,7 +1,7 @@
 """The short cards: of an adapter, of a model that acquired languages by a student or in closed form, and of one that
 transformers' own `push_to_hub` pushes.
 
-Each has a template of its own and few facts. A model that a recipe trained has the card of `cards.py`.
+Each has its own template and few facts. Models that a recipe trained get the card of `cards.py`.
 """
 
 import json
@@ -106,7 +106,7 @@ class AdapterCardFacts(ShortCardFacts):
 
 # ---- A model that learned languages in closed form ----
 
-ACQUIRED = "acquired.json"  # the facts of the card, for the card of a model that learns further languages
+ACQUIRED = "acquired.json"  # the facts of the card, for the card of a model that learns more languages
 
 
 @dataclass(frozen=True, kw_only=True)

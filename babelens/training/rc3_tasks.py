@@ -375,8 +375,8 @@ def evaluate_task(
         sets: the data sets by name, such as `Rc3TaskData.tests`.
         model: folder or Hub id of the model.
         batch_size: number of examples per batch.
-        ranks: a dictionary that receives the ranks of the single queries, by data set and language, such as `xvnli/fr`;
-            translation has none.
+        ranks: a dictionary that receives the ranks of the single queries, by data set and language, such as
+            `xvnli/fr`; translation has none.
         loading: arguments of loaders, such as `trust_remote_code`.
     """
     task = recipe.rc3_task

@@ -68,8 +68,8 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Finds the file of a recipe by its path, or by the name of one that comes with the package, such as `emoji/mural`.
-    A variant may follow the name, as in `mural/base:large`."""
+    """Finds the file of a recipe by its path, or by the name of one in the package, such as `emoji/mural`. A
+    variant may follow the name, as in `mural/base:large`."""
     return _located(name)[0]
 
 

@@ -124,8 +124,8 @@ class Reporting:
         return list(emoji_results(report, command=self.command))
 
     def validation_results(self, trainer: BabelensTrainer) -> list[Result]:
-        """Measures the retrieval recall of the saved model on the recipe's `validation` data, in each language that the
-        model reads; returns an empty list if the recipe has no such data."""
+        """Measures the retrieval recall of the saved model on the recipe's `validation` data, in each language that
+        the model reads; returns an empty list if the recipe has no such data."""
         if self.recipe.validation is None:
             return []
         embedder = self._saved_model(batch_size=trainer.args.per_device_eval_batch_size)

@@ -37,8 +37,8 @@ class DictionarySource(Section):
 
     Args:
         files: MUSE's dictionaries, from each language to `target`, with a word and its translation per line.
-        threshold: words of these languages that occur less often take the embedding of their translation; words without
-            a translation are left out.
+        threshold: words of these languages that occur less often take the embedding of their translation; words
+            without a translation are left out.
         target: the language of the translations.
     """
 
@@ -207,8 +207,8 @@ class SmalrBuilder(WordsBuilder):
     """Builds a SMALR model.
 
     `words` states the words of each language and the source of their vectors; with a dictionary, rare words take
-    the embedding of a word in another language. A first stage with only `text_text` learns the latent vocabulary. If the
-    model has no latent vocabulary, that stage is MULE's warm-up, which aligns the projections of the words.
+    the embedding of a word in another language. A first stage with only `text_text` learns the latent vocabulary. If
+    the model has no latent vocabulary, that stage is MULE's warm-up, which aligns the projections of the words.
     """
 
     def make_processor(self) -> ProcessorMixin:
@@ -240,8 +240,8 @@ class SmalrBuilder(WordsBuilder):
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Makes the next model, with the latent vocabulary as a part. `model.overrides` apply to it, even if the run of
-        another recipe learned the vocabulary."""
+        """Makes the next model, with the latent vocabulary as a part. `model.overrides` apply to it, even if the run
+        of another recipe learned the vocabulary."""
         if not isinstance(model, SmalrLatentModel):
             return model
         return self.with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))

@@ -6,7 +6,7 @@
     visual/model.onnx                               `image` float32 [1, 3, size, size] -> embeddings [1, width]
     visual/preprocess_cfg.json                      size, interpolation, mean, std, and how images are resized
 
-The server knows models, and the width of their embeddings, by their names: a folder replaces one of its own models.
+The server knows models, and the width of their embeddings, by their names: a folder replaces one of its models.
 Embeddings of another width are filled up with zeros, which changes no cosine. The server does not pass the language of
 a query, so a model that reads each language in its own way is exported for one.
 """
@@ -196,7 +196,7 @@ class _Texts:
         self.ends_in_pad = int(self.tokenizer("x")["input_ids"][-1]) == self.pad_id
 
     def inputs(self, text: str) -> dict[str, Tensor]:
-        """What the model's own processor makes of a text."""
+        """Returns the output of the model's processor for a text."""
         with counting_cut_texts():
             return dict(self._embedder.process_texts([text], [self._language]))
 
@@ -260,7 +260,7 @@ class _Images:
         self.mean, self.std = [float(each) / ratio for each in mean], [float(each) / ratio for each in std]
 
     def settings(self) -> dict[str, Any]:
-        """What `preprocess_cfg.json` states."""
+        """Returns the content of `preprocess_cfg.json`."""
         return {
             "size": [self.size, self.size],
             "mode": "RGB",

@@ -32,9 +32,9 @@ GRAPH_FOLDER = "onnx"
 SETTINGS_FILE = "graphs.json"
 # Precisions, with what ends the names of their files.
 PRECISIONS = {"fp32": "", "fp16": "_fp16", "int8": "_quantized"}
-# Towers, with the names of their files and of their outputs, which are those of CLIP's towers in transformers.js.
+# Towers, with the names of their files and outputs, as of CLIP's towers in transformers.js.
 TOWERS = {"text": ("text_model", "text_embeds"), "image": ("vision_model", "image_embeds")}
-# Both towers in one graph, with its outputs: those of CLIP.
+# Both towers in one graph, with CLIP's outputs.
 JOINT = {
     "logits_per_image": ("images", "texts"),
     "logits_per_text": ("texts", "images"),
@@ -156,7 +156,7 @@ class OnnxDualEncoder(nn.Module):
         self._sessions = sessions
 
     def get_text_features(self, input_ids: Tensor, **others: Tensor) -> BaseModelOutputWithPooling:
-        """The features of texts, as `pooler_output`, [N, d]; inputs are those of the graph."""
+        """The features of texts, as `pooler_output`, [N, d]; takes the inputs of the graph."""
         inputs = {"input_ids": input_ids, **others}
         if length := self.settings.text_length:
             inputs = {name: _lengthened(value, length) for name, value in inputs.items()}
