@@ -492,7 +492,7 @@ def card_of(saved, facts, tmp_path):
         ("mural", {"text_text_margin": 0}, "the margin of translations is 0, there 0.3", "additive margin"),
         ("mla", {"acquirer": "linear"}, "a residual linear layer", "perceptron"),
         ("liwe", {"translation_weight": 0.0}, "between images and texts, which", "in two languages about"),
-        ("smalr", {"specific_words": None}, "Every word has an embedding", "latent vocabulary"),
+        ("smalr", {"specific_words": None}, "Every word has its own embedding", "latent vocabulary"),
     ],
 )
 def test_what_is_said_of_a_method(card_of, method, config, said, unsaid):
