@@ -253,7 +253,7 @@ class Embedder:
             )
 
     def _preparations(self, items: Sequence[ImageLike] | ImageFeatures) -> Iterator[Callable[[], BatchFeature]]:
-        """The function that prepares each batch of images."""
+        """Yields, for each batch of images, the function that prepares it."""
         for start in range(0, len(items), self.batch_size):
             positions = range(start, min(start + self.batch_size, len(items)))
             if isinstance(items, ImageFeatures):

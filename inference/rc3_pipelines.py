@@ -243,7 +243,7 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
     def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if not takes_language(self.processor):
             return super()._sanitize_parameters(**given)
-        # Like transformers' pipeline, which learns this from the processor.
+        # The languages may come as processor arguments, as in transformers' pipeline.
         told = given.pop("processor_kwargs", None) or {}
         told = given.pop("text_kwargs", None) or told.get("text_kwargs") or told
         given = {name: told[name] for name in ("language", "target_language") if name in told} | given

@@ -139,7 +139,7 @@ class SavedModel:
 
     @property
     def departures(self) -> str:
-        """Lists the losses and heads of MURAL or ETCL that differ from their papers; empty if none do."""
+        """Describes how the losses and heads of MURAL or ETCL differ from their papers; empty if they do not."""
         config, found = self.config, []
         if "text_text" not in config.get("tasks", ["text_text"]):
             return ""
