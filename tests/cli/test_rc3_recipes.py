@@ -149,7 +149,7 @@ def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):
 
 def test_regions_that_the_model_does_not_read_are_refused_before_the_training(content, tmp_path):
     saved_backbone("efficientnet", tmp_path / "efficientnet")
-    complaint = r"have the width 128, and the model takes 16: model\.overrides\.region_size must be 128"
+    complaint = r"regions of width 128, but the model takes 16: model\.overrides\.region_size must be 128"
     with pytest.raises(RecipeError, match=complaint):
         train(content, tmp_path, backbone=str(tmp_path / "efficientnet"))
     with pytest.raises(RecipeError, match="gives 49 of an image, and the model takes 36: set a smaller grid"):
