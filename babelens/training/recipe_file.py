@@ -128,8 +128,8 @@ def _content(path: Path) -> dict[str, Any]:
 def read_recipe(name: str | Path) -> dict[str, Any]:
     """Reads a recipe or a variant, merged over the recipe that it extends; a task whose data are `null` is removed.
 
-    `extends` names another recipe in the same folder, or, in a variant, another variant of the same file; a variant
-    that names none is merged over the file's own recipe.
+    `extends` names another recipe in the same folder. In a variant it names another variant of the same file, or
+    several, whose keys apply in that order; a variant is merged over the file's own recipe.
     """
     return _merged(*_located(name), ())
 
@@ -143,13 +143,7 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
     content = _content(path)
     variants = content.pop("variants", None) or {}
     if variant is not None:
-        content = variants[variant]
-        if not isinstance(content, dict):
-            raise RecipeError(f"{path}: variants.{variant} is not a mapping")
-        start = path, content.pop("extends", None)
-        if start[1] is not None and start[1] not in variants:
-            raise RecipeError(f"{path}: variants.{variant}.extends: there is no variant {start[1]!r}")
-        content = merged(_merged(*start, above), content)
+        content = merged(_merged(path, None, above), _variant_keys(path, variants, variant, ()))
     elif "extends" in content:
         file, _, of_file = str(content.pop("extends")).partition(":")
         try:
@@ -160,6 +154,24 @@ def _merged(path: Path, variant: str | None, above: tuple[tuple[Path, str | None
     if isinstance(content.get("train"), dict):
         content["train"] = {task: source for task, source in content["train"].items() if source is not None}
     return content
+
+
+def _variant_keys(path: Path, variants: dict[str, Any], name: str, above: tuple[str, ...]) -> dict[str, Any]:
+    """The keys of a variant and of those that it extends, without the recipe of the file."""
+    from ..configuration.presets import merged
+
+    if name in above:
+        raise RecipeError(f"{path}: extends: {name!r} leads back to itself")
+    if not isinstance(variants[name], dict):
+        raise RecipeError(f"{path}: variants.{name} is not a mapping")
+    own = dict(variants[name])
+    parents = own.pop("extends", None) or []
+    content: dict[str, Any] = {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        if parent not in variants:
+            raise RecipeError(f"{path}: variants.{name}.extends: there is no variant {parent!r}")
+        content = merged(content, _variant_keys(path, variants, parent, (*above, name)))
+    return merged(content, own)
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ _HEAD = """\
 
 This page lists every row of every table in the five papers, with the recipe that trains it and the data that it needs.
 **We have not run these experiments**: their data and machines are beyond this project. The other pages of this chapter
-report results of the small recipes in `recipes/emoji/` and `recipes/photos/`. The tests run each recipe below for two
-steps on a few rows in the published layout of its data.
+report results of the small recipes in `recipes/emoji/` and `recipes/photos/`. The tests run each recipe and setting
+below for two steps on a few rows in the published layout of its data.
 
 Each recipe trains the model of a row; the columns are evaluations of that model. Results of other models that a paper
 quotes (M3P, UC2, M-UNITER, LaBSE, …) are not listed. "–" marks rows without a recipe, with the reason.

@@ -2,12 +2,12 @@
 documentation is made from it."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
-import yaml
-
 from babelens.data.readers.published import PUBLISHED
+from babelens.training.recipe_file import parse
 from babelens.training.schema import load_recipe
 from tests.support.recipe_world import NAMES
 
@@ -69,8 +69,13 @@ def test_data_are_had_or_not_for_a_known_reason():
         assert facts["state"] == "unpublished" or "stand_in" not in facts
 
 
+def settings_of(row):
+    """The settings that `how` names, as written."""
+    return re.findall(r"`([^`]*--set [^`]*)`", row.get("how", ""))
+
+
 def test_settings_that_the_table_names_are_those_of_its_recipes():
     for _, row in ROWS:
-        for code in re.findall(r"`([^`]*--set [^`]*)`", row.get("how", "")):
-            changes = {key: yaml.safe_load(value) for key, value in re.findall(r"--set (\S+?)=(\S+)", code)}
-            assert changes and load_recipe(row["recipes"][-1], changes)
+        for code in settings_of(row):
+            pairs = (word.split("=", 1) for word in shlex.split(code) if word != "--set")
+            assert load_recipe(row["recipes"][-1], {key: parse(value) for key, value in pairs})

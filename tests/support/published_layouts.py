@@ -140,14 +140,16 @@ def write_cc12m() -> None:
 
 
 def write_cc300k() -> None:
-    """MLA's annotations, of one image more than there is in CC300K; one image could not be fetched."""
+    """MLA's annotations, of one image more than there is in CC300K, and CC69L; one image could not be fetched."""
     names = [f"{number:08}.jpg" for number in range(7)]
-    for language in ("en", "de", "fr", "cs", "zh", "ja"):
-        captions = {name: [caption(language, number)] for number, name in enumerate(names)}
-        write_json(Path(f"data/cc300k/annotation/uc2_6langs/jsons/ref_captions_{language}.json"), captions)
+    others = ("en", "ar", "bg", "da", "el", "et", "id", "ja", "ko", "tr", "vi")
+    for folder, languages in (("cc300k", ("en", "de", "fr", "cs", "zh", "ja")), ("cc69l", others)):
+        for language in languages:
+            captions = {name: [caption(language, number)] for number, name in enumerate(names)}
+            write_json(Path(f"data/{folder}/annotation/uc2_6langs/jsons/ref_captions_{language}.json"), captions)
+        for seed, name in enumerate(names[:5]):
+            write_image(Path(f"data/{folder}/images", name), seed)
     write_json(Path("data/cc300k/cc300k.json"), names[:6])
-    for seed, name in enumerate(names[:5]):
-        write_image(Path("data/cc300k/images", name), seed)
 
 
 def write_opus(folder: str, languages: Iterable[str]) -> None:
@@ -169,6 +171,7 @@ def write_vectors() -> None:
         words = [tag, "a", "red", "dog", "on", "grass", *map(str, range(12))]
         lines = [f"{word} {' '.join(map(str, rng.standard_normal(300).round(3)))}" for word in words]
         write_text(Path(f"vectors/wiki.{tag}.vec"), f"{len(words)} 300", *lines)
+    write_text(Path("de-en.txt"), "de en", "grass grass")  # one of MUSE's dictionaries
 
 
 def write_photos() -> None:
@@ -193,7 +196,7 @@ def write_published() -> None:
     write_cc3m(6)
     for number in range(6):  # as VOLTA names the images
         write_image(Path("data/cc3m/images", str(zlib.crc32(f"http://images.com/{number}.jpg".encode()))), number)
-    write_wit(4)
+    write_wit(16)
     train = Path("data/wit/wit_v1.train.all-00000-of-00010.tsv.gz").read_bytes()
     for split in ("val", "test"):
         Path(f"data/wit/wit_v1.{split}.all-00000-of-00005.tsv.gz").write_bytes(train)

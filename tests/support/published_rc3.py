@@ -171,6 +171,9 @@ def write_cc3m(count: int) -> None:
         transaction.put(b"__keys__", packed([f"{number:08}".encode() for number in range(len(kept))]))
 
 
+WIT_LANGUAGES = ("de", "en", "fr", "id", "ja", "zh", "ar", "bg", "da", "el", "et", "ko", "tr", "vi")
+
+
 def write_wit(count: int) -> None:
     """A row for each image and language, and the images at the paths of their addresses, one of which is missing."""
     Path("data/wit").mkdir()
@@ -179,7 +182,7 @@ def write_wit(count: int) -> None:
     lines.writerow(COLUMNS)
     for number in range(count):
         path = f"wikipedia/commons/9/93/Dog_{number}.jpg"
-        for tag in ("de", "en", "fr", "id", "ja", "zh"):
+        for tag in WIT_LANGUAGES:
             cells = {"language": tag, "image_url": f"https://upload.wikimedia.org/{path}"}
             cells["caption_reference_description"] = f"{tag} a dog called {number}"
             lines.writerow((dict.fromkeys(COLUMNS, "") | cells).values())

@@ -33,6 +33,8 @@ def save_resnet(folder: Path) -> None:
 
 HUB: dict[str, Callable[[Path], object]] = {
     "openai/clip-vit-base-patch32": lambda folder: saved(tiny_clip(), folder),
+    "openai/clip-vit-base-patch16": lambda folder: saved(tiny_clip(), folder),
+    "openai/clip-vit-large-patch14": lambda folder: saved(tiny_clip(), folder),
     "google-bert/bert-base-multilingual-cased": lambda folder: saved(tiny_bert(), folder),
     "sentence-transformers/LaBSE": lambda folder: saved(tiny_bert(), folder),
     "sentence-transformers/all-MiniLM-L6-v2": lambda folder: saved(tiny_bert(), folder),
@@ -87,7 +89,7 @@ class World:
             write_opus(path, read_recipe(name)["train"]["text_text"]["pairs"]["to"])
         write_emoji(folder / "emoji.parquet")
         self._stand_ins: dict[str, str] = {}
-        self._trained: dict[str, Path] = {}
+        self._trained: dict[tuple[str, str], Path] = {}
         for name in ("smalr/smalr", "smalr/smalr:mscoco"):
             [features] = [words for words in header_commands(name, own=True) if words[1] == "features"]
             self.run(*(self._replaced(word, name) for word in features[1:]), "--crop", "32")
@@ -100,16 +102,16 @@ class World:
             self._stand_ins[hub_id] = str(folder)
         return self._stand_ins[hub_id]
 
-    def train(self, name: str) -> Path:
-        """The folder of a recipe's model, trained by the command in its header."""
-        if name not in self._trained:
+    def train(self, name: str, settings: str = "") -> Path:
+        """The folder of a recipe's model, trained by the command in its header and further `--set KEY=VALUE`."""
+        if (name, settings) not in self._trained:
             self._translate(name)
-            output = self.folder / "out" / name
-            settings = {**self._given(name), **self._changes(name)}
+            output = self.folder / "out" / f"{name} {settings}".replace("/", "-").strip()
+            changes = {**self._given(name), **self._changes(name), **self._set_by(shlex.split(settings), name)}
             command = ["train", name, "--output", str(output)]
-            self.run(*command, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
-            self._trained[name] = output
-        return self._trained[name]
+            self.run(*command, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}")))
+            self._trained[name, settings] = output
+        return self._trained[name, settings]
 
     def evaluate(self, name: str) -> bool:
         """Evaluates a recipe's model by the commands in its header, or in that of the recipe that it extends. False
@@ -131,9 +133,12 @@ class World:
         """What the command in the header sets; capitals stand for one's own files, which recipes name as well."""
         for words in header_commands(name, own=True):
             if words[1:3] == ["train", name]:
-                pairs = (word.split("=", 1) for option, word in pairwise(words) if option == "--set")
-                return {key: self._replaced(value, name) for key, value in pairs if not value.isupper()}
+                return self._set_by(words, name)
         return {}
+
+    def _set_by(self, words: list[str], name: str) -> dict[str, str]:
+        pairs = (word.split("=", 1) for option, word in pairwise(words) if option == "--set")
+        return {key: self._replaced(value, name) for key, value in pairs if not value.isupper()}
 
     def _changes(self, name: str) -> dict[str, str]:
         """What makes a recipe small."""
@@ -209,7 +214,8 @@ def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
     commands = [shlex.split(line, comments=True) for line in started if line.startswith(wanted)]
     content = parse(text)
     if variant:
-        parent = content["variants"][variant].get("extends")
+        parents = content["variants"][variant].get("extends")
+        parent = parents[0] if isinstance(parents, list) else parents
         above = f"{base}:{parent}" if parent else base
     elif "extends" in content:
         of_file, _, of_variant = content["extends"].partition(":")

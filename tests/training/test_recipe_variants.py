@@ -20,6 +20,13 @@ variants:
     extends: short
     train: {text_text: null}
   lost: {extends: nothing}
+  circle: {extends: [images, circle]}
+  short-images:
+    extends: [german, images]
+    training: {seed: 3}
+  german:
+    train: {image_text: {languages: [de]}, text_text: {source: others.tsv}}
+    training: {max_steps: 9}
 """
 
 
@@ -49,6 +56,12 @@ def test_a_variant_changes_what_it_names(base):
     assert run_name(f"{base}:images") == "base-images"
 
 
+def test_a_variant_of_several_takes_their_keys_in_order(base):
+    both = read_recipe(f"{base}:short-images")
+    assert both["training"] == {"max_steps": 1, "seed": 3} and list(both["train"]) == ["image_text"]
+    assert both["train"]["image_text"]["languages"] == ["de"] and both["method"] == "mural"
+
+
 def test_recipes_of_the_same_folder_are_extended(base, tmp_path):
     (tmp_path / "more.yaml").write_text("extends: base:short\ntraining: {seed: 3}\n", encoding="utf-8")
     assert read_recipe(tmp_path / "more.yaml")["training"] == {"max_steps": 1, "seed": 3}
@@ -64,6 +77,7 @@ def test_recipes_of_the_same_folder_are_extended(base, tmp_path):
         ("mural/base:lorge", "did you mean 'mural/base:large'"),
         ("{base}:shirt", "short"),
         ("{base}:lost", "lost.*'nothing'"),
+        ("{base}:circle", "'circle' leads back"),
     ],
 )
 def test_wrong_names(base, name, message):
