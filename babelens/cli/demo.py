@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..inference.embedder import Embedder
+    from ..training.run import RecipeRun
 
 ACQUIRE = "acquire"
 # The recipe for each method; by default an English model, which then acquires languages.
@@ -22,7 +23,15 @@ RECIPES = {
     "mural": "emoji/mural:demo",
     "etcl": "emoji/etcl/etcl:demo",
     "mla": "emoji/mla/demo",
+    "rc3": "emoji/rc3/entailment:demo",
     "smalr": "emoji/smalr/demo",
+}
+# What is trained first, in order: the folder next to the model, the recipe, and the key that names the folder.
+PREPARED = {
+    "rc3": (
+        ("backbone", "emoji/rc3/backbone:demo", "backbone"),
+        ("pretrained", "emoji/rc3/pretrain:demo", "model.from_pretrained"),
+    )
 }
 LANGUAGES = ("mi", "uk", "sw")
 _HEART = "❤️"  # whose name in CLDR is searched for
@@ -44,34 +53,49 @@ def demo(
     three vendors and searches the images of the fourth. The first run fetches names and images from the npm registry
     and renders them, which takes a minute. Repeat the command to resume an interrupted run.
 
-    With --method, the demo trains and evaluates one of the published methods instead, and searches in Swahili.
+    With --method, the demo trains and evaluates one of the published methods instead. RC3 decides whether a name fits
+    an image; with the others, the demo searches in Swahili.
     """
     if method not in RECIPES:
         raise typer.BadParameter(f"there is no {method!r}; there are {', '.join(RECIPES)}", param_hint="--method")
     begin_work()
     from ..data.emoji.benchmark import load_emoji
     from ..inference.embedder import Embedder
-    from ..training.run import RecipeRun
-    from ..training.schema import load_recipe
-    from ..utils.files import locked
     from ..utils.identity import holds_weights
     from .tables import print_run
 
     output, console, command = output or Path("runs") / f"demo-{method}", plain_console(), typed_command("babelens")
-    trained = output / "english" if method == ACQUIRE else output
-    if not (method == ACQUIRE and holds_weights(trained)):
-        console.print(f"Training {RECIPES[method]} into {trained} …")
-        run = RecipeRun(load_recipe(RECIPES[method]), trained, command)
-        with locked(trained):
-            trainer = run.train(resume=True)
-            report = run.report()
-            run.write_card(trainer, report)
-        if method != ACQUIRE:
-            print_run(run, report, console)
     if method == ACQUIRE:
-        acquire_from_names(trained, output / "model", console, command)
-    else:
-        search(Embedder.from_pretrained(trained), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
+        if not holds_weights(output / "english"):
+            train(RECIPES[method], {}, output / "english", console, command)
+        acquire_from_names(output / "english", output / "model", console, command)
+        return
+    settings: dict[str, str] = {}
+    for folder, recipe, key in PREPARED.get(method, ()):
+        if not holds_weights(output / folder):
+            train(recipe, settings, output / folder, console, command)
+        settings[key] = str(output / folder)
+    model = output / "model" if settings else output
+    print_run(*train(RECIPES[method], settings, model, console, command), console)
+    if method not in PREPARED:
+        search(Embedder.from_pretrained(model), "sw", console, load_emoji([_UNSEEN_VENDOR], languages=["en", "sw"]))
+
+
+def train(
+    recipe: str, settings: dict[str, str], output: Path, console: "Console", command: str
+) -> tuple["RecipeRun", dict[str, Any] | None]:
+    """Trains a recipe, or resumes its training, and returns the run with its report."""
+    from ..training.run import RecipeRun
+    from ..training.schema import load_recipe
+    from ..utils.files import locked
+
+    console.print(f"Training {recipe} into {output} …")
+    run = RecipeRun(load_recipe(recipe, settings), output, command)
+    with locked(output):
+        trainer = run.train(resume=True)
+        report = run.report()
+        run.write_card(trainer, report)
+    return run, report
 
 
 def acquire_from_names(base: Path, output: Path, console: "Console", command: str = "") -> dict[str, list[float]]:

@@ -220,7 +220,8 @@ def write_emoji(path: Path) -> Path:
             image = io.BytesIO()
             noise = np.random.default_rng(concept).integers(0, 256, (64, 64, 3), dtype=np.uint8)
             Image.fromarray(noise).save(image, "PNG")
-            texts = [{"language": tag, "text": f"{tag} dog {concept}"} for tag in manifest["languages"]]
+            dogs = {tag: "собака" if tag == "uk" else f"{tag} dog" for tag in manifest["languages"]}
+            texts = [{"language": tag, "text": f"{dog} {concept}"} for tag, dog in dogs.items()]
             rows.append(
                 {
                     "image": {"bytes": image.getvalue(), "path": None},
@@ -228,7 +229,7 @@ def write_emoji(path: Path) -> Path:
                     "captions": texts,
                     "split": ("train", "train", "validation", "test")[concept % 4],
                     "vendor": vendor,
-                    "emoji": chr(0x1F600 + concept),
+                    "emoji": chr(0x1F600 + concept) if concept else "❤️",
                     "category": "Flags" if concept % 5 == 4 else "Smileys & Emotion",
                     "keywords": [{**each, "text": f"{each['text']}, red, grass"} for each in texts],
                 }

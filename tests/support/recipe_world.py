@@ -107,7 +107,7 @@ class World:
         if (name, settings) not in self._trained:
             self._translate(name)
             output = self.folder / "out" / f"{name} {settings}".replace("/", "-").strip()
-            changes = {**self._given(name), **self._changes(name), **self._set_by(shlex.split(settings), name)}
+            changes = {**self._given(name), **self.small(name), **self._set_by(shlex.split(settings), name)}
             command = ["train", name, "--output", str(output)]
             self.run(*command, *(word for key, value in changes.items() for word in ("--set", f"{key}={value}")))
             self._trained[name, settings] = output
@@ -140,8 +140,8 @@ class World:
         pairs = (word.split("=", 1) for option, word in pairwise(words) if option == "--set")
         return {key: self._replaced(value, name) for key, value in pairs if not value.isupper()}
 
-    def _changes(self, name: str) -> dict[str, str]:
-        """What makes a recipe small."""
+    def small(self, name: str) -> dict[str, str]:
+        """The settings that make a recipe small."""
         content = read_recipe(name)
         changes: dict[str, Any] = {"training.use_cpu": True, "training.precision": "float32"}
         parts = {f"stages.{stage['name']}.": stage for stage in content.get("stages") or ()}
@@ -190,9 +190,11 @@ class World:
         trained_by = TRAINED_BY.get(value)
         return value if trained_by is None or trained_by == name else str(self.train(trained_by))
 
-    def run(self, *arguments: str) -> None:
+    def run(self, *arguments: str) -> str:
+        """Runs a command of babelens, and returns what it prints."""
         done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
         assert done.exit_code == 0, f"{shlex.join(arguments)}\n{done.output}"
+        return done.output
 
 
 def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
