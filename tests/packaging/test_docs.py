@@ -83,6 +83,18 @@ def test_messages_of_troubleshooting_exist():
             assert part in code, (message, part)
 
 
+def test_files_and_tests_that_pages_name_exist():
+    """`data/` is left out, where readers keep their data, and the method `toy`, which readers write."""
+    named = re.compile(
+        r"(?<![\w/.-])((?:benchmarks|docs|examples|metrics|tests|utils|recipes)/[\w./-]+\.\w+)(?:::(\w+))?"
+    )
+    found = {pair for document in DOCUMENTS for pair in named.findall(document.read_text(encoding="utf-8"))}
+    assert len(found) > 60
+    for file, test in found:
+        assert (CHECKOUT / file).is_file() or "toy" in file, file
+        assert not test or f"def {test}(" in (CHECKOUT / file).read_text(encoding="utf-8"), (file, test)
+
+
 def test_pages_are_plain_english():
     """The worst of what made these pages hard to read: "X is no Y", "beside" for "compared with", "stands"."""
     worn = re.compile(
