@@ -26,7 +26,6 @@ from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollato
 from ..data.batching.mixture import SizedView, TaskData, TaskMixture, has_images
 from ..data.batching.streams import StreamMixture
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
-from ..data.corpus.corpus import as_given_corpus
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
@@ -98,7 +97,7 @@ class ContrastiveTrainer(BabelensTrainer):
             if task in given:
                 data = given[task]
                 if isinstance(data, Dataset | IterableDataset):
-                    data = TaskData(as_given_corpus(data, args.languages))
+                    data = TaskData(ensure_corpus(data, args.languages))
                 view = self.make_view(task, data) if isinstance(data, TaskData) else data
                 self._views[task] = self.frozen_towers.with_features(view)
         self.frozen_towers.forget()
@@ -327,7 +326,7 @@ class ContrastiveTrainer(BabelensTrainer):
         """Returns the data as a caption corpus; other data is converted once."""
         if id(data) not in self._corpora:
             languages = self.args.eval_languages or self.args.languages
-            self._corpora[id(data)] = data, as_given_corpus(data, languages)
+            self._corpora[id(data)] = data, ensure_corpus(data, languages)
         return self._corpora[id(data)][1]
 
     def check_evaluation(self) -> None:
@@ -340,3 +339,10 @@ class ContrastiveTrainer(BabelensTrainer):
         size = self.args.per_device_eval_batch_size
         evaluator = RetrievalEvaluator(languages=self.args.eval_languages, batch_size=size)
         return evaluator(self.model, self.processing_class, data)
+
+
+def ensure_corpus(data: Any, languages: list[str] | None) -> Any:
+    """Returns a data set of images and texts as a caption corpus, and any other training data unchanged."""
+    from ..data.corpus import normalize  # reads columns of any form, which training on a corpus does not need
+
+    return normalize.ensure_corpus(data, languages)

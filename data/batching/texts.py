@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from datasets import Dataset, IterableDataset
 
@@ -14,8 +14,10 @@ from ...utils.errors import CorpusError
 from ...utils.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
 from ..corpus.captions import Caption
-from ..corpus.corpus import AnyDataset, captions_of, describe, languages_of, with_captions
+from ..corpus.corpus import captions_of, describe, languages_of, with_captions
 from .views import Languages, translation_pairs, undecoded
+
+AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 _BATCH_ROWS = 1000  # whose texts are read together
 _STREAM_ROWS = 128  # rows of a stream, with their images

@@ -3,18 +3,25 @@ memory.
 
     image, caption        names that the caller gives (`ColumnNames`), which always win
     text_pl, caption_pl   texts in Polish
-    pl                    texts in Polish, if the cells confirm it (`text_languages`)
+    pl                    texts in Polish, if the cells confirm it
     jpg, txt, json        WebDataset's, as `datasets` reads them; `__key__` is then the image_id
     english, non_english  the parallel sentences of sentence-transformers, and their pairs `anchor` and `positive`
 
 All other columns are kept unchanged. The log lists the columns that were read with their languages, and the columns
 that were not read although their names are tags.
+
+Some column names are language tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So the
+cells decide, by their form, their script and their most frequent words (`text_languages`). A name with `text_` or
+`caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only the form. A tag of two letters is
+believed unless the cells contradict it; one of three letters, or one that tables use for other things, needs
+sentences.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
@@ -22,8 +29,19 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value, con
 from ...utils.errors import CorpusError, LanguageTagError, did_you_mean
 from ...utils.languages import counts_as, normalize_language
 from .captions import enumeration
+from .corpus import CAPTIONS
 from .text_files import parse_object
-from .text_languages import SAMPLE, is_mislabelled, language_of_column, tag_in
+from .text_languages import (
+    SAMPLE,
+    are_sentences,
+    fits_script,
+    has_letters,
+    is_text,
+    letters_in,
+    most_frequent_words,
+    resembles_another,
+    scripts_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +49,18 @@ AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 Cells = Callable[[str], Sequence[Any]]  # name of a column -> some of its cells
 
 CAPTION_COLUMNS = ("captions", "caption", "text")
-CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 _IMAGES = ("image", "jpg", "jpeg", "png", "webp")
 _NOT_TEXTS = ("image_id", "split")
 _PARALLEL = (("english", "non_english"), ("anchor", "positive"))
+
+_TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
+# Names of other things that are tags of two or three letters.
+_OTHER_THINGS = {"id", "no", "is", "to", "so", "an", "co", "in", "la", "na", "se", "st"}
+_ALWAYS_OTHER_THINGS = {
+    *("alt", "art", "cap", "cat", "des", "img", "index", "key", "lat", "mar", "may", "min", "mon", "nom", "pos"),
+    *("ref", "sat", "sku", "src", "sub", "sun", "tag", "txt", "typ", "url"),
+}
+_LETTERS_OF_A_SCRIPT = 8  # minimum for a script to contradict a tag of two letters
 
 
 @dataclass(frozen=True)
@@ -65,6 +91,67 @@ class ColumnNames:
 DEFAULT_COLUMNS = ColumnNames()
 
 
+# ---- The language of a column ----
+
+
+@cache
+def tag_in(name: str) -> tuple[str | None, bool]:
+    """Returns the language in the name of a column, or None; and whether `text_` or `caption_` states that it is one:
+    `pl` for both `pl` and `text_pl`."""
+    match = _TAGGED.fullmatch(name)
+    tag = match and (match[1] or match[2])
+    try:
+        return (normalize_language(tag), bool(match and match[1])) if tag else (None, False)
+    except LanguageTagError:
+        return None, False
+
+
+def language_of_column(
+    name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
+) -> str | None:
+    """Returns the language of the texts in a column, such as `pl` or `text_pl`, from some of its cells; None for
+    anything else.
+
+    Args:
+        asked: canonical tags of the languages that the caller requests.
+        lenient: whether to believe the name unless no cell has letters, or the letters are in another script.
+    """
+    tag, is_stated = tag_in(name)
+    given = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())][:SAMPLE]
+    texts = [cell for cell in given if isinstance(cell, str)]
+    are_texts = any(map(has_letters, texts)) if lenient else 2 * sum(map(is_text, texts)) >= len(given)
+    if tag is None or not texts or not are_texts:
+        return None
+    written = re.split("[-_]", _TAGGED.fullmatch(name)[1 if is_stated else 0].lower())  # type: ignore[index]
+    fits = fits_script(tag, texts)
+    is_long = len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
+    is_doubtful = is_long or written[0] in _OTHER_THINGS
+    if is_stated or tag in asked:
+        # `caption_alt` in Latin letters is not Southern Altai, which is written in Cyrillic.
+        return None if is_long and fits is False else tag
+    if fits is False and (is_doubtful or letters_in(texts) >= _LETTERS_OF_A_SCRIPT):
+        return None
+    if lenient:
+        return tag
+    if resembles_another(tag, texts) or (is_doubtful and written[0] in _ALWAYS_OTHER_THINGS):
+        return None
+    if not is_doubtful or (fits and "Latn" not in scripts_of(tag)):
+        return tag
+    is_other = fits is None and most_frequent_words(texts) is not None
+    return tag if are_sentences(texts) and not is_other else None
+
+
+def _is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
+    """Returns whether a column that was not read has texts and a tag of two letters, which hardly names anything
+    else."""
+    first = re.split("[-_]", name.lower())[0]
+    given = [cell for cell in cells if cell]
+    return len(first) == 2 and first not in _OTHER_THINGS and 2 * sum(map(is_text, given)) > len(given)
+
+
+# ---- Captions ----
+
+
 @dataclass(frozen=True)
 class CaptionColumns:
     """The columns of a row's captions: one for each language, or a single one, perhaps with a column of languages."""
@@ -88,8 +175,6 @@ class CaptionColumns:
         if self.is_json:
             record = parse_object(value) if isinstance(value, str) else value or {}
             value = record.get("captions", record.get("caption"))
-        if self.language is None and not self.is_json:
-            return value
         tag = None if self.language is None else row.get(self.language)
         if isinstance(value, dict):
             pairs = [(own, text) for own, texts in value.items() for text in _listed(texts)]
@@ -151,63 +236,54 @@ def in_corpus_columns(
     return dataset if found.column in CAPTION_COLUMNS else dataset.rename_column(found.column, "captions")
 
 
+# ---- Translations ----
+
+
 def in_translation_columns(
-    dataset: AnyDataset, columns: Mapping[str, str] | None, languages: Sequence[str] | None, name: str | None
+    dataset: AnyDataset,
+    columns: Mapping[str, str] | None = None,
+    languages: Sequence[str] | None = None,
+    name: str | None = None,
 ) -> AnyDataset:
-    """Adds the column `translation` to a dataset of translations, unless it has that or `captions`. The other
-    arguments are those of `translation_columns`."""
+    """Returns the texts of a dataset of translations in one column, `captions` or `translation`, with `image_id` and
+    `split`.
+
+    Args:
+        dataset: the dataset.
+        columns: language -> column, if the names do not state the languages.
+        languages: the requested languages; for parallel columns, their languages in order.
+        name: the configuration of the data set, which may also state these, such as `en-de`.
+    """
     names: list[str] = list(dataset.column_names or ())
-    chosen: Mapping[str, str] = columns or {}
-    if not chosen and {"captions", "translation"} & set(names):
-        return dataset
-    if not chosen:
-        try:
-            texts = [each for each in names if _holds_texts(dataset.features[each])]
-            chosen = translation_columns(texts, partial(_cells, dataset), languages, name, names)
-        except LanguageTagError as error:
-            raise CorpusError(f"no two columns hold translations of each other: {error}") from error
+    kept: list[str] = [each for each in _NOT_TEXTS if each in names]
+    nested = [each for each in ("captions", "translation") if each in names]
+    if nested and not columns:
+        return dataset.select_columns([nested[0], *kept])
+    chosen = columns or _translation_columns(dataset, names, languages, name)
     named = ColumnNames(caption=chosen)
     named.check(names)
     found: CaptionColumns = find_captions(names, partial(_cells, dataset), named)
-    kept: list[str] = [*found.read, *(each for each in _NOT_TEXTS if each in names)]
     feature = {tag: dataset.features[column] for tag, column in found.by_language.items()}
-    return _mapped(dataset.select_columns(kept), found, "translation", feature)
+    return _mapped(dataset.select_columns([*found.read, *kept]), found, "translation", feature)
 
 
-def translation_columns(
-    names: Sequence[str],
-    cells: Cells,
-    languages: Sequence[str] | None,
-    name: str | None = None,
-    every_name: Sequence[str] | None = None,
+def _translation_columns(
+    dataset: AnyDataset, names: list[str], languages: Sequence[str] | None, name: str | None
 ) -> dict[str, str]:
-    """Returns language -> column for the columns that hold translations of each other.
-
-    Args:
-        names: the names of text columns.
-        cells: returns some cells of a column.
-        languages: the requested languages; for parallel columns, their languages in order.
-        name: the configuration of the data set, which may also state these, such as `en-de`.
-        every_name: the names of all columns, for the error.
-    """
+    """Returns language -> column for the columns that hold translations of each other."""
     for parallel in _PARALLEL:
         if parallel[0] in names and parallel[1] in names:
             return dict(zip(_parallel_languages(parallel, languages, name), parallel, strict=True))
-    found = text_columns(names, cells, asked=languages, at_least=2)
+    texts = [each for each in names if _holds_texts(dataset.features[each])]
+    found: dict[str, str] = text_columns(texts, partial(_cells, dataset), asked=languages, at_least=2)
     if len(found) > 1:
         return found
-    others = [each for each in every_name or names if each not in (*found.values(), *_NOT_TEXTS)]
-    for position, other in enumerate(every_name or names, 1):
-        if other in others and tag_in(other)[0] is None:
-            try:
-                normalize_language(other)
-            except LanguageTagError as error:
-                raise LanguageTagError(f"column {position} of the header: {error}") from error
+    others = [each for each in names if each not in (*found.values(), *_NOT_TEXTS)]
     if others or not found:
         raise CorpusError(
-            f"translations need texts in two languages, and by their cells {_quoted(others or names)} hold none in "
-            "the languages of their names: correct the header if they are swapped, or name the columns, as in "
-            "caption_column={'en': 'source', 'de': 'target'}"
+            f"translations need texts in two languages, and by their names and cells {_quoted(others or names)} hold "
+            "none: name columns by language tags, such as en and de, correct the header if they are swapped, or name "
+            "the columns, as in caption_column={'en': 'source', 'de': 'target'}"
         )
     return found  # incomplete rows are reported later
 
@@ -219,9 +295,7 @@ def text_columns(
     fewer than `at_least` languages, names are believed unless the cells contradict them; for translations, even a
     column without any cell is believed."""
     tags = {name: tag for name in names if name not in _NOT_TEXTS and (tag := tag_in(name)[0]) is not None}
-    samples = {
-        name: [text for cell in cells(name) for text in (cell if isinstance(cell, list) else [cell])] for name in tags
-    }
+    samples = {name: [text for cell in cells(name) for text in _listed(cell)] for name in tags}
     found: dict[str, str] = {}
     for lenient in (False, True) if at_least > 1 else (False,):
         for name, tag in tags.items():
@@ -240,7 +314,7 @@ def text_columns(
     others = [name for name in tags if name not in found.values() and any(samples[name])]
     if found and (others or any(not tag_in(name)[1] for name in found.values())):
         read_as = enumeration([f"{name!r} as {tag}" for tag, name in found.items()])
-        level = logging.WARNING if any(is_mislabelled(name, samples[name]) for name in others) else logging.INFO
+        level = logging.WARNING if any(_is_mislabelled(name, samples[name]) for name in others) else logging.INFO
         not_read = f"; not from {_quoted(others)}, by their cells" if others else ""
         logger.log(level, "texts are read from %s%s", read_as, not_read)
     if others and not found and at_least == 1:
@@ -249,6 +323,26 @@ def text_columns(
             "names. Name the columns of captions, as in caption_column={'de': 'title'}"
         )
     return found
+
+
+def _parallel_languages(
+    columns: tuple[str, str], languages: Sequence[str] | None, name: str | None
+) -> tuple[str, str]:
+    stated = list(languages or ())
+    if not stated and name:
+        tags = [tag_in(part)[0] for part in name.split("-")]
+        stated = [] if None in tags else [tag for tag in tags if tag is not None]
+    if columns[0] == "english" and "en" in stated:
+        stated = ["en", *(tag for tag in stated if tag != "en")]
+    if len(stated) != 2:
+        raise CorpusError(
+            f"the names {columns[0]!r} and {columns[1]!r} do not state the languages: name them in this order, as in "
+            "languages=['en', 'de']"
+        )
+    return stated[0], stated[1]
+
+
+# ---- Cells ----
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -286,6 +380,7 @@ def _mapped(dataset: AnyDataset, found: CaptionColumns, into: str, feature: Any)
     if isinstance(dataset, Dataset):
         made = dataset.select_columns(gone).map(
             add,
+            batched=True,
             remove_columns=gone,
             features=Features({into: feature}),
             keep_in_memory=True,
@@ -298,27 +393,14 @@ def _mapped(dataset: AnyDataset, found: CaptionColumns, into: str, feature: Any)
     features = {name: own for name, own in dataset.features.items() if name not in gone} | {into: feature}
     if "image" in features:
         features["image"] = Image(decode=False)
-    return dataset.map(add, remove_columns=gone, features=Features(features))
+    return dataset.map(add, batched=True, remove_columns=gone, features=Features(features))
 
 
-def _add(row: dict[str, Any], found: CaptionColumns, into: str) -> dict[str, Any]:
-    """Returns the captions of a row, and its image as a cell if it is a path."""
-    image = row.get("image")
-    return {into: found.of(row)} | ({"image": {"bytes": None, "path": image}} if isinstance(image, str) else {})
-
-
-def _parallel_languages(
-    columns: tuple[str, str], languages: Sequence[str] | None, name: str | None
-) -> tuple[str, str]:
-    stated = list(languages or ())
-    if not stated and name:
-        tags = [tag_in(part)[0] for part in name.split("-")]
-        stated = [] if None in tags else [tag for tag in tags if tag is not None]
-    if columns[0] == "english" and "en" in stated:
-        stated = ["en", *(tag for tag in stated if tag != "en")]
-    if len(stated) != 2:
-        raise CorpusError(
-            f"the names {columns[0]!r} and {columns[1]!r} do not state the languages: name them in this order, as in "
-            "languages=['en', 'de']"
-        )
-    return stated[0], stated[1]
+def _add(batch: dict[str, list[Any]], found: CaptionColumns, into: str) -> dict[str, list[Any]]:
+    """Returns the captions of some rows, and their images as cells if they are paths."""
+    rows = [dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)]
+    made: dict[str, list[Any]] = {into: [found.of(row) for row in rows]}
+    if "image" in batch:
+        cells = batch["image"]
+        made["image"] = [{"bytes": None, "path": cell} if isinstance(cell, str) else cell for cell in cells]
+    return made

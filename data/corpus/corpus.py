@@ -8,120 +8,30 @@ A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than
     features    list of float32, optional: precomputed image features
     split       string, optional
 
-in this order, and any other columns after them. A translation corpus has the same form without images. This module
-converts ordinary datasets into that form and checks them; `loading` reads files and the Hub, and `batching.views`
-makes the examples that a task trains on.
+in this order, and any other columns after them. A translation corpus has the same form without images. `normalize`
+turns ordinary datasets into that form, `loading` reads files and the Hub, and `batching.views` makes the examples that
+a task trains on.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable
 from itertools import combinations_with_replacement, islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
-from datasets.table import cast_array_to_feature
-from datasets.utils import tqdm
+from datasets import Dataset, Features, List, Value, concatenate_datasets
 
 from ...utils.errors import CorpusError
-from ...utils.languages import counts_as, normalize_language
-from .captions import Caption, CaptionRules, Place, RowCount, normalize_rows
-from .columns import (
-    CAPTIONS,
-    DEFAULT_COLUMNS,
-    AnyDataset,
-    ColumnNames,
-    captions_column,
-    in_corpus_columns,
-    in_translation_columns,
-)
-from .images import ImageRules, SkippedImage, digest_of, readable, refuse_mostly_bad, warn_of_skipped
-from .text_files import refuse_broken_texts
+from .captions import Caption
 
+CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 IMAGE_URL = "image_url"  # URL of an image that was not downloaded
 DOWNLOAD = "download the images (img2dataset does), and name the files"
-COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
 _PART_ROWS = 10_000  # number of rows held as Python objects
-_BATCH_ROWS = 256  # number of rows read together; all their encoded images are in memory while they are checked
-
-
-def as_caption_corpus(
-    dataset: AnyDataset,
-    *,
-    captions: CaptionRules | None = None,
-    images: ImageRules | None = None,
-    columns: ColumnNames = DEFAULT_COLUMNS,
-    split: str | None = None,
-    place: Place = "row {}".format,
-) -> AnyDataset:
-    """Turns a dataset into a caption corpus: columns in order, checked captions, canonical languages.
-
-    Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; if
-    `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`; or from
-    columns named by languages, and others (`corpus.columns`). Without a column `image_id`, the image_id of a row is a
-    digest of its image file or its features.
-
-    Args:
-        dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
-        captions: the rules for captions.
-        images: the rules for checking every image: immediately for a `Dataset`, and on reading for a stream. With
-            None, images are not checked, and a bad image causes an error when it is first read.
-        columns: the names of the columns, if they differ.
-        split: keep rows with this value in the column `split`.
-        place: returns the name of a row in error messages, from its index.
-
-    Examples:
-        >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
-        >>> corpus = as_caption_corpus(Dataset.from_list(rows))
-    """
-    _column_names(dataset)
-    dataset = in_corpus_columns(dataset, columns, None if captions is None else captions.languages)
-    names = _column_names(dataset)
-    for name, feature in (("image", Image()), ("features", FEATURES)):
-        if name in names:
-            dataset = _cast(dataset, name, feature, place)
-    if not {"image", "features", IMAGE_URL} & set(names):
-        raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
-    column = captions_column(names)
-    return _Normalizer(column, captions or CaptionRules(), images, split, place, names_images=True)(dataset)
-
-
-def as_translation_corpus(
-    dataset: AnyDataset,
-    *,
-    captions: CaptionRules | None = None,
-    split: str | None = None,
-    place: Place = "row {}".format,
-) -> AnyDataset:
-    """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
-
-    They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
-    named by language tags. Arguments and errors are as in `as_caption_corpus`.
-    """
-    rules = captions or CaptionRules(at_least=2)
-    _column_names(dataset)
-    dataset = in_translation_columns(dataset, None, rules.languages, None)
-    column = captions_column(_column_names(dataset), ("captions", "translation"))
-    return _Normalizer(column, rules, None, split, place, names_images=False)(dataset)
-
-
-def as_given_corpus(data: Any, languages: Sequence[str] | None = None) -> Any:
-    """Turns a trainer's data set of images and texts into a caption corpus; returns any other training data unchanged.
-    If there is only one of `languages`, plain texts are in it."""
-    if not isinstance(data, Dataset | IterableDataset) or not data.features:
-        return data
-    features = data.features
-    has_images = "features" in features or any(isinstance(feature, Image) for feature in features.values())
-    if not has_images or (features.get("captions") == CAPTIONS and "image_id" in features):
-        return data
-    language = normalize_language(languages[0]) if languages and len(languages) == 1 else None
-    return as_caption_corpus(data, captions=CaptionRules(language=language))
 
 
 def image_id_of(value: Any, place: str) -> str:
@@ -174,192 +84,6 @@ def images_by_language_pair(corpus: Dataset) -> dict[tuple[str, str], int]:
     return dict(sorted(Counter(pair for own in pairs for pair in own).items()))
 
 
-@dataclass(frozen=True)
-class _Normalizer:
-    """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
-
-    column: str  # the column of captions
-    captions: CaptionRules
-    images: ImageRules | None
-    split: str | None
-    place: Place
-    names_images: bool  # whether rows without an image_id get one
-
-    def __call__(self, dataset: AnyDataset) -> AnyDataset:
-        dataset = dataset.with_format(None)
-        corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
-        known = [name for name in COLUMN_ORDER if name in corpus.column_names]
-        return corpus.select_columns(known + [name for name in corpus.column_names if name not in COLUMN_ORDER])
-
-    def _corpus(self, dataset: Dataset) -> Dataset:
-        if not len(dataset):
-            raise CorpusError("there are no rows")
-        refuse_broken_texts(dataset, self.place, _BATCH_ROWS)
-        if self.names_images and "image_id" not in dataset.column_names:
-            dataset = dataset.add_column("image_id", _digests(dataset))
-        rows: Sequence[int] = range(len(dataset))
-        count = RowCount("captions" if self.names_images else "translations")
-        texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
-        if not self._is_normal(texts):
-            others = dataset.remove_columns(texts.column_names)
-            normal = self._mapped(texts, count)
-            dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
-            rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
-        if self.split is not None:
-            splits = list(dataset["split"]) if "split" in dataset.column_names else []
-            if self.split not in splits:
-                raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(set(splits))) or 'none'}")
-            of_split = [row for row in rows if splits[row] == self.split]
-            count.left_out.update({"in another split": len(rows) - len(of_split)})
-            rows = of_split
-        corpus = dataset.select(rows)
-        whole = replace(self, captions=replace(self.captions, languages=None))
-        refuse_absent_languages(corpus, self.captions, lambda: whole._mapped(texts))
-        if self.images is not None and "image" in corpus.column_names:
-            corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
-            count.left_out.update({"with an image that cannot be read": len(rows) - len(corpus)})
-        count.read = len(corpus)
-        count.report()
-        if not len(corpus):
-            raise CorpusError("no row is left: all have too few texts")
-        return corpus
-
-    def _is_normal(self, texts: Dataset) -> bool:
-        """Returns whether the texts can stay unchanged, on disk or in memory. Unacceptable texts raise an error."""
-        if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
-            return False
-        unread = RowCount("")
-        return all(self._texts(batch, rows, count=unread) == batch for rows, batch in _batches(texts))
-
-    def _mapped(self, texts: Dataset, count: RowCount | None = None) -> Dataset:
-        return texts.map(
-            partial(self._texts, count=count),
-            batched=True,
-            with_indices=True,
-            remove_columns=texts.column_names,
-            features=self._features(texts.features),
-            keep_in_memory=True,
-            load_from_cache_file=False,  # a cached result would not repeat its warnings
-            desc="Reading captions",
-        )
-
-    def _texts(
-        self,
-        batch: dict[str, list[Any]],
-        rows: Sequence[int],
-        places: Sequence[str] | None = None,
-        count: RowCount | None = None,
-    ) -> dict[str, list[Any]]:
-        """Returns captions, empty for rows to leave out, and the image_id of every row."""
-        place = places.__getitem__ if places else lambda index: self.place(rows[index])
-        captions = normalize_rows(batch[self.column], self.captions, place, count)
-        texts: dict[str, list[Any]] = {"captions": list(captions)}
-        if "image_id" in batch:
-            texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
-        return texts
-
-    def _features(self, features: Features) -> Features:
-        """Returns the features of a dataset once it is a corpus."""
-        normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
-        if self.names_images or "image_id" in features:
-            normal["image_id"] = Value("string")
-        return Features(normal)
-
-    def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
-        """Returns the rows of `corpus` whose image can be read; `rows` are their numbers in the source."""
-        images = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
-        kept: list[int] = []
-        skipped: list[SkippedImage] = []
-        with tqdm(total=len(corpus), desc="Checking images", unit=" images", leave=False) as progress:
-            for indices, batch in _batches(images):
-                places = [self.place(rows[index]) for index in indices]
-                good, bad = readable(batch, places, rules)
-                kept += [indices[index] for index in good]
-                skipped += bad
-                progress.update(len(indices))
-        refuse_mostly_bad([f"{image.place}: {image.reason}" for image in skipped], len(corpus))
-        warn_of_skipped(skipped)
-        return kept
-
-    def _stream(self, dataset: IterableDataset) -> IterableDataset:
-        if self.split is not None and "split" not in dataset.column_names:
-            raise CorpusError(f"no split {self.split!r}: there is no column 'split'")
-        features = self._features(dataset.features)
-        if "image" in features:
-            dataset = dataset.cast_column("image", Image(decode=False))
-        corpus = dataset.map(
-            self._stream_batch,
-            batched=True,
-            batch_size=_BATCH_ROWS,
-            with_indices=True,
-            remove_columns=dataset.column_names,
-        )
-        return corpus.cast(features)
-
-    def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
-        """Returns a batch of the corpus, without the rows to leave out."""
-        # Each worker counts the rows that it reads, so an index does not identify a row of the source.
-        places = [self.place(row) for row in rows]
-        if "image_id" in batch:
-            places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
-        elif self.names_images:
-            batch["image_id"] = [digest_of(cell) for cell in batch["image" if "image" in batch else "features"]]
-        texts = self._texts(batch, rows, places)
-        batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
-        kept = [index for index, captions in enumerate(batch["captions"]) if captions]
-        if self.split is not None:
-            kept = [index for index in kept if batch["split"][index] == self.split]
-        if self.images is not None and "image" in batch:
-            images = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            good, bad = readable(images, [places[index] for index in kept], self.images)
-            kept = [kept[index] for index in good]
-            warn_of_skipped(bad)
-        return {name: [cells[index] for index in kept] for name, cells in batch.items()}
-
-
-def _digests(dataset: Dataset) -> list[str]:
-    """Makes the image_id of each row, from its image or its features."""
-    name = next(name for name in ("image", "features", IMAGE_URL) if name in dataset.column_names)
-    cells = dataset.select_columns(name)
-    if name == "image":
-        cells = cells.cast_column("image", Image(decode=False))
-    return [digest_of(cell) for _, batch in _batches(cells) for cell in batch[name]]
-
-
-def refuse_absent_languages(corpus: Dataset, rules: CaptionRules, whole: Callable[[], Dataset]) -> None:
-    """Checks that a corpus has captions in each requested language. `whole` returns all rows with all their languages,
-    for the error."""
-    kept = languages_of(corpus)
-    if missing := [language for language in rules.languages or () if language not in kept]:
-        there = languages_of(whole())
-        counted = {counts_as(tag, missing) for tag in there}
-        absent = [language for language in missing if language not in counted]
-        problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
-        raise CorpusError(f"{problem}; there are {describe(there)}")
-
-
 def describe(languages: dict[str, int]) -> str:
     """Describes languages and their counts: 'en (120), de (80)'."""
     return ", ".join(f"{language} ({count})" for language, count in languages.items())
-
-
-def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
-    """Yields the rows of each batch and their cells."""
-    for start in range(0, len(dataset), _BATCH_ROWS):
-        rows = range(start, min(start + _BATCH_ROWS, len(dataset)))
-        yield rows, dataset[rows.start : rows.stop]
-
-
-def _cast(dataset: AnyDataset, name: str, feature: Any, place: Place) -> AnyDataset:
-    held = Features({name: dataset.features[name]}).arrow_schema.field(name).type
-    try:
-        cast_array_to_feature(pa.array([], held), feature)  # a stream would fail only when it is read
-        return dataset if dataset.features[name] == feature else dataset.cast_column(name, feature)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}: {error}") from error
-
-
-def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
-    if dataset.column_names is None:
-        raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
-    return dataset.column_names

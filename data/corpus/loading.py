@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import datasets
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
@@ -25,10 +25,11 @@ from huggingface_hub.errors import HfHubHTTPError
 from ...utils.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
 from ...utils.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place
-from .columns import DEFAULT_COLUMNS, ColumnNames, in_translation_columns
-from .corpus import as_caption_corpus, as_translation_corpus
-from .images import ImageRules, SkippedImage, is_photo_folder
-from .tables import JSON_FILES, METADATA, TABLES, caption_file, is_table, translation_file
+from .columns import ColumnNames, in_translation_columns
+from .folders import is_photo_folder
+from .images import ImageRules, SkippedImage
+from .normalize import as_caption_corpus, as_translation_corpus
+from .tables import JSON_FILES, METADATA, TABLES, is_table, read_table
 from .tar_shards import files_named, tar_stream
 from .text_files import NO_TMX, TMX, kind_of
 
@@ -111,8 +112,8 @@ def load_captions(
     columns = ColumnNames(image_column, caption_column, language_column)
     with _named(source):
         if isinstance(source, str | Path) and (file := _caption_file(Path(source))):
-            dataset, place = caption_file(file, captions, columns)
-            dataset, columns = _streamed(dataset) if streaming else dataset, DEFAULT_COLUMNS
+            dataset, place = read_table(file, columns)
+            dataset, columns = _streamed(dataset) if streaming else dataset, replace(columns, image=None)
         elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
         else:
@@ -161,20 +162,18 @@ def load_translations(
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not only {rules.languages[0]!r}")
     with _named(source):
-        if isinstance(source, str | Path) and kind_of(source) in _FILES and not Path(source).is_dir():
-            options: dict[str, Any] = {"columns": caption_column, "name": name, "streaming": streaming}
-            if split is None:
-                return translation_file(Path(source), rules, **options)
-            rows = translation_file(Path(source), replace(rules, languages=None), **options)
-            return as_translation_corpus(rows, captions=rules, split=split)
-        dataset, split, place = _opened(source, name, split, streaming)
+        if isinstance(source, str | Path) and is_table(source):
+            dataset, place = read_table(Path(source))
+            dataset = _streamed(dataset) if streaming else dataset
+        else:
+            dataset, split, place = _opened(source, name, split, streaming)
         dataset = in_translation_columns(dataset, caption_column, rules.languages, name)
         return as_translation_corpus(dataset, captions=rules, split=split, place=place)
 
 
 def _caption_file(source: Path) -> Path | None:
     """Returns the table or the JSON file of a source, or the metadata.jsonl or metadata.csv of a folder."""
-    if is_table(source, *_FILES):
+    if is_table(source):
         return source
     return next((file for name in METADATA if (file := source / name).is_file()), None)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-from datasets import Dataset
 
 from ...utils.errors import CorpusError, wrong_encoding
 
@@ -162,14 +161,3 @@ def numbered_lines(
         raise CorpusError(f"{file} line {number}: {wrong_encoding(error)}") from error
     except DAMAGED as error:
         raise CorpusError(f"{file} after line {number}: {error}") from error
-
-
-def refuse_broken_texts(dataset: Dataset, place: Callable[[int], str], batch_rows: int) -> None:
-    """Refuses a dataset with texts that are not UTF-8, which parquet files can contain."""
-    names = [name for name in dataset.column_names if name not in ("image", "features")]
-    texts = dataset.select_columns(names).with_format("arrow")
-    for start in range(0, len(texts), batch_rows):
-        try:
-            texts[start : start + batch_rows].validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise CorpusError(f"{place(start)}, or a row after it, has a text that is not UTF-8: {error}") from error

@@ -1,24 +1,16 @@
-"""Decides what a column of a table holds: texts in the language of its name, or something else.
+"""Recognizes the language of texts, as far as a column needs it: whether they are in the language of its name.
 
-Some column names are language tags by chance: `cat` is Catalan, `sku` Sanumá, `id` Indonesian, `no` Norwegian. So the
-cells decide, by
-
-    form       letters and words, not numbers, codes, flags, file names or addresses
-    script     the scripts in which CLDR knows the language
-    n-grams    those of CLDR's names of emoji, if they were fetched before (`LanguageProfiles`)
-    words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
-
-A name with `text_` or `caption_`, a requested language, or a tag with a script (`cat_Latn`) needs only the form. A tag
-of two letters is believed unless the cells contradict it; one of three letters, or one that tables use for other
-things, needs sentences, or n-grams that agree.
+script     the scripts in which CLDR knows the language
+n-grams    those of CLDR's names of emoji, if the caller has them (`LanguageProfiles`)
+words      otherwise the most frequent words of some languages, such as `the`, `and`, `with`
 """
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +19,12 @@ import numpy.typing as npt
 import regex
 from datasets import config
 
-from ...utils.errors import CorpusError, LanguageTagError
-from ...utils.languages import language_and_script, normalize_language
+from ...utils.errors import CorpusError
+from ...utils.languages import language_and_script
 
 SAMPLE = 300  # number of cells that are examined
-_TAGGED = re.compile(r"(?:text|caption|captions)[_.-](.+)|(.+)", re.IGNORECASE)
 
 
-# Names of other things that are tags of two or three letters. A language of three letters needs n-grams that agree.
-_OTHER_THINGS = {"id", "no", "is", "to", "so", "an", "co", "in", "la", "na", "se", "st"}
-_ALWAYS_OTHER_THINGS = {
-    *("alt", "art", "cap", "cat", "des", "img", "index", "key", "lat", "mar", "may", "min", "mon", "nom", "pos"),
-    *("ref", "sat", "sku", "src", "sub", "sun", "tag", "txt", "typ", "url"),
-}
 _FLAGS = {
     *("yes", "no", "true", "false", "y", "n", "x", "na", "n/a", "none", "null", "nan", "ok", "-", "?"),
     *("ja", "nein", "oui", "non", "si", "da", "так", "ні", "нет"),
@@ -59,11 +44,10 @@ _JOINT = {
 _WITHOUT_RELATIVES, _NEAR_ENGLISH = ("en", "de", "fr"), ("pcm", "sco", "jam", "tpi")
 
 _WORDS_OF_A_SENTENCE, _LETTERS_OF_A_SENTENCE = 2.5, 6
-_LETTERS_OF_A_SCRIPT = 8  # minimum for a script to contradict a tag of two letters
 _FEWEST_PAIRS = 5  # minimum for equal pairs to be meaningful
 _FEWEST_LETTERS = 20  # minimum for n-grams to be meaningful
 # Similarity to the profile of the tag, relative to the most similar profile.
-_AGREES, _CONTRADICTS, _CLEAR = 0.8, 0.5, 0.25
+_CONTRADICTS, _CLEAR = 0.5, 0.25
 _FREQUENT, _RARE = 0.12, 0.4  # share of frequent words of a language; the tag's share relative to it
 
 # Frequent words that few other languages have. In a thousand captions they are 15 to 30 % in the language itself, less
@@ -124,16 +108,6 @@ def profiles_from(tags: list[str], counts: Array) -> LanguageProfiles:
     return LanguageProfiles(tags, importance, _unit(counts * importance))
 
 
-@cache
-def profiles_at_hand() -> LanguageProfiles | None:
-    """Returns the stored profiles, or None. Nothing is downloaded."""
-    files = sorted(KEPT.glob(f"profiles-{VERSION}-*.npz"))
-    if not files:
-        return None
-    with np.load(files[-1]) as kept:
-        return profiles_from(kept["tags"].tolist(), kept["counts"])
-
-
 def counts_of(texts: Sequence[str]) -> Array:
     """Returns damped counts of hashed n-grams in texts [rows]; an n-gram may begin or end with a space, but has none
     inside."""
@@ -156,65 +130,15 @@ def _unit(vectors: Array) -> Array:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
 
 
-# ---- Columns ----
+# ---- Texts ----
 
 
-def language_of_column(
-    name: str, cells: Sequence[Any], *, asked: Collection[str] = (), lenient: bool = False
-) -> str | None:
-    """Returns the language of the texts in a column, such as `pl` or `text_pl`, from some of its cells; None for
-    anything else.
-
-    Args:
-        asked: canonical tags of the languages that the caller requests.
-        lenient: whether to believe the name unless no cell has letters, or the letters are in another script.
-    """
-    tag, is_stated = tag_in(name)
-    given = [cell for cell in cells if cell is not None and (not isinstance(cell, str) or cell.strip())][:SAMPLE]
-    texts = [cell for cell in given if isinstance(cell, str)]
-    are_texts = any(map(_LETTER.search, texts)) if lenient else 2 * sum(map(is_text, texts)) >= len(given)
-    if tag is None or not texts or not are_texts:
-        return None
-    written = re.split("[-_]", _TAGGED.fullmatch(name)[0 if not is_stated else 1].lower())  # type: ignore[index]
-    fits = fits_script(tag, texts)
-    is_long = len(written[0]) == 3 and not any(len(part) == 4 for part in written[1:])
-    if is_stated or tag in asked:
-        # `caption_alt` in Latin letters is not Southern Altai, which is written in Cyrillic.
-        return None if is_long and fits is False else tag
-    is_doubtful = is_long or written[0] in _OTHER_THINGS
-    if fits is False and (is_doubtful or sum(len(_LETTER.findall(text)) for text in texts) >= _LETTERS_OF_A_SCRIPT):
-        return None
-    if lenient:
-        return tag
-    if not is_doubtful:
-        return None if resembles_another(tag, texts) else tag
-    if (agrees := _likeness(tag, tuple(texts))) is not None:
-        return tag if agrees[0] >= _AGREES * agrees[1] else None
-    if written[0] in _ALWAYS_OTHER_THINGS or resembles_another(tag, texts):
-        return None
-    if fits is None and max(share_of_frequent_words(texts, language) for language in FREQUENT_WORDS) >= _FREQUENT:
-        return None
-    return tag if (fits and "Latn" not in scripts_of(tag)) or _are_sentences(texts) else None
+def letters_in(texts: Sequence[str]) -> int:
+    return sum(len(_LETTER.findall(text)) for text in texts)
 
 
-def is_mislabelled(name: str, cells: Sequence[Any]) -> bool:
-    """Returns whether a column that was not read has texts and a tag of two letters, which hardly names anything
-    else."""
-    first = re.split("[-_]", name.lower())[0]
-    given = [cell for cell in cells if cell]
-    return len(first) == 2 and first not in _OTHER_THINGS and 2 * sum(map(is_text, given)) > len(given)
-
-
-@cache
-def tag_in(name: str) -> tuple[str | None, bool]:
-    """Returns the language in the name of a column, or None; and whether `text_` or `caption_` states that it is one:
-    `pl` for both `pl` and `text_pl`."""
-    match = _TAGGED.fullmatch(name)
-    tag = match and (match[1] or match[2])
-    try:
-        return (normalize_language(tag), bool(match and match[1])) if tag else (None, False)
-    except LanguageTagError:
-        return None, False
+def has_letters(text: str) -> bool:
+    return _LETTER.search(text) is not None
 
 
 def is_text(cell: Any) -> bool:
@@ -274,28 +198,35 @@ def share_of_frequent_words(texts: Sequence[str], language: str) -> float:
     return sum(min(words[word], most) for word in FREQUENT_WORDS[language].split()) / max(1, words.total())
 
 
+def most_frequent_words(texts: Sequence[str]) -> str | None:
+    """Returns the language that has its most frequent words in texts, if there is one."""
+    shares = {language: share_of_frequent_words(texts, language) for language in FREQUENT_WORDS}
+    nearest = max(shares, key=lambda language: shares[language])
+    return nearest if shares[nearest] >= _FREQUENT else None
+
+
 def resembles_another(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None = None) -> str | None:
-    """Returns the language that texts resemble if it clearly differs from their tag's. Without `profiles`, by default
-    those on disk, frequent words decide."""
-    likeness = _likeness(tag, tuple(texts), profiles)
+    """Returns the language that texts resemble if it clearly differs from their tag's. Without `profiles`, frequent
+    words decide."""
+    likeness = _likeness(tag, texts, profiles)
     if likeness is not None:
         own, most, nearest = likeness
         return nearest if own < _CONTRADICTS * most and most >= _CLEAR else None
     primary = language_and_script(tag)[0]
-    shares = {language: share_of_frequent_words(texts, language) for language in FREQUENT_WORDS}
-    nearest = max(shares, key=lambda language: shares[language])
-    if shares[nearest] < _FREQUENT or primary in (nearest, *_NEAR_ENGLISH):
+    other = most_frequent_words(texts)
+    if other is None or primary in (other, *_NEAR_ENGLISH):
         return None
-    if primary in shares:
-        return nearest if shares[primary] < _RARE * shares[nearest] else None
-    return nearest if nearest in _WITHOUT_RELATIVES else None
+    if primary in FREQUENT_WORDS:
+        share, most = (share_of_frequent_words(texts, each) for each in (primary, other))
+        return other if share < _RARE * most else None
+    return other if other in _WITHOUT_RELATIVES else None
 
 
-def _are_sentences(texts: Sequence[str]) -> bool:
+def are_sentences(texts: Sequence[str]) -> bool:
     """Returns whether cells have several words on average, and few of them repeat."""
     if 2 * len(set(texts)) < len(texts):
         return False
-    letters = sum(len(_LETTER.findall(text)) for text in texts)
+    letters = letters_in(texts)
     if 2 * sum(len(_WITHOUT_SPACES.findall(text)) for text in texts) > letters:
         return letters >= _LETTERS_OF_A_SENTENCE * len(texts)
     return sum(len(text.split()) for text in texts) >= _WORDS_OF_A_SENTENCE * len(texts)
@@ -348,23 +279,18 @@ def _is_native(
 
 
 def _is_foreign(tag: str, texts: Sequence[str]) -> bool:
-    letters = sum(len(_LETTER.findall(text)) for text in texts)
-    return letters >= _FEWEST_LETTERS and fits_script(tag, texts) is False
+    return letters_in(texts) >= _FEWEST_LETTERS and fits_script(tag, texts) is False
 
 
 def _shown(texts: Sequence[str]) -> str:
     return f"{next((text for text in texts if text.strip()), '')[:40]!r}"
 
 
-@lru_cache(maxsize=1024)
-def _likeness(
-    tag: str, texts: tuple[str, ...], profiles: LanguageProfiles | None = None
-) -> tuple[float, float, str] | None:
+def _likeness(tag: str, texts: Sequence[str], profiles: LanguageProfiles | None) -> tuple[float, float, str] | None:
     """Returns the similarity of texts to their language and to the most similar one, which is named; None if nothing
     is known."""
-    profiles = profiles or profiles_at_hand()
     own = [] if profiles is None else profiles.own(tag)
-    if profiles is None or not own or sum(len(_LETTER.findall(text)) for text in texts) < _FEWEST_LETTERS:
+    if profiles is None or not own or letters_in(texts) < _FEWEST_LETTERS:
         return None
     likeness = profiles.likeness(texts)
     nearest = max(likeness, key=lambda each: likeness[each])

@@ -28,8 +28,9 @@ from ...utils.identity import file_states
 from ...utils.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import CaptionIndex
 from ..corpus.captions import CaptionRules, RowCount, normalize_captions
-from ..corpus.corpus import CAPTIONS, as_caption_corpus
+from ..corpus.corpus import CAPTIONS
 from ..corpus.images import ImageRules, SkippedImage, stays_inside
+from ..corpus.normalize import as_caption_corpus
 from ..corpus.parquet_files import cache_key, prepared
 from ..corpus.text_files import DAMAGED, files_matching, open_plain
 

@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 
 from babelens import Rc3Model
-from babelens.data.corpus.corpus import as_translation_corpus
+from babelens.data.corpus.normalize import as_translation_corpus
 from babelens.evaluation.analysis import (
     as_json,
     distance_ratios,

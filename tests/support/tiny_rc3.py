@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import set_seed
 
 from babelens import Rc3Config, Rc3ForPreTraining, Rc3Processor, Rc3Trainer, Rc3TrainingArguments
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from tests.support.tiny_training import COLORS, DieAt, prepared, shapes_corpus, weights

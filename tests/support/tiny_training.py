@@ -17,7 +17,7 @@ from transformers import TrainerCallback, set_seed
 
 from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralProcessor, MuralTrainer
 from babelens.data.batching.views import image_text_pairs, translation_pairs
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 

@@ -65,7 +65,7 @@ def test_nothing_is_read_before_the_training(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("babelens.trainers.contrastive.ContrastiveTrainer.prepare", read)
-        patched.setattr("babelens.trainers.contrastive.as_given_corpus", read)
+        patched.setattr("babelens.trainers.contrastive.ensure_corpus", read)
         trainer = shapes_trainer(tmp_path, max_steps=1, freeze=("image",), cache_dir=str(tmp_path / "features"))
     assert not (tmp_path / "features").exists()
     trainer.train()

@@ -13,7 +13,7 @@ from babelens import Rc3Config, Rc3ForPreTraining
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData
 from babelens.data.batching.rc3 import TranslationCollator
 from babelens.data.batching.views import translation_pairs, weak_pairs
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3 import _of_all_processes
 from babelens.utils.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 
 from babelens.data.batching.mixture import TaskBatchSampler, TaskData, TaskMixture
 from babelens.data.batching.views import image_text_pairs
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.normalize import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
 from tests.support.processes import ProcessesDied, together
 from tests.support.scaled_training import BATCH_NORM, train

@@ -2,7 +2,6 @@
 
 import pytest
 
-from babelens.data.corpus import text_languages
 from babelens.data.emoji.benchmark import EmojiNames
 from babelens.data.emoji.build import Annotation
 from babelens.emoji_names import check_columns, names_for
@@ -73,8 +72,6 @@ GERMAN_TEXTS = ["der Hund ist mit dem Jungen auf dem Strand", "zwei Frauen und d
     ],
 )
 def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts, natives, named, monkeypatch):
-    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: None)
-    text_languages._likeness.cache_clear()
     known = {"en": ENGLISH_TEXTS, "mi": MAORI_TEXTS, "uk": UKRAINIAN_TEXTS, "de": GERMAN_TEXTS}
     found = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in known.items()}
     names = EmojiNames(found) if with_names else None
@@ -85,4 +82,3 @@ def test_wrong_columns_are_an_error_that_names_them(with_names, language, texts,
         right | {"szl": (["pies na plaży", "dwie baby", "chop we czōłnie"] * 3, ENGLISH_TEXTS)}, "en", "x", names
     )
     check_columns({"de": (["rot", "blau"], ["red", "blue"])}, "en", "x", names)
-    text_languages._likeness.cache_clear()

@@ -11,7 +11,7 @@ from datasets import Dataset, Image
 
 from babelens.data.batching.streams import StreamLoader, StreamMixture
 from babelens.data.batching.views import image_text_pairs
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.normalize import as_caption_corpus
 
 
 def rows(count):

@@ -16,7 +16,7 @@ from babelens.data.batching.views import (
     triplets,
     weak_pairs,
 )
-from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
+from babelens.data.corpus.normalize import as_caption_corpus, as_translation_corpus
 from babelens.utils.errors import CorpusError
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))

@@ -9,12 +9,8 @@ import pytest
 from datasets import Dataset, Features, Image, List, Translation, Value
 
 from babelens.data.corpus.captions import CaptionRules, normalize_captions
-from babelens.data.corpus.corpus import (
-    CAPTIONS,
-    ImageRules,
-    as_caption_corpus,
-    as_translation_corpus,
-)
+from babelens.data.corpus.corpus import CAPTIONS
+from babelens.data.corpus.normalize import ImageRules, as_caption_corpus, as_translation_corpus
 from babelens.utils.errors import CorpusError
 
 

@@ -43,11 +43,10 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("row", "message"),
         [
-            (ROW | {"image_id": None}, "image_id is None"),
+            (ROW | {"image_id": [1]}, "image_id is"),
             (ROW | {"file_name": "../secret.png"}, "leaves the folder"),
             (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
             (ROW | {"file_name": "0\0.png"}, "null (byte|character)"),
-            (ROW | {"captions": {"en": 10**30}}, "is not a text"),
             ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "unusable JSON"),
         ],
     )

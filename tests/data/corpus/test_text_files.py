@@ -56,7 +56,7 @@ def test_json_that_is_nested_too_deeply_or_is_not_an_object_is_refused():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ("en\tuk\na cat;кіт\n".encode(), "line 2: 1 of 2 cells; .*tabs are needed"),
+        ("en\tuk\na cat;кіт\n".encode(), "line 2: 1 of 2 cells.*tabs"),
         ("en\tuk\na cat\tкіт\n".encode("cp1251"), "not UTF-8 .*save the file as UTF-8"),
         ("English\tuk\na cat\tкіт\n".encode(), "column 1 of the header: 'English'"),
     ],

@@ -6,8 +6,8 @@ from datasets import Dataset
 from PIL import Image
 
 from babelens.data import load_captions, load_translations
-from babelens.data.corpus import text_languages
-from babelens.data.corpus.text_languages import language_of_column, resembles_another
+from babelens.data.corpus.columns import language_of_column
+from babelens.data.corpus.text_languages import resembles_another
 from babelens.data.emoji.benchmark import EmojiNames, profiles_of
 from babelens.data.emoji.build import Annotation
 from babelens.utils.errors import CorpusError
@@ -16,15 +16,6 @@ ENGLISH = ["a red chair in the corner", "two dogs on the beach", "the cup of a c
 GERMAN = ["ein roter Stuhl in der Ecke", "zwei Hunde auf dem Strand", "die Tasse von einem Kind mit Milch"]
 SILESIAN = ["czerwōny stołek we rogu", "dwa psy na plaży", "szolka bajtla ze mlykym"]
 INDONESIAN = ["sebuah kursi merah di sudut", "dua anjing di pantai", "cangkir seorang anak dengan susu"]
-
-
-@pytest.fixture(autouse=True)
-def without_names(monkeypatch):
-    """CLDR's names are not at hand."""
-    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: None)
-    text_languages._likeness.cache_clear()
-    yield
-    text_languages._likeness.cache_clear()
 
 
 OTHER_THINGS = [
@@ -81,16 +72,12 @@ def test_a_language_that_is_asked_for_is_believed():
     assert language_of_column("id", ["1", "2"], asked=["id"]) is None
 
 
-def test_n_grams_decide_where_they_are_at_hand(monkeypatch):
+def test_n_grams_recognize_another_language():
     texts = {"en": ENGLISH, "de": GERMAN, "id": INDONESIAN, "ca": ["una cadira vermella", "dos gossos", "la tassa"]}
     names = {tag: {str(n): Annotation(text, []) for n, text in enumerate(each)} for tag, each in texts.items()}
     found = profiles_of(EmojiNames(names))
-    monkeypatch.setattr(text_languages, "profiles_at_hand", lambda: found)
-    assert language_of_column("cat", ["cadira vermella", "dos gossos", "tassa"]) == "ca"
-    assert language_of_column("cat", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
-    assert language_of_column("id", ["sebuah kursi merah", "dua anjing"]) == "id"
-    assert language_of_column("id", ["roter Stuhl", "zwei Hunde", "eine Tasse"]) is None
-    assert resembles_another("id", GERMAN) == "de" and resembles_another("id", INDONESIAN) is None
+    assert resembles_another("id", GERMAN, found) == "de" and resembles_another("id", INDONESIAN, found) is None
+    assert resembles_another("ca", ["roter Stuhl", "zwei Hunde", "eine Tasse"], found) == "de"
 
 
 # ---- One rule for all sources ----
