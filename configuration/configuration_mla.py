@@ -21,7 +21,7 @@ from .configuration_two_tower import (
     check_positive,
     check_projection_dim,
     check_text_head,
-    feature_width,
+    image_width,
 )
 
 RESNET_REDUCTION = 32  # pixels of height and width for each position of a ResNet's last stage
@@ -84,6 +84,14 @@ def register_native(kind: object) -> None:
         module = import_module(f".configuration_{kind}", __package__)
         own = (each for each in vars(module).values() if getattr(each, "model_type", None) == kind)
         AutoConfig.register(str(kind), next(own))
+
+
+def feature_width(config: PreTrainedConfig) -> int:
+    """Returns the width of a dual encoder's features; SigLIP's are as wide as those of its image tower."""
+    width = getattr(config, "projection_dim", None)
+    if width is None and not hasattr(config, "vision_config"):
+        raise ValueError(f"cannot tell the feature width of dual encoder {config.model_type!r}: no projection_dim")
+    return width or image_width(config.vision_config)
 
 
 @strict

@@ -6,7 +6,6 @@ Pretrained towers need more choices: pooling, a projection of images, and dropou
 """
 
 import copy
-import inspect
 import os
 from typing import Any, ClassVar, Literal
 
@@ -31,11 +30,6 @@ TOWERS = {"image": "vision_model", "text": "text_model"}
 
 # Keys that describe the files of a folder, and do not apply to a tower taken from it.
 _OF_A_FOLDER = ("quantization_config", "transformers.js_config", "transformers_weights")
-# Text encoders that count positions from the padding token's id plus one, as fairseq does.
-_POSITIONS_AFTER_PADDING = (
-    *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
-    "altclip_text_model",
-)
 
 
 @strict
@@ -216,30 +210,12 @@ def _width(config: PreTrainedConfig, kind: str, *names: str) -> int:
     raise ValueError(f"cannot tell the feature width of {kind} model {config.model_type!r}: it has no {names[-1]}")
 
 
-def feature_width(config: PreTrainedConfig) -> int:
-    """Returns the width of a dual encoder's features; SigLIP's are as wide as those of its image tower."""
-    width = getattr(config, "projection_dim", None)
-    if width is None and not hasattr(config, "vision_config"):
-        raise ValueError(f"cannot tell the feature width of dual encoder {config.model_type!r}: no projection_dim")
-    return width or image_width(config.vision_config)
-
-
-def text_positions(text_config: PreTrainedConfig) -> int | None:
-    """Returns the number of token positions of a text encoder, or `None` if its configuration does not state it."""
-    positions = getattr(text_config, "max_position_embeddings", None)
-    if positions is not None and text_config.model_type in _POSITIONS_AFTER_PADDING:
-        return positions - text_config.pad_token_id - 1
-    return positions
-
-
 def head_of_task(model: Any, task: str | None) -> dict[str, str]:
     """Returns the argument of a model's `get_text_features` that selects the head of a task; empty without a task."""
     if task is None:
         return {}
-    name = type(model).__name__
-    get_text_features = getattr(model, "get_text_features", None)
-    if get_text_features is None or "task" not in inspect.signature(get_text_features).parameters:
-        raise ModelKindError(f"{name} has no head for each task: leave out task={task!r}")
-    if task not in model.config.tasks:
-        raise ModelKindError(f"this {name} has no head for {task!r}; its tasks are {', '.join(model.config.tasks)}")
+    tasks = getattr(getattr(model, "config", None), "tasks", ())
+    if task not in tasks:
+        known = f"{task!r}; its tasks are {', '.join(tasks)}" if tasks else f"each task: leave out task={task!r}"
+        raise ModelKindError(f"{type(model).__name__} has no head for {known}")
     return {"task": task}

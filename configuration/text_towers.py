@@ -12,6 +12,12 @@ from ..utils.errors import ModelKindError
 
 TowerPooling = Literal["end", "first", "last", "mean"]
 
+# Text encoders that count positions from the padding token's id plus one, as fairseq does.
+_POSITIONS_AFTER_PADDING = (
+    *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
+    "altclip_text_model",
+)
+
 
 @dataclass(frozen=True)
 class TextTower:
@@ -81,3 +87,11 @@ def text_tower(config: PreTrainedConfig | None) -> TextTower:
     found = _ENCODERS.get(encoder, TEXT_TOWERS[kind])
     pooling = _STATE_POOLED.get(getattr(config, "text_pooling", "cls"), found.pooling)
     return TextTower(found.path, found.embeddings, found.blocks, pooling)
+
+
+def text_positions(text_config: PreTrainedConfig) -> int | None:
+    """Returns the number of token positions of a text encoder, or `None` if its configuration does not state it."""
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if positions is not None and text_config.model_type in _POSITIONS_AFTER_PADDING:
+        return positions - text_config.pad_token_id - 1
+    return positions

@@ -23,7 +23,7 @@ from ..utils.errors import (
     ModelKindError,
     SourceUnavailableError,
 )
-from ..utils.hub_code import optional_file
+from ..utils.files import optional_file
 from ..utils.identity import model_identity
 from ..utils.languages import language_and_script, normalize_language, normalize_languages
 

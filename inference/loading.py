@@ -43,7 +43,7 @@ from ..utils.errors import (
     ModelKindError,
     first_line,
 )
-from ..utils.hub_code import optional_file
+from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_config, load_model, load_processor, located
 from ..utils.sentence_files import MODULES_FILE, SETTINGS_FILE
 

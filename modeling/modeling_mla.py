@@ -32,8 +32,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import OWN_NATIVES, ClipResNetConfig, MlaConfig
-from ..configuration.configuration_two_tower import text_positions
-from ..configuration.text_towers import text_tower
+from ..configuration.text_towers import text_positions, text_tower
 from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,

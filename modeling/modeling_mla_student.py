@@ -21,8 +21,8 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mla import MlaStudentConfig
-from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
+from ..configuration.configuration_mla import MlaStudentConfig, feature_width
+from ..configuration.configuration_two_tower import POOLER, TextPooling, text_width
 from ..utils.errors import ModelKindError
 from .acquirer import (
     AcquiredBlock,

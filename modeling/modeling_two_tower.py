@@ -30,12 +30,11 @@ from .modeling_dual_encoder import (
     with_embeddings,
     with_states,
 )
-from .tower_loading import MadeOfTowers
 from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
 
 
-class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
-    """Base class of MURAL and ETCL, which `MadeOfTowers` makes of trained models (`from_towers`, `from_native`).
+class TwoTowerModel(DualEncoderPreTrainedModel):
+    """Base class of MURAL and ETCL.
 
     Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.
     """
@@ -61,6 +60,50 @@ class TwoTowerModel(MadeOfTowers, DualEncoderPreTrainedModel):
         self.image_dropout = nn.Dropout(config.image_dropout)
         for name in config.freeze:
             self.towers[name].requires_grad_(False).eval()
+
+    @classmethod
+    def from_towers(cls, image: Any, text: Any, **options: Any) -> Self:
+        """Makes a model of two pretrained towers, with new linear layers.
+
+        Args:
+            image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
+            text: the same of a text encoder.
+            options: keys of the configuration; `projection_dim` adds a projection of images, and `text_pooling` is by
+                default the pooling that the text encoder's folder states, else `cls`. `fresh` names the towers
+                ("image", "text") whose weights are initialized; `loading` holds arguments of `from_pretrained`.
+
+        Examples:
+            >>> towers = "google/efficientnet-b0", "intfloat/multilingual-e5-small"
+            >>> model = MuralModel.from_towers(*towers, projection_dim=512, text_prompt="query: ", freeze=["image"])
+            >>> processor = MuralProcessor.from_towers(*towers, model.config)
+        """
+        from .tower_loading import model_of_towers
+
+        return model_of_towers(cls, image, text, **options)
+
+    @classmethod
+    def from_native(cls, native: Any, **options: Any) -> Self:
+        """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
+
+        Heads that the native model does not have are drawn as in a new model; `options` are keys of the configuration
+        that replace the native model's. An ALIGN of transformers stays one, with its label smoothing, unless `tasks`
+        add a text head for translations (Jain et al. 2021, appendix A.1).
+
+        Examples:
+            >>> model = EtclModel.from_native("runs/mural", label_smoothing=0.05)
+        """
+        from .tower_loading import model_from_native
+
+        return model_from_native(cls, native, **options)
+
+    @torch.no_grad()
+    def reset_heads(self) -> None:
+        """Initializes the layers between the towers and the shared space again; towers and temperature stay."""
+        kept = (self.similarity, *self.towers.values())
+        for module in (part for child in self.children() if child not in kept for part in child.modules()):
+            for part in (module, *module.parameters(recurse=False)):
+                part._is_hf_initialized = False  # transformers does not initialize loaded weights again
+            self._init_weights(module)
 
     @property
     def towers(self) -> dict[str, nn.Module]:

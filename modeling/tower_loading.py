@@ -12,7 +12,7 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.configuration_two_tower import IMAGE_TEXT, POOLER, DualEncoderConfig, TextPooling, TwoTowerConfig
 from ..utils.errors import ModelFolderError, ModelKindError
-from ..utils.hub_code import optional_file
+from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_config, load_model, located
 from .towers import build_tower, check_pooling, check_text_encoder, tower_class
 
@@ -33,86 +33,54 @@ _POOLING_FILE = "1_Pooling/config.json"
 _POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}  # sentence-transformers' names
 
 
-class MadeOfTowers:
-    """Builds models of two towers from trained models; saved folders hold none of this."""
+# ---- Models ----
 
-    @classmethod
-    def from_towers(
-        cls: Any,
-        image: Source,
-        text: Source,
-        *,
-        fresh: Collection[str] = (),
-        loading: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Makes a model of two pretrained towers, with new linear layers.
 
-        Args:
-            image: folder, Hub id or model of a vision backbone, or of a dual encoder, whose image tower is taken.
-            text: the same of a text encoder.
-            fresh: the towers ("image", "text") whose weights are initialized.
-            loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
-            options: other keys of the configuration. `projection_dim` adds a projection of images; `text_pooling` is
-                by default the pooling that its folder states, else `cls`.
+def model_of_towers(
+    model_class: Any,
+    image: Source,
+    text: Source,
+    *,
+    fresh: Collection[str] = (),
+    loading: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Makes a model of two pretrained towers: see `TwoTowerModel.from_towers`."""
+    where = loading or {}
+    pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
+    towers = {"text": _text_tower(text, pooling, **where), "image": _image_tower(image, **where)}
+    config_class = model_class.config_class
+    config = config_of_towers(config_class, towers["image"], towers["text"], text_pooling=pooling, **options)
+    model = model_class(config).to(towers["text"].dtype)
+    for name in towers.keys() - set(fresh):
+        own = model.towers[name].state_dict()  # without unused parts, such as a pooling layer
+        weights = {key: value for key, value in towers[name].state_dict().items() if key in own}
+        model.towers[name].load_state_dict(weights)
+    return model
 
-        Examples:
-            >>> model = MuralModel.from_towers(
-            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", projection_dim=512,
-            ...     text_pooling="mean", text_prompt="query: ", freeze=["image", "text"],
-            ... )
-            >>> processor = MuralProcessor.from_towers(
-            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", model.config
-            ... )
-        """
-        where = loading or {}
-        pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
-        towers = {"text": _text_tower(text, pooling, **where), "image": _image_tower(image, **where)}
-        config = config_of_towers(cls.config_class, towers["image"], towers["text"], text_pooling=pooling, **options)
-        model = cls(config).to(towers["text"].dtype)
-        for name in towers.keys() - set(fresh):
-            own = model.towers[name].state_dict()  # without unused parts, such as a pooling layer
-            weights = {key: value for key, value in towers[name].state_dict().items() if key in own}
-            model.towers[name].load_state_dict(weights)
-        return model
 
-    @classmethod
-    def from_native(cls: Any, native: Source, **options: Any) -> Any:
-        """Makes a model with the towers, the temperature and the image-text head of a trained MURAL, ETCL or ALIGN.
-
-        Heads that the native model does not have are drawn as in a new model; `options` are keys of the configuration
-        that replace the native model's. An ALIGN of transformers stays one, with its label smoothing, unless
-        `tasks` add a text head for translations (Jain et al. 2021, appendix A.1).
-
-        Examples:
-            >>> model = EtclModel.from_native("runs/mural", label_smoothing=0.05)
-        """
-        if not isinstance(native, PreTrainedModel):
-            native = AutoModel.from_pretrained(native)
-        config, kind = native.config, native.config.model_type
-        if kind not in ("align", "etcl", "mural"):
-            raise ModelKindError(f"{cls.__name__} starts from a MURAL, an ETCL or an ALIGN; this model is {kind!r}")
-        if kind == "align" and "tasks" in cls.config_class.__annotations__:
-            options = {"tasks": [IMAGE_TEXT], "label_smoothing": _ALIGN_LABEL_SMOOTHING} | options
-        taken = {name: getattr(config, name) for name in _SHARED_KEYS if hasattr(config, name)}
-        settings = config.to_dict() if kind == cls.config_class.model_type else taken
-        model = cls(cls.config_class.from_dict(settings | options))
-        own = model.state_dict()
-        for saved, value in native.state_dict().items():
-            for name in (saved, *(saved.replace(a, b) for a, b in _NAMES)):
-                if name in own:
-                    own[name] = value
-        model.load_state_dict(own)
-        return model.train(native.training)
-
-    @torch.no_grad()
-    def reset_heads(self: Any) -> None:
-        """Initializes the layers between the towers and the shared space again; towers and temperature stay."""
-        kept = (self.similarity, *self.towers.values())
-        for module in (part for child in self.children() if child not in kept for part in child.modules()):
-            for part in (module, *module.parameters(recurse=False)):
-                part._is_hf_initialized = False  # transformers does not initialize loaded weights again
-            self._init_weights(module)
+def model_from_native(model_class: Any, native: Source, **options: Any) -> Any:
+    """Makes a model of a trained MURAL, ETCL or ALIGN: see `TwoTowerModel.from_native`."""
+    if not isinstance(native, PreTrainedModel):
+        native = AutoModel.from_pretrained(native)
+    config, kind = native.config, native.config.model_type
+    config_class = model_class.config_class
+    if kind not in ("align", "etcl", "mural"):
+        raise ModelKindError(
+            f"{model_class.__name__} starts from a MURAL, an ETCL or an ALIGN; this model is {kind!r}"
+        )
+    if kind == "align" and "tasks" in config_class.__annotations__:
+        options = {"tasks": [IMAGE_TEXT], "label_smoothing": _ALIGN_LABEL_SMOOTHING} | options
+    taken = {name: getattr(config, name) for name in _SHARED_KEYS if hasattr(config, name)}
+    settings = config.to_dict() if kind == config_class.model_type else taken
+    model = model_class(config_class.from_dict(settings | options))
+    own = model.state_dict()
+    for saved, value in native.state_dict().items():
+        for name in (saved, *(saved.replace(a, b) for a, b in _NAMES)):
+            if name in own:
+                own[name] = value
+    model.load_state_dict(own)
+    return model.train(native.training)
 
 
 def config_of_towers(

@@ -1,6 +1,6 @@
 """The processor of dual encoders with one vocabulary for all languages."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from transformers.processing_utils import TextKwargs
 
@@ -8,7 +8,6 @@ from ..utils.errors import InputError
 from ..utils.languages import language_for_each
 from .processing_text_image import TextImageProcessor
 from .text_inputs import as_texts, call_tokenizer, note_cut_texts, overlong
-from .tower_processors import ProcessorOfTowers
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
 # Keywords for pairs of texts, and for texts with image placeholders, which these models do not read.
@@ -18,7 +17,7 @@ _NOT_OF_ONE_TEXT = {
 }
 
 
-class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
+class DualEncoderProcessor(TextImageProcessor):
     """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`; the language has no effect.
 
     Args:
@@ -48,6 +47,20 @@ class DualEncoderProcessor(ProcessorOfTowers, TextImageProcessor):
         # saved, so pipelines, which load only the tokenizer, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
+
+    @classmethod
+    def from_towers(cls, image: Any, text: Any, config: Any, **loading: Any) -> Self:
+        """Makes the processor of a model of two pretrained towers, with their image processor and tokenizer.
+
+        Args:
+            image: folder or Hub id of the vision backbone, or its image processor.
+            text: folder or Hub id of the text encoder, or its tokenizer.
+            config: the model's configuration (from its `from_towers`), which has the prompt of texts.
+            loading: arguments of `from_pretrained` for both, such as `revision`.
+        """
+        from .tower_processors import processor_of_towers
+
+        return processor_of_towers(cls, image, text, config, **loading)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
-from ..configuration.configuration_two_tower import text_positions
-from ..configuration.text_towers import text_tower
+from ..configuration.text_towers import text_positions, text_tower
 from ..utils.errors import InputError
 from ..utils.languages import language_id, normalize_language, normalize_languages
 from .processing_per_language import PerLanguageProcessor, TextLayout

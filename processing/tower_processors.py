@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedConfig
 
-from ..configuration.configuration_two_tower import text_positions
+from ..configuration.text_towers import text_positions
 from ..utils.errors import InputError
 from ..utils.pretrained import load_processor
 from .processing_text_image import LARGEST_LENGTH
@@ -17,35 +17,19 @@ _READ_ANY_SIZE = frozenset(
 )
 
 
-class ProcessorOfTowers:
-    """Makes the processor of a model of two pretrained towers."""
-
-    @classmethod
-    def from_towers(cls: Any, image: Any, text: Any, config: PreTrainedConfig, **loading: Any) -> Any:
-        """Makes the processor of a model of two pretrained towers, with their image processor and tokenizer.
-
-        Args:
-            image: folder or Hub id of the vision backbone, or its image processor.
-            text: folder or Hub id of the text encoder, or its tokenizer.
-            config: the model's configuration (from its `from_towers`), which has the prompt of texts.
-            loading: keyword arguments of `from_pretrained` for both, such as `revision`.
-
-        Examples:
-            >>> towers = "facebook/dinov2-small", "intfloat/multilingual-e5-small"
-            >>> model = MuralModel.from_towers(*towers, projection_dim=512)
-            >>> processor = MuralProcessor.from_towers(*towers, model.config)
-        """
-        if isinstance(image, str | Path):
-            # Pillow on every machine: transformers would use torchvision if it is installed, which computes other
-            # pixels.
-            image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)
-        if isinstance(text, str | Path):
-            text = load_processor(AutoTokenizer, text, **loading)
-        check_image_size(image, config.vision_config)
-        is_padded = "siglip" in config.text_config.model_type
-        longest = longest_text(config.text_config, text)
-        length = longest if is_padded else min(longest, MAX_TEXT_TOKENS)
-        return cls(image, text, text_prompt=config.text_prompt, max_text_length=length, pad_to_max_length=is_padded)
+def processor_of_towers(processor_class: Any, image: Any, text: Any, config: PreTrainedConfig, **loading: Any) -> Any:
+    """Makes the processor of a model of two pretrained towers: see `DualEncoderProcessor.from_towers`."""
+    if isinstance(image, str | Path):
+        # Pillow on every machine: transformers would use torchvision if it is installed, which computes other pixels.
+        image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)
+    if isinstance(text, str | Path):
+        text = load_processor(AutoTokenizer, text, **loading)
+    check_image_size(image, config.vision_config)
+    is_padded = "siglip" in config.text_config.model_type
+    longest = longest_text(config.text_config, text)
+    length = longest if is_padded else min(longest, MAX_TEXT_TOKENS)
+    options = {"max_text_length": length, "pad_to_max_length": is_padded}
+    return processor_class(image, text, text_prompt=config.text_prompt, **options)
 
 
 def check_image_size(image_processor: Any, config: PreTrainedConfig) -> None:

@@ -9,10 +9,11 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -216,3 +217,16 @@ def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
         # Deleted before the release, so no other process locks a file that is about to be deleted.
         file.unlink(missing_ok=True)
         lock.release()
+
+
+# ---- Files of a folder or a repository ----
+
+
+def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
+    """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
+    arguments of `from_pretrained`, and `raising` arguments of `cached_file`."""
+    from transformers.utils import cached_file  # commands answer --help without it
+
+    where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
+    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
+    return None if found is None else Path(found)

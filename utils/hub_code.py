@@ -13,15 +13,15 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import ProcessorMixin
-from transformers.utils import PushToHubMixin, cached_file
+from transformers.utils import PushToHubMixin
 
-from .errors import ModelFolderError, PublishError
+from .errors import PublishError
 from .sentence_files import write_sentence_files
 
 # File of a folder -> the modules whose sources it contains. Each other module has its own file.
@@ -259,27 +259,3 @@ def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
             impl = f"{_file_of(pipeline.__module__)}.{pipeline.__name__}"
             offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
     return offered
-
-
-def optional_file(source: str | os.PathLike, name: str, loading: Mapping[str, Any], **raising: bool) -> Path | None:
-    """Returns the path of a file in a folder or a repository, or `None` if it has none; `loading` may contain all
-    arguments of `from_pretrained`, and `raising` arguments of `cached_file`."""
-    where = {key: loading[key] for key in ("cache_dir", "local_files_only", "revision", "token") if key in loading}
-    found = cached_file(str(source), name, _raise_exceptions_for_missing_entries=False, **raising, **where)
-    return None if found is None else Path(found)
-
-
-# Model settings that name the kernels of its attention.
-KERNELS = ("attn_implementation", "experts_implementation")
-
-
-def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Rejects settings that would download an attention kernel from a repository and run it."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
-        elif isinstance(value, str) and "/" in value and any(name in key for name in KERNELS):
-            raise ModelFolderError(
-                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
-                "(trust_remote_code=True)"
-            )

@@ -19,24 +19,9 @@ class HubCodeMixin:
     auto_classes: ClassVar[tuple[str, ...]]
 
 
-class MadeOfTowers:
-    """Builds models from two pretrained towers in the package; saved folders only load them."""
-
-
-ProcessorOfTowers = MadeOfTowers
-
-
-def did_you_mean(given: object, known: Any, prefix: str = "") -> str:
-    """Returns the known names, as the ending of an error message."""
-    return f"; there are: {', '.join(map(str, known))}"
-
-
-did_you_mean_language = did_you_mean
-
-
-def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message."""
-    return str(error).strip().partition("\n")[0]
+def did_you_mean_language(language: str, known: Sequence[str]) -> str:
+    """Returns the known languages, as the ending of an error message."""
+    return f"; there are: {', '.join(known)}"
 
 
 _TAG = re.compile(

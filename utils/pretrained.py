@@ -32,7 +32,7 @@ from .errors import (
     named,
     no_folder,
 )
-from .hub_code import KERNELS, optional_file, refuse_kernels
+from .files import optional_file
 from .tokenizer_files import as_stated
 
 # Arguments that `from_pretrained` of configurations and processors has too; the others are only for models.
@@ -204,6 +204,22 @@ def _cached(repository: str, loading: Mapping[str, Any]) -> Path | None:
     where = {name: loading.get(name) for name in ("cache_dir", "revision")}
     found = (try_to_load_from_cache(repository, name, **where) for name in _SETTINGS)
     return next((Path(path).parent for path in found if isinstance(path, str)), None)
+
+
+# Model settings that name the kernels of its attention.
+KERNELS = ("attn_implementation", "experts_implementation")
+
+
+def refuse_kernels(settings: dict[str, Any], source: str) -> None:
+    """Rejects settings that would download an attention kernel from a repository and run it."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
+        elif isinstance(value, str) and "/" in value and any(name in key for name in KERNELS):
+            raise ModelFolderError(
+                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
+                "(trust_remote_code=True)"
+            )
 
 
 # ---- Weights ----

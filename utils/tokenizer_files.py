@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, normalizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Siglip2Tokenizer
 from transformers.utils import CONFIG_NAME
 
-from .hub_code import optional_file
+from .files import optional_file
 
 logger = logging.getLogger(__name__)
 

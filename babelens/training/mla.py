@@ -45,7 +45,7 @@ from ..trainers.base import BabelensTrainer, FiniteGradients
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.precision import PrecisionTrainingArguments
 from ..utils.errors import InputError, RecipeError
-from ..utils.hub_code import optional_file
+from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_model, load_processor, located
 from .build import ModelBuilder, overrides_checked
 from .data import RecipeData

@@ -23,9 +23,8 @@ from ..trainers.checkpoints import (
 )
 from ..trainers.tower_training import check_towers, checked_training
 from ..utils.errors import InputError, RecipeError
-from ..utils.hub_code import refuse_kernels
 from ..utils.identity import holds_weights
-from ..utils.pretrained import load_model, load_processor
+from ..utils.pretrained import load_model, load_processor, refuse_kernels
 from ..utils.redaction import redact
 from .build import EtclBuilder, ModelBuilder, MuralBuilder
 from .checks import check_arguments_fit, check_data, check_recipe, check_start, log_overlap

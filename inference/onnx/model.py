@@ -22,7 +22,7 @@ from transformers import AutoProcessor, PreTrainedConfig, ProcessorMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...utils.errors import InputError, MissingExtraError, ModelFolderError
-from ...utils.hub_code import optional_file
+from ...utils.files import optional_file
 from ...utils.identity import folder_identity
 from ...utils.pretrained import explained, load_config, load_processor, located
 
