@@ -1,6 +1,7 @@
 """Writes stock folders: a MURAL, ALIGN or ETCL model as transformers' `AlignModel`, which needs no extra code.
 
-The weights are renamed (`modeling.stock_models`), and the embeddings are compared before anything is kept.
+With a BERT that is pooled at [CLS] and an EfficientNet without a projection, as in the papers, the weights are
+renamed. The embeddings are compared before anything is kept.
 """
 
 import copy
@@ -16,16 +17,17 @@ import torch
 from huggingface_hub import ModelCard
 from PIL import Image
 from torch import nn
-from transformers import PROCESSOR_MAPPING, AutoModel, AutoProcessor, ProcessorMixin
+from transformers import PROCESSOR_MAPPING, AlignConfig, AlignModel, AlignTextConfig, AutoModel, AutoProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from .configuration.configuration_two_tower import POOLER
 from .inference.embedder import Embedder
 from .inference.texts import SAMPLE_TEXTS
 from .model_cards.card_text import save_card
 from .model_cards.cards import placeholder_repository
 from .model_cards.result_tables import RESULTS_FILE
 from .modeling.modeling_dual_encoder import as_output
-from .modeling.stock_models import stock_model
+from .modeling.modeling_two_tower import TwoTowerModel
 from .processing.text_inputs import counting_cut_texts
 from .utils.errors import InputError, ModelKindError
 from .utils.files import check_new, new_folder
@@ -34,10 +36,7 @@ from .utils.sentence_files import MODULES_FILE, SETTINGS_FILE, listed_languages,
 
 LARGEST_DIFFERENCE = 1e-5  # of a value of an embedding of unit length
 # Without the names of special tokens, whose ids some classes use.
-_TEXTS = tuple(text for text in SAMPLE_TEXTS if "<|" not in text)
-_LOST_WITH_IMAGES = (
-    "the white background of transparent images, and the EXIF rotation of photographs (give it upright RGB images)"
-)
+_TEXTS = [text for text in SAMPLE_TEXTS if "<|" not in text]
 _IMAGE_SETTINGS = (
     *("size", "crop_size", "image_mean", "image_std", "resample", "rescale_factor"),
     *("do_resize", "do_center_crop", "do_rescale", "do_normalize"),
@@ -80,16 +79,58 @@ def export_stock(source: str | Path, output: str | Path, **loading: Any) -> Stoc
     output = Path(output)
     check_new(output)
     embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
-    made = stock_model(embedder.model.eval())
-    lost = (*made.lost, _LOST_WITH_IMAGES)
+    lost = ["the white background of transparent images, and the EXIF rotation of photographs (give it upright RGB)"]
+    made: Any = embedder.model.eval()
+    if not type(made).__module__.startswith("transformers."):
+        made, lost = as_align(made), [*_lost(made), *lost]
     with new_folder(output) as folder:
-        made.model.save_pretrained(folder)
-        _stock_processor(embedder, type(made.model.config)).save_pretrained(folder)
+        made.save_pretrained(folder)
+        _stock_processor(embedder, type(made.config)).save_pretrained(folder)
         _write_sentence_files(folder, embedder)
         difference = _difference(embedder, folder)
         if (card := Path(source, "README.md")).is_file():
-            _write_card(card, folder, placeholder_repository(output.name), type(made.model).__name__, lost)
-    return StockFolder(output, type(made.model).__name__, difference, lost)
+            _write_card(card, folder, placeholder_repository(output.name), type(made).__name__, lost)
+    return StockFolder(output, type(made).__name__, difference, tuple(lost))
+
+
+def _lost(model: Any) -> list[str]:
+    lost = (
+        ["the head that compares texts with texts (task text_text)"]
+        if len(getattr(model, "text_heads", ())) > 1
+        else []
+    )
+    if model.similarity.bias is not None:
+        lost.append("the bias of its logits, which it learned with SigLIP's loss, and which changes no ranks")
+    return lost
+
+
+def as_align(model: Any) -> AlignModel:
+    """Returns an `AlignModel` with copies of the weights of a MURAL or ETCL."""
+    name = type(model).__name__
+    if not isinstance(model, TwoTowerModel):
+        raise ModelKindError(f"no class of transformers computes what a {name} does: it loads with trust_remote_code")
+    config, head = model.config, model.training_head(True, False)
+    text, image = config.text_config, config.vision_config
+    reasons = {
+        f"reads texts with BERT, and not with {text.model_type!r}": text.model_type in ("bert", "align_text_model"),
+        f"reads images with EfficientNet, and not with {image.model_type!r}": image.model_type == "align_vision_model",
+        f"pools texts at [CLS], and not by {config.text_pooling!r}": config.text_pooling == "cls",
+        "does not project images": config.image_pooling == POOLER and not config.image_head,
+        "has one linear layer after its text tower": isinstance(head, nn.Linear) and not config.text_layer_norm,
+    }
+    if unmet := [reason for reason, is_met in reasons.items() if not is_met]:
+        raise ModelKindError(f"no class of transformers computes what this {name} does: AlignModel {unmet[0]}")
+    temperature = model.similarity().item()
+    own = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "architectures")}
+    settings = {"text_config": AlignTextConfig(**own).to_dict(), "vision_config": image.to_dict()}
+    settings |= {"projection_dim": config.projection_dim, "temperature_init_value": temperature}
+    made = AlignModel(AlignConfig(**settings))
+    towers = {"text_model": model.text_model, "vision_model": model.vision_model, "text_projection": head}
+    weights = {f"{tower}.{key}": value for tower, part in towers.items() for key, value in part.state_dict().items()}
+    # A pooling layer that is not read, and a bias that the head may lack, are zeros.
+    zeros = {key: torch.zeros_like(value) for key, value in made.state_dict().items()}
+    made.load_state_dict(zeros | weights | {"temperature": torch.tensor(temperature)})
+    return made.to(model.dtype).eval()
 
 
 def _language_of(embedder: Embedder) -> str:
@@ -97,7 +138,7 @@ def _language_of(embedder: Embedder) -> str:
     return next(iter(listed_languages(embedder.model.config)), "en")
 
 
-def _stock_processor(embedder: Embedder, config: type) -> ProcessorMixin:
+def _stock_processor(embedder: Embedder, config: type) -> Any:
     """A transformers processor that prepares texts and images as the model's processor does."""
     processor = embedder.processor
     if prompt := getattr(processor, "text_prompt", ""):
@@ -111,32 +152,32 @@ def _stock_processor(embedder: Embedder, config: type) -> ProcessorMixin:
         longest = embedder.process_texts([max(_TEXTS, key=len)], [_language_of(embedder)])
     tokenizer.model_max_length = longest["input_ids"].shape[1]
     stock: Any = PROCESSOR_MAPPING[config]
-    made: ProcessorMixin = stock(images, tokenizer)
-    return made
+    return stock(images, tokenizer)
 
 
 def _write_sentence_files(folder: Path, embedder: Embedder) -> None:
     """Writes the files that let sentence-transformers load the folder with its built-in modules. Each language has an
     empty prompt with its name, so calls that name a language still work."""
-    package = "sentence_transformers.base.modules"
+    package, name = "sentence_transformers.base.modules", "sentence_embedding"
     modules = [("", f"{package}.transformer.Transformer"), ("1_Normalize", f"{package}.normalize.Normalize")]
-    listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)]
     prompts = {"query": "", "document": ""} | dict.fromkeys(prompt_languages(embedder.model.config), "")
     settings: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": prompts, "default_prompt_name": None}
     if embedder.truncate_dim is not None:
         settings["truncate_dim"] = embedder.truncate_dim
+    files: dict[str, Any] = {
+        MODULES_FILE: [
+            {"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules)
+        ],
+        SETTINGS_FILE: settings | {"similarity_fn_name": "cosine"},
+        "1_Normalize/config.json": {"module_input_name": name, "module_output_name": name},
+    }
     (folder / "1_Normalize").mkdir()
-    _write(folder / MODULES_FILE, listed)
-    _write(folder / SETTINGS_FILE, settings | {"similarity_fn_name": "cosine"})
-    name = "sentence_embedding"
-    _write(folder / "1_Normalize" / "config.json", {"module_input_name": name, "module_output_name": name})
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     write_modalities(folder, ["text", "image"])
 
 
-def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
+@torch.no_grad()
 def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
     """The largest differences between the embeddings of a stock folder, loaded without babelens, and the model's."""
     model: Any = load_model(AutoModel, folder).eval()
@@ -145,17 +186,14 @@ def _difference(embedder: Embedder, folder: Path) -> dict[str, float]:
     shapes = [(*rng.integers(40, 400, 2), 3) for _ in range(5)]
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for shape in shapes]
     with counting_cut_texts():
-        read = embedder.process_texts(list(_TEXTS), [_language_of(embedder)] * len(_TEXTS))
+        read = embedder.process_texts(_TEXTS, [_language_of(embedder)] * len(_TEXTS))
     seen = embedder.processor(images=images, return_tensors="pt")
-    stock_read = processor(text=list(_TEXTS), padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        pairs = {
-            "text": (embedder.model.get_text_features(**read), model.get_text_features(**stock_read)),
-            "image": (
-                embedder.model.get_image_features(**seen),
-                model.get_image_features(**processor(images=images, return_tensors="pt")),
-            ),
-        }
+    stock_read = processor(text=_TEXTS, padding=True, truncation=True, return_tensors="pt")
+    stock_seen = processor(images=images, return_tensors="pt")
+    pairs = {
+        "text": (embedder.model.get_text_features(**read), model.get_text_features(**stock_read)),
+        "image": (embedder.model.get_image_features(**seen), model.get_image_features(**stock_seen)),
+    }
     differences = {}
     for name, both in pairs.items():
         own, stock = (nn.functional.normalize(as_output(each).pooler_output, dim=-1) for each in both)
