@@ -316,7 +316,7 @@ def load_sentence_encoder(
         text_prompt: precedes every text, instead of the prompt that the folder states.
     """
     weights = {"use_safetensors": loading.get("use_safetensors", True)} | loading.pop("model_kwargs", {})
-    with explained(source, loading, weights=True):
+    with explained(source, loading):
         model = load_sentence_transformer(source, model_kwargs=weights, **loading)
     if text_pooling is not None:
         from sentence_transformers.sentence_transformer.modules import Pooling

@@ -110,12 +110,6 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def is_of_a_file(error: BaseException) -> bool:
-    """Returns whether the content of a file may have caused an error: any `Exception`, or a panic in tokenizers' Rust
-    code."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
 def named(names: list[str]) -> str:
     """Joins names for a message; for many names, gives the first few and the number of others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

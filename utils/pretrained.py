@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 from huggingface_hub.utils import httpx, validate_repo_id
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -28,7 +28,6 @@ from .errors import (
     ModelKindError,
     SourceUnavailableError,
     first_line,
-    is_of_a_file,
     named,
     no_folder,
 )
@@ -40,14 +39,13 @@ _WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_file
 _WHERE |= {"subfolder", "token", "trust_remote_code"}
 # Every repository of a model, an adapter or a processor has at least one of these.
 _SETTINGS = (
-    "config.json",
-    "adapter_config.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
+    *("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json"),
     "processor_config.json",
 )
+# Model settings that name the kernels of its attention.
+_KERNELS = ("attn_implementation", "experts_implementation")
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
-_LFS_POINTER = b"version https://git-lfs"
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
@@ -82,9 +80,9 @@ def load_model(
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
     if not loading["trust_remote_code"]:
-        refuse_kernels({name: loading.get(name) for name in KERNELS}, source)
+        refuse_kernels({name: loading.get(name) for name in _KERNELS}, source)
     load_config(source, **loading)
-    if problems := misplaced_shards(Path(source)):
+    if problems := _misplaced_shards(Path(source)):
         raise ModelFolderError("; ".join(problems))
     with explained(source, loading):
         model, found = auto_class.from_pretrained(source, **loading | {"output_loading_info": True})
@@ -121,6 +119,9 @@ def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
     return loaded
 
 
+# ---- Sources ----
+
+
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:
     """Returns the arguments to load a source with, after checking that it is a folder or could be a repository on the
     Hub. Code is not trusted unless `loading` says so."""
@@ -155,44 +156,13 @@ def _check_that_hub_answers(repository: str, loading: Mapping[str, Any]) -> None
         raise _not_on_hub(repository, error) from error
 
 
-@contextmanager
-def explained(source: str, loading: Mapping[str, Any], **_: Any) -> Iterator[None]:
-    """Converts any error while reading a source to one error that names the damaged file, if there is one. A damaged
-    file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers."""
-    try:
-        yield
-    except (BabelensError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except BaseException as error:
-        if not is_of_a_file(error):
-            raise
-        raise _explanation(source, error, loading) from error
-
-
-def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
-    if "trust_remote_code=True" in str(error):
-        return ModelFolderError(
-            f"{source} needs code that comes with it, which runs only with --trust-remote-code "
-            "(trust_remote_code=True): read it first"
-        )
-    if "Unrecognized configuration class" in str(error):
-        return ModelKindError(f"{source}: {first_line(error)}")
-    folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
-    if folder is None and isinstance(error, OSError | httpx.HTTPError):
-        return _not_on_hub(source, error)
-    if folder is not None and (problems := damaged_files(folder)):
-        return ModelFolderError("; ".join(problems))
-    if folder is not None and not any((folder / name).is_file() for name in _SETTINGS):
-        return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
-    reason = shorten(first_line(error), 400, placeholder=" …")
-    return ModelFolderError(f"{source} cannot be loaded: {reason} ({type(error).__name__})")
-
-
-def _not_on_hub(source: str, error: BaseException) -> SourceUnavailableError:
-    return SourceUnavailableError(
-        f"No folder {source!r} here, and the Hub did not give it: {first_line(error)}. Check the spelling, your "
-        "connection, and `hf auth login` for a private repository"
-    )
+def refuse_kernels(settings: dict[str, Any], source: str) -> None:
+    """Rejects settings that would download an attention kernel from a repository and run it."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
+        elif isinstance(value, str) and "/" in value and any(name in key for name in _KERNELS):
+            raise _untrusted(f"{source}: {key}={value!r} is code from the Hub")
 
 
 def _where(loading: dict[str, Any]) -> dict[str, Any]:
@@ -206,25 +176,92 @@ def _cached(repository: str, loading: Mapping[str, Any]) -> Path | None:
     return next((Path(path).parent for path in found if isinstance(path, str)), None)
 
 
-# Model settings that name the kernels of its attention.
-KERNELS = ("attn_implementation", "experts_implementation")
+# ---- Errors ----
 
 
-def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Rejects settings that would download an attention kernel from a repository and run it."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
-        elif isinstance(value, str) and "/" in value and any(name in key for name in KERNELS):
-            raise ModelFolderError(
-                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
-                "(trust_remote_code=True)"
-            )
+@contextmanager
+def explained(source: str, loading: Mapping[str, Any]) -> Iterator[None]:
+    """Converts any error while reading a source to one error that names the damaged file, if there is one. A damaged
+    file can raise nearly any exception, from `AttributeError` to a panic in the Rust code of tokenizers."""
+    try:
+        yield
+    except (BabelensError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except BaseException as error:
+        if not _is_of_a_file(error):
+            raise
+        raise _explanation(source, error, loading) from error
+
+
+def _is_of_a_file(error: BaseException) -> bool:
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _explanation(source: str, error: BaseException, loading: Mapping[str, Any]) -> BabelensError:
+    if "trust_remote_code=True" in str(error):
+        return _untrusted(f"{source} needs code that comes with it")
+    if "Unrecognized configuration class" in str(error):
+        return ModelKindError(f"{source}: {first_line(error)}")
+    folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
+    if folder is None and isinstance(error, OSError | httpx.HTTPError):
+        return _not_on_hub(source, error)
+    if folder is not None and (problems := damaged_files(folder)):
+        return ModelFolderError("; ".join(problems))
+    if folder is not None and not any((folder / name).is_file() for name in _SETTINGS):
+        return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
+    reason = shorten(first_line(error), 400, placeholder=" …")
+    return ModelFolderError(f"{source} cannot be loaded: {reason} ({type(error).__name__})")
+
+
+def _untrusted(what: str) -> ModelFolderError:
+    return ModelFolderError(
+        f"{what}, which runs only with --trust-remote-code (trust_remote_code=True): read it first"
+    )
+
+
+def _not_on_hub(source: str, error: BaseException) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"No folder {source!r} here, and the Hub did not give it: {first_line(error)}. Check the spelling, your "
+        "connection, and `hf auth login` for a private repository"
+    )
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file; nothing in
+    the folder is executed."""
+    inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # has results
+    problems = _misplaced_shards(folder)
+    for path in sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")]):
+        try:
+            if path.suffix == ".safetensors":
+                with safe_open(path, framework="pt") as weights:
+                    weights.keys()
+            elif path.name == "tokenizer.json":
+                Tokenizer.from_file(str(path))
+            else:
+                json.loads(path.read_text(encoding="utf-8"))
+        except BaseException as error:  # tokenizers raises the bare `Exception` for any error, or panics
+            if not _is_of_a_file(error):
+                raise
+            problems.append(f"{path} is truncated or damaged ({first_line(error)})")
+    return problems
+
+
+def _misplaced_shards(folder: Path) -> list[str]:
+    """Returns one sentence for each file outside of the folder that a weights index names."""
+    problems = []
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
+            continue
+        strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
+        problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
+    return problems
 
 
 # ---- Weights ----
-
-_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def _in_other_precision(model: PreTrainedModel, source: str, loading: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -249,59 +286,6 @@ def is_finite(tensor: torch.Tensor) -> bool:
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
     # A sum is fast to compute, and if it is finite, all numbers are; if it is not, it may have overflowed.
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
-
-
-# ---- Files in a folder: each problem is one sentence, and nothing in the folder is executed ----
-
-
-def damaged_files(folder: Path) -> list[str]:
-    """Returns the problems of the settings, tokenizer and weights in a folder, one sentence for each file."""
-    inner = [path for path in folder.glob("*/tokenizer*.json") if path.parent.name != "evaluation"]  # has results
-    files = sorted([*folder.glob("*.json"), *inner, *folder.glob("*.safetensors")])
-    problems = [f"{path} {problem}" for path in files if (problem := _damage(path))]
-    return problems + misplaced_shards(folder)
-
-
-def _damage(path: Path) -> str | None:
-    """Returns the problem of a file, or `None`."""
-    with path.open("rb") as file:
-        start = file.read(512).lstrip()
-    if not start:
-        return "is empty"
-    if start.startswith(_LFS_POINTER):
-        return "is a pointer of git-lfs (`git lfs pull` fetches the file)"
-    if start[:1] == b"<":
-        return "is a web page"
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as weights:
-                weights.keys()
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if path.name == "tokenizer.json":
-            Tokenizer.from_file(str(path))
-        elif path.name.endswith("config.json") and not isinstance(content, dict):
-            return "holds no settings: they must be a JSON object"
-    except BaseException as error:  # tokenizers raises the bare `Exception` for any error, or panics
-        if not is_of_a_file(error):
-            raise
-        is_json = isinstance(error, ValueError | RecursionError | SafetensorError | OSError)
-        return f"is truncated or damaged ({error})" if is_json else f"is not a tokenizer ({error})"
-    return None
-
-
-def misplaced_shards(folder: Path) -> list[str]:
-    """Returns one sentence for each file outside of the folder that a weights index names."""
-    problems = []
-    for index in sorted(folder.glob("*.safetensors.index.json")):
-        try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError):
-            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
-            continue
-        strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
-        problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
-    return problems
 
 
 def non_finite_weights(folder: Path) -> list[str]:
