@@ -8,10 +8,8 @@ from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
 from .config import MLA, MlaAdapterConfig
-from .conversion import load_adapter, save_adapter, to_mla_model
-from .embedding import load_embedding, save_embedding
-from .layer import MlaBlock, MlaEmbedding, MlaLayer
-from .model import MlaAdapterModel
+from .conversion import load_adapter, load_embedding, save_adapter, save_embedding, to_mla_model
+from .model import MlaAdapterModel, MlaBlock, MlaEmbedding, MlaLayer
 
 __all__ = [
     "MlaAdapterConfig",

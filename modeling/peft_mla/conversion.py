@@ -1,31 +1,97 @@
-"""Converts PEFT adapters and assembled models into each other: the same weights under two sets of names.
+"""The files of adapters, and of the embedding that they share; converts adapters and `MlaModel`s into each other.
 
-save_adapter      one language of an `MlaModel` -> the folder of an adapter
-load_adapter      the folder of an adapter -> one more language of an `MlaModel`
-to_mla_model      a model with PEFT adapters -> an `MlaModel`
+save_adapter, load_adapter       a language of an `MlaModel` <-> the folder of an adapter
+save_embedding, load_embedding   the non-native embedding <-> its own folder, for several adapters
+to_mla_model                     a model with PEFT adapters -> an `MlaModel`
+
+Adapters and assembled models have the same weights, under two sets of names.
 """
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import PeftModel
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers.utils import cached_file
 
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.text_towers import text_tower
 from ...utils.errors import InputError, ModelFolderError, first_line
 from ...utils.files import apply_umask
-from ..acquirer import take_precision
+from ...utils.identity import add_weights
+from ..acquirer import AcquiredEmbedding, take_precision
 from ..modeling_mla import MlaModel
 from .config import MlaAdapterConfig
-from .embedding import embedding_digest, load_embedding
-from .layer import shared_weights
 
 _PREFIX = "base_model.model."  # begins the names in an adapter's file
 # Options that adapters and `MlaModel` have in common, and that all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+_EMBEDDING_FILE = "model.safetensors"
+_EMBEDDING = ("table.weight", "projection.weight", "projection.bias")
+
+
+# ---- The shared embedding ----
+
+
+def embedding_digest(weights: dict[str, Tensor]) -> str:
+    """Computes SHA-256 of the weights of a non-native embedding, as float32 numbers, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    add_weights(digest, {name: weights[name].to(torch.float32) for name in _EMBEDDING})
+    return digest.hexdigest()
+
+
+def shared_weights(weights: dict[str, Tensor], part: str = "shared_embedding") -> dict[str, Tensor]:
+    """Returns the weights of the shared embedding among those of an adapter or a model, by their own names."""
+    return {name.split(f".{part}.")[1]: value for name, value in weights.items() if f".{part}." in name}
+
+
+def save_embedding(model: nn.Module, folder: str | Path) -> None:
+    """Stores the non-native embedding of a model with MLA adapters, or of an `MlaModel`, for adapters whose
+    configuration has `embedding=folder`.
+
+    Examples:
+        >>> save_embedding(model, "shared")
+        >>> config = MlaAdapterConfig(language="fr", embedding="shared", train_embedding=False)
+    """
+    layer = next(module for module in model.modules() if isinstance(module, AcquiredEmbedding))
+    table, projection = layer.non_native.table, layer.non_native.projection
+    shape = {"vocab_size": table.num_embeddings, "embedding_size": table.embedding_dim}
+    shape |= {"width": projection.out_features, "sep_token_id": layer.sep_token_id}
+    _save(layer.non_native.state_dict(), Path(folder, _EMBEDDING_FILE))
+    Path(folder, "config.json").write_text(json.dumps(shape, indent=2) + "\n", encoding="utf-8")
+
+
+def load_embedding(source: str | Path) -> dict[str, Tensor]:
+    """Reads the weights that `save_embedding` stored, or the embedding of a saved `MlaModel`, from a folder, a
+    repository of the Hub, or a folder in one (`owner/repository/folder`)."""
+    place, below = str(source), ""
+    if not Path(source).is_dir():
+        owner, *rest = place.split("/")
+        place, below = "/".join([owner, *rest[:1]]), "/".join(rest[1:])
+    try:
+        weights = load_file(str(cached_file(place, _EMBEDDING_FILE, subfolder=below)))
+    except (SafetensorError, OSError) as error:
+        raise ModelFolderError(f"{source} has no readable {_EMBEDDING_FILE} of save_embedding ({error})") from error
+    found = shared_weights(weights, "mla_embedding") or weights
+    if found.keys() != {*_EMBEDDING}:
+        raise ModelFolderError(f"{source}: {_EMBEDDING_FILE} has no non-native embedding, which save_embedding writes")
+    return found
+
+
+def _save(weights: dict[str, Tensor], file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    on_cpu = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    save_file(on_cpu, file, metadata={"format": "pt"})
+    apply_umask(file)
+
+
+# ---- Adapters ----
 
 
 def adapter_config(model: MlaModel, language: str, *, base_model: str | None = None, **more: Any) -> MlaAdapterConfig:
@@ -46,13 +112,7 @@ def adapter_config(model: MlaModel, language: str, *, base_model: str | None = N
 
 
 def save_adapter(
-    model: MlaModel,
-    language: str,
-    folder: str | Path,
-    *,
-    embedding: str | None = None,
-    base_model: str | None = None,
-    normalization: int = 0,
+    model: MlaModel, language: str, folder: str | Path, *, embedding: str | None = None, **options: Any
 ) -> None:
     """Writes a language in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
@@ -61,23 +121,20 @@ def save_adapter(
         language: the language.
         folder: the adapter's folder, which is created if needed.
         embedding: where the shared embedding is stored; by default, it is saved with the adapter.
-        base_model: folder or Hub id of the model that the adapter is for.
-        normalization: how the processor of the model reads texts of the language (`MlaProcessor`).
+        options: `base_model`, the folder or Hub id of the model that the adapter is for, and other keys of
+            `MlaAdapterConfig`, such as `normalization`.
 
     Examples:
         >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
     """
-    config = adapter_config(model, language, base_model=base_model, embedding=embedding, normalization=normalization)
     mine = f".mla_acquirers.{language}."
     weights = {
         _PREFIX + name.replace(".mla_embedding.", ".shared_embedding.").replace(mine, ".mla_acquirers."): value
         for name, value in model.native_model.state_dict().items()
         if mine in name or (embedding is None and ".mla_embedding." in name)
     }
-    weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    save_file(weights, Path(folder) / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
-    apply_umask(Path(folder) / SAFETENSORS_WEIGHTS_NAME)
+    config = adapter_config(model, language, embedding=embedding, **options)
+    _save(weights, Path(folder, SAFETENSORS_WEIGHTS_NAME))
     config.save_pretrained(str(folder))
 
 
@@ -122,16 +179,17 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
 
 
 def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
-    own = adapter_config(model, config.language)
+    own, language = adapter_config(model, config.language), config.language
     for name in ("text_width", "text_layers", "target_modules", *SHARED_OPTIONS):
-        if getattr(config, name) != getattr(own, name):
+        wanted, present = getattr(config, name), getattr(own, name)
+        if wanted != present:
             raise InputError(
-                f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r},"
-                f" and this model {getattr(own, name)!r}"
+                f"the {language!r} adapter was made for another model: it has {name}={wanted!r}, and this model "
+                f"{present!r}"
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
         raise InputError(
-            f"the {config.language!r} adapter needs another shared embedding than this model's "
+            f"the {language!r} adapter needs another shared embedding than this model's "
             f"{', '.join(model.config.languages)}, and a model has only one"
         )
 
@@ -148,18 +206,14 @@ def to_mla_model(model: Any, *, share_weights: bool = False) -> MlaModel:
     if any(each != options[0] for each in options):
         raise InputError(f"the adapters differ in options that the languages of one model share: {options}")
     native: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    assembled = MlaModel(
-        MlaConfig(
-            base_config=native.config,
-            languages=[config.language for config in configs.values()],
-            train_embedding=next(iter(configs.values())).train_embedding,
-            **options[0],
-        )
-    )
+    languages = [config.language for config in configs.values()]
+    trains = next(iter(configs.values())).train_embedding
+    config = MlaConfig(base_config=native.config, languages=languages, train_embedding=trains, **options[0])
+    assembled = MlaModel(config)
     weights: dict[str, Tensor] = {}
     for name, value in native.state_dict(keep_vars=share_weights).items():
-        for adapter, config in configs.items():
-            name = name.replace(f".mla_acquirers.{adapter}.", f".mla_acquirers.{config.language}.")
+        for adapter, own in configs.items():
+            name = name.replace(f".mla_acquirers.{adapter}.", f".mla_acquirers.{own.language}.")
         weights[name.replace(".shared_embedding.", ".mla_embedding.")] = value
     take_precision(assembled.native_model, weights)
     assembled.native_model.load_state_dict(weights, assign=share_weights)
