@@ -34,7 +34,7 @@ from ..utils.errors import (
     ModelKindError,
     first_line,
 )
-from ..utils.files import atomic_file, locked_path, remove_unfinished
+from ..utils.files import atomic_file, remove_unfinished, wait_for_lock
 from ..utils.identity import code_of, model_identity, settings_of
 from ..utils.pretrained import load_model, load_processor
 
@@ -198,7 +198,8 @@ def write_features(
         for number, start in enumerate(starts):
             file = unfinished / f"{name}-{number:05}-of-{len(starts):05}.parquet"
             files[file] = part.select(range(start, min(start + rows_per_file, len(part))))
-    with locked_path(output):
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(output):
         if output.exists():
             raise FileExistsError(f"{output} exists already: choose another name, or remove it")
         for folder in {file.parent for file in files}:

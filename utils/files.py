@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,36 +50,21 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(folder: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `folder` if the block ends without an error, unless another
-    process has created it in the meantime."""
-    target = Path(os.path.realpath(folder))
-    with errors_naming(folder):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
-            unfinished = Path(scratch, target.name)
-            unfinished.mkdir()
-            yield unfinished
-            apply_umask(*unfinished.rglob("*"))
-            try:
-                unfinished.rename(target)
-            except OSError:
-                if not target.is_dir():
-                    raise
-
-
-@contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder to write to, which becomes `path` if the block ends without an error; locks the name."""
+    """Yields an empty folder to write to, which becomes `path` if the block ends without an error, unless another
+    process has created it in the meantime."""
     check_new(path)
-    with locked_path(path):
-        check_new(path)  # again: another process may have created it and released the lock
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
-            target.rmdir()
-        remove_unfinished(target.parent, target.name)
-        with atomic_folder(path) as folder:
-            yield folder
+    target = Path(os.path.realpath(path))
+    with (
+        errors_naming(path),
+        ensure_parents(target.parent),
+        TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch,
+    ):
+        unfinished = Path(scratch, target.name)
+        unfinished.mkdir()
+        yield unfinished
+        apply_umask(*unfinished.rglob("*"))
+        unfinished.rename(target)  # replaces an empty folder
 
 
 def check_new(path: str | Path) -> None:
@@ -104,11 +89,10 @@ def ensure_parents(folder: Path) -> Iterator[None]:
                 break
 
 
-def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
-    """Removes the unfinished files and folders that killed processes left in a locked folder, or those for `name`."""
+def remove_unfinished(folder: str | Path) -> None:
+    """Removes the unfinished files and folders that killed processes left in a locked folder."""
     for scratch in Path(folder).glob(f"{_SCRATCH}*"):
-        if name is None or (scratch / name).exists():
-            shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -161,7 +145,7 @@ def disk_errors() -> Iterator[None]:
         raise OSError(number, str(error)) from error
 
 
-# ---- Locks: one process at a time writes to an output folder, a file or a cache ----
+# ---- Locks: one process at a time writes to an output folder or a cache ----
 
 
 @contextmanager
@@ -179,20 +163,9 @@ def locked(folder: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked_path(path: str | Path) -> Iterator[None]:
-    """Locks a file or folder that does not exist yet during the block, by a hidden file next to it, or raises a
-    SaveError."""
-    path = Path(path).resolve()
-    with ExitStack() as stack:
-        with errors_naming(path):
-            stack.enter_context(ensure_parents(path.parent))
-            stack.enter_context(_held(path.with_name(f".{path.name}{LOCK}"), path, waits=False))
-        yield
-
-
-@contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
-    """Locks a cache file during the block, and waits while another process holds the lock."""
+    """Locks a file or a new folder during the block, by a hidden file next to it; waits while another process holds
+    the lock."""
     with _held(path.with_name(f".{path.name}{LOCK}"), path, waits=True):
         yield
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.trainers.checkpoints import CheckpointMarks, atomic_directory
-from babelens.utils.files import atomic_file, atomic_folder
+from babelens.utils.files import atomic_file, new_folder
 
 
 def names_in(folder: Path) -> list[str]:
@@ -71,11 +71,11 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="out could not be written"), atomic_folder(tmp_path / "out") as folder:
+    with pytest.raises(OSError, match="out could not be written"), new_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("a")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert not names_in(tmp_path)
-    with atomic_folder(tmp_path / "out") as folder:
+    with new_folder(tmp_path / "out") as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "a").write_text("a")
         assert not (tmp_path / "out").exists()
@@ -101,7 +101,7 @@ def test_files_have_the_permissions_that_the_umask_says(tmp_path: Path, allowed:
     weights = {"a": torch.zeros(2)}
     with atomic_file(tmp_path / "file" / "model.safetensors") as path:
         save_file(weights, path)
-    for write in (atomic_folder, atomic_directory):
+    for write in (new_folder, atomic_directory):
         with write(tmp_path / write.__name__) as folder:
             (folder / "inside").mkdir()
             for place in (folder, folder / "inside"):

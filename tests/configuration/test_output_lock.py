@@ -90,18 +90,13 @@ def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch):
         assert (tmp_path / ".babelens.lock").exists()
 
 
-def test_a_new_folder_is_made_by_one_of_two(tmp_path, holder):
-    """The second is told so, before its work and after it, and never takes the other's folder for its own."""
-    other, _ = holder(new_folder)
-    with pytest.raises(SaveError, match="features is in use"), new_folder(tmp_path / "features"):
-        pass
-    other.kill()
-    other.join()
-    assert [path.name for path in tmp_path.glob(".unfinished-*/*")] == ["features"]
+def test_a_new_folder_is_made_by_one_of_two(tmp_path):
+    """The second never takes the other's folder for its own."""
     (tmp_path / "features").mkdir()  # an empty one is taken
-    with new_folder(tmp_path / "features") as folder:
+    outer, inner = new_folder(tmp_path / "features"), new_folder(tmp_path / "features")
+    with pytest.raises(SaveError, match="features"), outer, inner as folder:
         (folder / "a").write_text("mine")
-    assert [path.name for path in tmp_path.iterdir()] == ["features"]  # nothing of the killed one's is left
+    assert [path.name for path in tmp_path.iterdir()] == ["features"]
     with pytest.raises(InputError, match="features exists: name a new folder"), new_folder(tmp_path / "features"):
         pass
     assert (tmp_path / "features" / "a").read_text() == "mine"
