@@ -48,7 +48,7 @@ from ..utils.errors import (
     SaveError,
 )
 from ..utils.files import atomic_file
-from ..utils.identity import index_identity, model_identity, remote_state, state_of
+from ..utils.identity import image_identity, model_identity, remote_state, state_of
 from ..utils.languages import normalize_language
 from ..utils.redaction import redact
 from .embedder import MAX_THREADS, Embedder, prefetch
@@ -420,7 +420,7 @@ class ShardEmbedder:
         settings |= {"columns": columns, "precision": job.precision}
         of_images = job.what == "images"
         settings |= {"draft": self.embedder.draft} if of_images else {"language": job.language, "task": job.task}
-        identity = (index_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
+        identity = (image_identity if of_images else model_identity)(self.embedder.model, self.embedder.processor)
         return EmbeddingsInfo("", identity, self._probe.shape[1], job.dtype, settings)
 
     def _preparations(self, shard: InputShard) -> Iterator[Callable[[], Any]]:

@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True)
 class EmbeddingsInfo:
-    """The content of `embeddings.json`: the folder or repository of the model, its identity (`index_identity` for
+    """The content of `embeddings.json`: the folder or repository of the model, its identity (`image_identity` for
     images, `model_identity` for texts), the width of the embeddings, `float16` or `float32`, and other settings that
     the content of the shards depends on."""
 

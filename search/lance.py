@@ -38,7 +38,7 @@ from ..utils.errors import (
     SaveError,
 )
 from ..utils.files import errors_naming
-from ..utils.identity import index_identity
+from ..utils.identity import image_identity
 from ..utils.redaction import redact
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def images_source(embedder: "Embedder", model: str, folder: Path) -> VectorSourc
             widths, heights = zip(*map(_upright_size, index.paths[part]), strict=True)
             yield pa.table([names, widths, heights], schema=schema), index.embeddings[part]
 
-    info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
+    info = EmbeddingsInfo(model, image_identity(embedder.model, embedder.processor), index.embeddings.shape[1])
     return VectorSource(info, schema, read, str(folder))
 
 
@@ -306,7 +306,7 @@ def search_index(
     if not texts and not len(images):
         raise InputError("a search needs a text or an image")
     embedder.check_takes_images()  # other models have no joint space for texts and images
-    fingerprint, stored = index_identity(embedder.model, embedder.processor), index.info
+    fingerprint, stored = image_identity(embedder.model, embedder.processor), index.info
     if stored.fingerprint != fingerprint:
         raise InputError(
             f"the index has embeddings of {stored.model}, but {type(embedder.model).__name__} "

@@ -63,8 +63,9 @@ def model_identity(model: "nn.Module", processor: Any = None, *settings: str) ->
 
 
 def image_identity(model: "nn.Module", processor: Any) -> str:
-    """Returns a digest of everything that determines the embeddings of images: the weights and configuration of the
-    image tower, and the image processor, which languages do not change; else `model_identity`."""
+    """Returns a digest of everything that determines the embeddings of images, which an image index records: the
+    weights and configuration of the image tower, and the image processor, which languages do not change; else
+    `model_identity`."""
     native: Any = getattr(model, "native_model", model)
     weights = {name: value for name, value in native.state_dict().items() if name.startswith(_OF_IMAGES)}
     kinds = (type(native), type(getattr(native, "vision_model", None)), type(processor))
@@ -74,10 +75,6 @@ def image_identity(model: "nn.Module", processor: Any) -> str:
     described = [settings_of(native.config.vision_config), getattr(native.config, "image_pooling", "")]
     described.append(settings_of(processor.image_processor))
     return contents_digest(weights, json.dumps(described))[:32]
-
-
-# The identity that an image index records.
-index_identity = image_identity
 
 
 def folder_identity(folder: str | Path, *, with_processor: bool = True) -> str | None:

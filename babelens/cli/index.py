@@ -53,13 +53,13 @@ def index(
     from ..inference.embedder import Embedder
     from ..inference.embedding_shards import EmbeddingsInfo
     from ..search import lance
-    from ..utils.identity import index_identity
+    from ..utils.identity import image_identity
 
     lance.check_free(output)  # before any image is encoded
     embedder = info = None
     if model:
         embedder = Embedder.from_pretrained(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
-        info = EmbeddingsInfo(model, index_identity(embedder.model, embedder.processor), 0)
+        info = EmbeddingsInfo(model, image_identity(embedder.model, embedder.processor), 0)
     if images and embedder:
         source = lance.images_source(embedder, model or "", images)
     else:

@@ -16,7 +16,7 @@ from babelens.inference.embed import EmbeddingJob, ShardEmbedder, embed_on_ray, 
 from babelens.inference.embedder import Embedder, prefetch
 from babelens.inference.embedding_shards import read_embeddings, read_info, shard_files
 from babelens.utils.errors import CorpusError, InputError
-from babelens.utils.identity import index_identity
+from babelens.utils.identity import image_identity
 from tests.support.forks import forked
 from tests.support.image_sources import contents, drawn, write_images, write_parquet, write_tars
 from tests.support.tiny_native import saved, tiny_clip
@@ -77,7 +77,7 @@ def test_every_source_gives_the_same_embeddings(embedder, tmp_path):
     assert [pq.read_metadata(file).num_rows for file in shard_files(tmp_path / "out" / "folder")] == [3, 3, 2]
     info = read_info(tmp_path / "out" / "folder")
     assert (info.model, info.dimension, info.dtype) == ("tiny", 16, "float32")
-    assert info.fingerprint == index_identity(embedder.model, embedder.processor)
+    assert info.fingerprint == image_identity(embedder.model, embedder.processor)
 
 
 def test_metadata_are_kept_with_their_types(embedder, tmp_path):
