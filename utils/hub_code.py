@@ -5,10 +5,12 @@ again. Where the package is installed, its classes are used, and no flag is need
 
 A folder contains copies of the modules that a class needs, with relative imports rewritten to name the files next to
 them; `FILES` lists the modules that a file combines. Nothing from `utils` is exported: `dual_encoder.py` begins with a
-replacement (`in_folders`). Imports in a string, such as `SHIPS_WITH`, are followed and rewritten like others, so a
-module can name modules that import it: pipelines, and models for tasks.
+replacement (`in_folders`), and functions that import code that stays are left out. Imports in a string, such as
+`SHIPS_WITH`, are followed and rewritten like others, so a module can name modules that import it: pipelines, and
+models for tasks.
 """
 
+import ast
 import importlib
 import logging
 import os
@@ -206,28 +208,39 @@ def exported(module: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _rewritten(name: str, file: str, needed: list[str]) -> str:
-    """Returns the source of a module, with imports from the files of a folder, and adds what it needs to `needed`."""
+    """Returns the source of a module, with imports from the files of a folder and without the functions that need the
+    package; adds what it needs to `needed`."""
     source = Path(importlib.import_module(name).__file__ or "").read_text(encoding="utf-8")
     package = name.partition(".")[0]
     if found := re.search(rf"^ *(from|import) {package}\b", source, re.MULTILINE):
         raise PublishError(f"{name} cannot be saved with a model: import relatively, not by {found[0]!r}")
 
+    def target_of(dots: int, module: str) -> str:
+        return ".".join([*name.split(".")[:-dots], *filter(None, [module])])
+
+    def stays(target: str) -> bool:
+        return target.removeprefix(f"{package}.").startswith(_STAYS)
+
     def replaced(found: re.Match[str]) -> str:
         indent, dots, module, names = found.groups()
-        target = ".".join([*name.split(".")[: -len(dots)], *filter(None, [module])])
+        target = target_of(len(dots), module)
         if not module or hasattr(importlib.import_module(target), "__path__"):
             raise PublishError(f"{name} cannot be saved with a model: import from a module, not from {target}")
-        stays = target.removeprefix(f"{package}.").startswith(_STAYS)
-        if stays and indent:
-            return f'{indent}raise ImportError("this needs the package {package}")\n'
-        if not stays:
+        if not stays(target):
             needed.append(target)
-        other = "dual_encoder" if stays else _file_of(target)
+        other = "dual_encoder" if stays(target) else _file_of(target)
         if other == file:
             return f"{indent}pass\n" if indent else ""
         return f"{indent}from .{other} import {names}\n"
 
-    return _IMPORT.sub(replaced, source)
+    lines = source.splitlines(keepends=True)
+    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    for function in sorted(functions, key=lambda node: node.lineno, reverse=True):
+        imports = [node for node in function.body if isinstance(node, ast.ImportFrom) and node.level]
+        if any(stays(target_of(node.level, node.module or "")) for node in imports):
+            first = min(node.lineno for node in (function, *function.decorator_list))
+            del lines[first - 2 : function.end_lineno]  # with the blank line above
+    return _IMPORT.sub(replaced, "".join(lines))
 
 
 def _file_of(module: str) -> str:
