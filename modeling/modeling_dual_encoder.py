@@ -131,11 +131,6 @@ def tower_keywords(given: dict[str, Any], *calls: Callable[..., Any]) -> dict[st
     return {name: value for name, value in given.items() if name in accepted}
 
 
-def asks_for_states(given: dict[str, Any]) -> bool:
-    """Returns whether keyword arguments request the hidden states or attentions of the layers."""
-    return bool(given.get("output_hidden_states") or given.get("output_attentions"))
-
-
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of the dual encoders.
 
@@ -186,11 +181,14 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
         """Adds the similarities of all images with all texts, and the loss, to the embeddings of a batch. By default,
-        it computes the loss only if `positives` are given."""
+        it computes the loss only if `positives` are given. Without logits, as in training on large batches, it drops
+        the states of the towers, unless they were asked for."""
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
         if return_loss is None:
             return_loss = positives is not None
+        parts = {name: output.get(name) for name in ("text_model_output", "vision_model_output")}
+        output = replace(output, **{name: _kept(part, return_logits) for name, part in parts.items()})
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             logits = logits + self.logit_bias
@@ -229,9 +227,12 @@ def with_embeddings(output: Any, embeddings: Tensor) -> BaseModelOutputWithPooli
     return BaseModelOutputWithPooling(output.last_hidden_state, embeddings, states, attentions)
 
 
-def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
-    """Returns a tower's output, or `None` if it has only pooled features."""
-    return None if output is None or output.last_hidden_state is None else output
+def _kept(output: Any, always: bool) -> Any:
+    """Returns a tower's output, or `None` if it has only pooled features, or is not needed."""
+    if output is None or output.last_hidden_state is None:
+        return None
+    has_layers = output.get("hidden_states") is not None or output.get("attentions") is not None
+    return output if always or has_layers else None
 
 
 def normalize(features: Tensor) -> Tensor:

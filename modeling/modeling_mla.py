@@ -58,13 +58,11 @@ from .modeling_dual_encoder import (
     MIN_TEMPERATURE,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
-    asks_for_states,
     at_least,
     count_parameters,
     in_dtype_of,
     normalize,
     tower_keywords,
-    with_states,
 )
 
 logger = logging.getLogger(__name__)
@@ -275,7 +273,6 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             positives: other pairs that belong together, as collators mark them; see `contrastive_loss`.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`.
         """
-        keeps_states = return_logits or asks_for_states(kwargs)
         kwargs |= {"return_dict": True}
         texts = images = text_features = None
         if input_ids is not None:
@@ -291,8 +288,8 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         output = MlaOutput(
             text_embeds=None if text_features is None else normalize(text_features),
             image_embeds=None if image_features is None else normalize(image_features),
-            text_model_output=with_states(texts) if keeps_states else None,
-            vision_model_output=with_states(images) if keeps_states else None,
+            text_model_output=texts,
+            vision_model_output=images,
             paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
             temperature=self._temperature(),
             logit_bias=bias.clone().reshape(()) if isinstance(bias, Tensor) else None,

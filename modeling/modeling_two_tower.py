@@ -23,12 +23,10 @@ from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     LearnedTemperature,
-    asks_for_states,
     in_dtype_of,
     normalize,
     tower_keywords,
     with_embeddings,
-    with_states,
 )
 from .towers import build_tower, keep_frozen_parts_still, pool_image, pool_text, text_head, text_head_input
 
@@ -204,11 +202,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))
         return with_embeddings(output, pooled)
 
-    @property
-    def tower_features(self) -> "TowerFeatures":
-        """The towers as a dual encoder whose embeddings are the features before the linear layers."""
-        return TowerFeatures(self)
-
     @can_return_tuple
     def forward(
         self,
@@ -241,7 +234,6 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         has_images = pixel_values is not None or image_features is not None
         has_translations = paired_input_ids is not None or paired_text_features is not None
         head = self.training_head(has_images, has_translations)
-        keeps_states = return_logits or asks_for_states(kwargs)
         images = texts = translations = None
         if has_images:
             images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
@@ -252,8 +244,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         output = DualEncoderOutput(
             text_embeds=None if texts is None else normalize(texts.pooler_output),
             image_embeds=None if images is None else normalize(images.pooler_output),
-            text_model_output=with_states(texts) if keeps_states else None,
-            vision_model_output=with_states(images) if keeps_states else None,
+            text_model_output=texts,
+            vision_model_output=images,
             paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
             temperature=self.similarity(),
             logit_bias=None if self.similarity.bias is None else self.similarity.bias.clone(),
@@ -261,21 +253,3 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         return self.with_logits_and_loss(
             output, return_logits=return_logits, return_loss=return_loss, positives=positives
         )
-
-
-class TowerFeatures(nn.Module):
-    """The towers of a model as a dual encoder: its embeddings are the pooled features, [N, W] and [N, F]."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model, self.config = model, model.config
-        self.device, self.dtype = model.device, model.dtype
-
-    def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
-        output = self.model.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
-        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_texts(output, input_ids, attention_mask))
-
-    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
-        output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))

@@ -18,7 +18,6 @@ from .modeling_common import is_exporting
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
-    asks_for_states,
     in_dtype_of,
     normalize,
     tower_keywords,
@@ -150,7 +149,6 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             positives: pairs that collators mark; the labels contain the same information and more.
         """
         wants_states = bool(kwargs.get("output_hidden_states"))
-        keeps_states = return_logits or asks_for_states(kwargs)
         output = self.output_class(
             image_labels=image_labels,
             text_labels=text_labels,
@@ -158,11 +156,11 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         )
         if input_ids is not None:
             found = self._embed_texts(input_ids, attention_mask, language_ids, wants_states)
-            output = replace(output, **found if keeps_states else found | {"text_model_output": None})
+            output = replace(output, **found)
         if pixel_values is not None or image_features is not None:
             images = self.get_image_features(pixel_values, image_features, **kwargs | {"return_dict": True})
             embeds = normalize(images.pooler_output)
-            output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
+            output = replace(output, image_embeds=embeds, vision_model_output=images)
             if self.training and input_ids is not None:
                 output = replace(output, **self._weights_of_objective())
         return self.with_logits_and_loss(

@@ -14,7 +14,7 @@ from ..configuration.configuration_two_tower import IMAGE_TEXT, POOLER, DualEnco
 from ..utils.errors import ModelFolderError, ModelKindError
 from ..utils.files import optional_file
 from ..utils.pretrained import explained, load_config, load_model, located
-from .towers import build_tower, check_pooling, check_text_encoder, tower_class
+from .towers import build_tower, check_pooling, check_text_encoder, tower_class, vision_tower
 
 Source: TypeAlias = PreTrainedModel | str | Path
 
@@ -48,10 +48,11 @@ def model_of_towers(
     """Makes a model of two pretrained towers: see `TwoTowerModel.from_towers`."""
     where = loading or {}
     pooling = chosen_pooling(text, options.pop("text_pooling", None), **where)
-    towers = {"text": _text_tower(text, pooling, **where), "image": _image_tower(image, **where)}
+    encoder = load_text_encoder(_tower(text, _TEXT, **where), pooling=pooling, **where)
+    towers = {"text": encoder, "image": _image_tower(image, **where)}
     config_class = model_class.config_class
     config = config_of_towers(config_class, towers["image"], towers["text"], text_pooling=pooling, **options)
-    model = model_class(config).to(towers["text"].dtype)
+    model = model_class(config).to(encoder.dtype)
     for name in towers.keys() - set(fresh):
         own = model.towers[name].state_dict()  # without unused parts, such as a pooling layer
         weights = {key: value for key, value in towers[name].state_dict().items() if key in own}
@@ -112,7 +113,7 @@ def config_of_towers(
         with torch.device("meta"):
             check_pooling(build_tower(text_config, pooler=True), pooling)
     if (chosen := tower_class(vision_config)) is not AutoModel:
-        _check_reads_images(chosen, vision_config.model_type)
+        vision_tower(chosen)
     return config_class(
         text_config=text_config,
         vision_config=vision_config,
@@ -126,11 +127,6 @@ def config_of_towers(
 # ---- One tower ----
 
 
-def _tower_config(source: Source, kind: str, **loading: Any) -> PreTrainedConfig:
-    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
-    return getattr(_native(config), f"{kind}_config") if _is_dual_encoder(config) else config
-
-
 def _native(config: PreTrainedConfig) -> PreTrainedConfig:
     return getattr(config, "base_config", config)  # an MLA model's contains a dual encoder's
 
@@ -139,43 +135,33 @@ def _is_dual_encoder(config: PreTrainedConfig) -> bool:
     return all(hasattr(_native(config), f"{kind}_config") for kind in (_TEXT, _IMAGE))
 
 
-def _from_dual_encoder(source: Source, kind: str, **loading: Any) -> PreTrainedModel | None:
-    """Returns a tower of a dual encoder; `None` if the source is another model."""
+def _tower_config(source: Source, kind: str, **loading: Any) -> PreTrainedConfig:
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    return getattr(_native(config), f"{kind}_config") if _is_dual_encoder(config) else config
+
+
+def _tower(source: Source, kind: str, **loading: Any) -> Source:
+    """Returns a tower of a dual encoder, or a source that is another model."""
 
     def tower_in(model: Any) -> Any:
         return getattr(getattr(model, "native_model", model), f"{kind}_model")
 
-    if isinstance(source, PreTrainedModel):
-        return tower_in(source) if _is_dual_encoder(source.config) else None
-    if not _is_dual_encoder(load_config(source, **loading)):
-        return None
-    return tower_in(load_model(AutoModel, source, part=lambda model: without_pooler(tower_in(model)), **loading))
-
-
-def _text_tower(source: Source, pooling: str, **loading: Any) -> PreTrainedModel:
-    tower = _from_dual_encoder(source, _TEXT, **loading)
-    return load_text_encoder(source if tower is None else tower, pooling=pooling, **loading)
+    is_loaded = isinstance(source, PreTrainedModel)
+    if not _is_dual_encoder(source.config if is_loaded else load_config(source, **loading)):
+        return source
+    if not is_loaded:
+        source = load_model(AutoModel, source, part=lambda model: without_pooler(tower_in(model)), **loading)
+    return tower_in(source)
 
 
 def _image_tower(source: Source, **loading: Any) -> PreTrainedModel:
-    tower = _from_dual_encoder(source, _IMAGE, **loading)
-    if tower is None and isinstance(source, PreTrainedModel):
-        tower = source
-    elif tower is None:
+    tower: Any = _tower(source, _IMAGE, **loading)
+    if not isinstance(tower, PreTrainedModel):
         config, untrained = load_config(source, **loading), set[str]()
         tower = load_model(tower_class(config), source, part=without_pooler, untrained=untrained, **loading)
         if untrained:  # a pooling layer that the files lack, as for a ViT for classification
             tower.pooler = None
-    _check_reads_images(tower, tower.config.model_type)
-    return tower
-
-
-def _check_reads_images(tower: Any, kind: str) -> None:
-    if getattr(tower, "main_input_name", "") != "pixel_values":
-        raise ModelKindError(
-            f"a {kind!r} model does not read images: image= needs a vision backbone, such as a ViT, a DINOv2 or the "
-            "image tower of a CLIP"
-        )
+    return vision_tower(tower)
 
 
 def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTrainedModel:
@@ -184,12 +170,10 @@ def load_text_encoder(source: Source, *, pooling: str, **loading: Any) -> PreTra
     Weights of its pooling layer may be missing unless its texts are pooled by `pooler`: checkpoints of masked language
     modeling have none.
     """
-    if isinstance(source, PreTrainedModel):
-        check_text_encoder(source.config)
-        model = source
-    else:
-        config = load_config(source, **loading)
-        check_text_encoder(config)
+    model: Any = source
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    check_text_encoder(config)
+    if not isinstance(source, PreTrainedModel):
         if config.model_type == "m2m_100":  # a whole translator, such as NLLB, or an encoder alone, such as SONAR's
             loading["key_mapping"] = {r"^model\.encoder\.": "", r"^model\.shared\.": "embed_tokens."}
         model = load_model(tower_class(config), source, part=None if pooling == POOLER else without_pooler, **loading)
@@ -229,13 +213,13 @@ def declared_pooling(source: Source, **loading: Any) -> TextPooling | None:
         settings = json.loads(file.read_text(encoding="utf-8"))
         # Newer files have {"pooling_mode": "mean"}, older ones {"pooling_mode_mean_tokens": true}.
         old = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
-        modes = settings.get("pooling_mode") or [re.sub("^pooling_mode_|_tokens?$", "", key) for key in old]
-        stated = [modes] if isinstance(modes, str) else list(modes)
+        stated = settings.get("pooling_mode") or [re.sub("^pooling_mode_|_tokens?$", "", key) for key in old]
+        modes = [stated] if isinstance(stated, str) else list(stated)
     except (ValueError, AttributeError, TypeError) as error:
         raise ModelFolderError(f"{source}: {_POOLING_FILE} is damaged: {error}") from error
-    if len(stated) != 1 or stated[0] not in _POOLINGS:
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ModelKindError(
-            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_POOLING_FILE}), which babelens "
-            f"does not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+            f"{source} pools texts by {' and '.join(map(str, modes)) or 'nothing'} ({_POOLING_FILE}): choose "
+            f"text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
         )
-    return _POOLINGS[stated[0]]
+    return _POOLINGS[modes[0]]

@@ -86,12 +86,16 @@ def text_head_input(width: int, *, layer_norm: bool, dropout: float) -> nn.Modul
     return nn.Sequential(*normalization, nn.Dropout(dropout))
 
 
-def vision_tower(model: Any) -> PreTrainedModel:
+def vision_tower(model: Any) -> Any:
     """Returns a vision backbone, or the vision tower of a dual encoder or of an MLA model."""
     for part in ("native_model", "vision_model"):
         model = getattr(model, part, model)
     if getattr(model, "main_input_name", None) != "pixel_values":
-        raise ModelKindError(f"expected a vision model; got {type(model).__name__}")
+        kind = getattr(model.config_class, "model_type", "")
+        raise ModelKindError(
+            f"a {kind!r} model does not read images: a vision backbone does, such as a ViT, a DINOv2 or the image "
+            "tower of a CLIP"
+        )
     return model
 
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data.batching.mixture import FEATURES_OF, FeatureView, SizedView, features_alone
 from ..data.batching.views import CorpusView, Images
 from ..modeling.encoding import autocasting
+from ..modeling.modeling_dual_encoder import in_dtype_of
+from ..modeling.towers import pool_image
 from ..utils.errors import InputError
 from ..utils.identity import code_of, settings_of
 from .arguments import ContrastiveTrainingArguments
@@ -136,7 +139,7 @@ def frozen_towers(
 
         # The memory layout with the fastest convolutions.
         model.to(device=args.device, memory_format=torch.channels_last)
-        return Embedder(model.tower_features, processor, batch_size=args.per_device_eval_batch_size)
+        return Embedder(TowerFeatures(model), processor, batch_size=args.per_device_eval_batch_size)
 
     def tower(module: Any, reading: str) -> FrozenTower:
         return FrozenTower(
@@ -157,3 +160,21 @@ def frozen_towers(
         text=towers.get(TEXT),
         image=towers.get(IMAGE),
     )
+
+
+class TowerFeatures(nn.Module):
+    """The towers of a model as a dual encoder: its embeddings are the pooled features, [N, W] and [N, F]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.device, self.dtype = model.device, model.dtype
+
+    def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
+        output = self.model.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_texts(output, input_ids, attention_mask))
+
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
+        output = self.model.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
+        return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))

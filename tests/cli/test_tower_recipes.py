@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.model_cards.endpoint_handler import EndpointHandler
-from babelens.modeling.modeling_two_tower import TowerFeatures
 from babelens.trainers.contrastive import ContrastiveTrainer
+from babelens.trainers.tower_features import TowerFeatures
 from babelens.training.data import RecipeData
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
@@ -236,7 +236,7 @@ SOURCES = [
     # which part of `model`, the folder it names, and the error
     ({"text": None}, RecipeError, "wrong.yaml: model:"),
     ({"preset": "mural-tiny"}, RecipeError, "model: give exactly one"),
-    ({"image": "bert"}, ModelKindError, "a 'bert' model does not read images: image= needs a vision backbone"),
+    ({"image": "bert"}, ModelKindError, "a 'bert' model does not read images: a vision backbone does"),
     ({"text": "vit"}, ModelKindError, "got 'vit'"),
     ({"image": "nowhere"}, ModelFolderError, "(?i)no folder '.*nowhere'"),
     ({"image": "bare-vit"}, ModelFolderError, "bare-vit cannot be loaded: .*preprocessor_config.json"),

@@ -20,6 +20,7 @@ from transformers import (
 
 from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
 from babelens.modeling.tower_loading import config_of_towers
+from babelens.trainers.tower_features import TowerFeatures
 from babelens.utils.errors import InputError, ModelFolderError, ModelKindError
 from tests.contracts import drawn_images
 from tests.support.tiny_backbones import saved_backbone
@@ -69,7 +70,7 @@ def test_texts_are_pooled_as_asked(name: str, pooling: str, vit: Path, tmp_path:
     processor = MuralProcessor.from_towers(vit, tmp_path / "text", model.config)
     inputs = processor(text=TEXTS[:3], language="en", return_tensors="pt")
     with torch.no_grad():
-        features = model.tower_features.get_text_features(**inputs).pooler_output
+        features = TowerFeatures(model).get_text_features(**inputs).pooler_output
         output = encoder(**inputs)
         embeds = model.get_text_features(**inputs).pooler_output
         from_features = model.get_text_features(text_features=features).pooler_output
@@ -148,7 +149,7 @@ def test_towers_are_taken_out_of_a_dual_encoder(tmp_path: Path) -> None:
     ids = torch.tensor([[1, 5, 6, 3]])
     with torch.no_grad():
         own = clip.text_model(input_ids=ids).pooler_output
-        assert torch.equal(model.tower_features.get_text_features(ids).pooler_output, own)
+        assert torch.equal(TowerFeatures(model).get_text_features(ids).pooler_output, own)
 
 
 def test_features_take_the_place_of_images_and_texts(vit: Path, bert: Path) -> None:
@@ -157,7 +158,7 @@ def test_features_take_the_place_of_images_and_texts(vit: Path, bert: Path) -> N
     inputs = processor(images=drawn_images(3), text=TEXTS[:3], return_tensors="pt")
     paired = processor(text=TEXTS[3:6], return_tensors="pt")
     with torch.no_grad():
-        towers = model.tower_features
+        towers = TowerFeatures(model)
         features = {
             "image_features": towers.get_image_features(inputs["pixel_values"]).pooler_output,
             "text_features": towers.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output,

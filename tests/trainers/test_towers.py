@@ -17,6 +17,7 @@ from transformers import (
 from babelens import ContrastiveTrainingArguments, MuralModel, MuralTrainer
 from babelens.inference import Embedder
 from babelens.modeling.towers import build_tower
+from babelens.trainers.tower_features import TowerFeatures
 from babelens.trainers.tower_training import layer_depths, tower_layers
 from babelens.training.run import RecipeRun
 from babelens.training.schema import load_recipe
@@ -223,7 +224,7 @@ def test_texts_of_several_tasks_are_encoded_once(tmp_path, monkeypatch):
     view = trainer.tasks["text_text"]
     captions, others = map(set, encoded)
     assert (len(encoded[0]), len(encoded[1])) == (len(captions), len(others)) == (32, 16) and not captions & others
-    embedder = Embedder(trainer.model.tower_features, trainer.processing_class)
+    embedder = Embedder(TowerFeatures(trainer.model), trainer.processing_class)
     texts = trainer.train_dataset["text_text"].texts()
     for text, column in (("text_a", "text_features"), ("text_b", "paired_text_features")):
         expected = encode(embedder, texts[text], language="und", normalize=False)
