@@ -47,20 +47,16 @@ class RowsByLanguage:
         rows.count = count  # may be symbolic, in a graph for batches of any size
         return rows
 
-    def positions(self, device: torch.device) -> tuple[list[Tensor], Tensor]:
-        """Returns each group's row indices, and the permutation that restores the order of the concatenated groups."""
-        if device not in self._positions:
-            groups = [torch.tensor(rows, device=device) for rows in self.groups.values()]
-            self._positions[device] = groups, torch.argsort(torch.cat(groups))
-        return self._positions[device]
-
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
         """Applies a function to each language and its rows, and restores the order of the results. [N, …] -> [N, …]"""
         if rows.shape[0] != self.count:
             raise ValueError(f"there are languages for {self.count} rows, but the batch has {rows.shape[0]}")
         if len(self.groups) == 1:
             return function(next(iter(self.groups)), rows)
-        groups, order = self.positions(rows.device)
+        if rows.device not in self._positions:
+            groups = [torch.tensor(each, device=rows.device) for each in self.groups.values()]
+            self._positions[rows.device] = groups, torch.argsort(torch.cat(groups))
+        groups, order = self._positions[rows.device]
         parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
         return torch.cat(parts)[order]
 
@@ -73,9 +69,8 @@ class RowsByLanguage:
 
 
 class MasksByLanguage:
-    """Replaces `RowsByLanguage` in an exported graph, which takes the languages as an input.
-
-    It applies every language's function to all rows, and each row keeps the result for its own language.
+    """Replaces `RowsByLanguage` in an exported graph, which takes the languages as an input: every language's function
+    is applied to all rows, and each row keeps the result for its own language.
 
     Args:
         languages: languages, in the order of their ids.
@@ -87,8 +82,8 @@ class MasksByLanguage:
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
         found = function(self.languages[0], rows)
-        for language in self.languages[1:]:
-            is_mine = self._is_in(language).reshape(-1, *[1] * (found.dim() - 1))
+        for number, language in enumerate(self.languages[1:], start=1):
+            is_mine = (self.ids == number).reshape(-1, *[1] * (found.dim() - 1))
             found = torch.where(is_mine, function(language, rows), found)
         return found
 
@@ -98,10 +93,7 @@ class MasksByLanguage:
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
         """Returns the token ids of a language's rows, with 0 in all other rows, which every vocabulary has."""
-        return torch.where(self._is_in(language)[:, None], input_ids, 0)
-
-    def _is_in(self, language: str | None) -> Tensor:
-        return self.ids == self.languages.index(language)
+        return torch.where((self.ids == self.languages.index(language))[:, None], input_ids, 0)
 
 
 BatchLanguages = RowsByLanguage | MasksByLanguage
@@ -363,12 +355,10 @@ class TowerParts:
 
 def tower_parts(model: nn.Module, config: PreTrainedConfig, where: TextTower) -> TowerParts:
     """Returns the text tower of a dual encoder, whose layers may already be wrapped."""
-    tower = model.get_submodule(where.path)
+    tower, text = model.get_submodule(where.path), config.text_config
     embeddings, blocks = tower.get_submodule(where.embeddings), tower.get_submodule(where.blocks)
-    table = next(part for part in embeddings.modules() if isinstance(part, nn.Embedding))
-    if isinstance(embeddings, WrappedLayer):
-        table = next(part for part in embeddings.base_layer.modules() if isinstance(part, nn.Embedding))
-    text = config.text_config
+    own = embeddings.base_layer if isinstance(embeddings, WrappedLayer) else embeddings
+    table = next(part for part in own.modules() if isinstance(part, nn.Embedding))
     end = text.eos_token_id if where.pooling == "end" else None
     return TowerParts(tower, embeddings, blocks, table.embedding_dim, text.hidden_size, end)
 

@@ -7,7 +7,7 @@ tokens to keep.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -35,7 +35,10 @@ def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfi
     settings = [_own(config), generation_config.to_dict() if generation_config else {}]
     if key:
         settings.append(_own(getattr(config, key)))
-    return {number for part in settings for number in _ids_in(part)}
+    found: set[int] = set()
+    for part in settings:
+        _renumbered(part, lambda number: found.add(number) or number)
+    return found
 
 
 def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
@@ -45,7 +48,13 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
         raise InputError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
     new_ids = {old: new for new, old in enumerate(kept)}
-    config = _trimmed_config(model.config, new_ids)
+
+    def change(number: int) -> int:
+        if number not in new_ids:
+            raise InputError(f"the model's settings name token {number}, which is not among those to keep")
+        return new_ids[number]
+
+    config = _trimmed_config(model.config, change, len(kept))
     with torch.device("meta"):
         smaller = type(model)(config)
     shapes = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
@@ -55,7 +64,7 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
     if getattr(model, "pooler", True) is None:  # an encoder that was loaded without its optional pooling layer
         trimmed.pooler = None
     if model.can_generate():
-        generation = _renumbered(model.generation_config.to_dict(), new_ids)
+        generation = _renumbered(model.generation_config.to_dict(), change)
         trimmed.generation_config = GenerationConfig.from_dict(generation)
     _check_head(trimmed, len(kept))
     return trimmed.train(model.training)
@@ -74,13 +83,11 @@ def _own(config: PreTrainedConfig) -> Settings:
     return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
 
 
-def _trimmed_config(config: PreTrainedConfig, new_ids: Mapping[int, int]) -> PreTrainedConfig:
+def _trimmed_config(config: PreTrainedConfig, change: Callable[[int], int], size: int) -> PreTrainedConfig:
     key, part = _owner(config)
-    settings = config.to_dict() | _renumbered(_own(config), new_ids)
-    if key is None:
-        settings["vocab_size"] = len(new_ids)
-    else:
-        settings[key] |= _renumbered(_own(part), new_ids) | {"vocab_size": len(new_ids)}
+    settings = config.to_dict() | _renumbered(_own(config), change)
+    owner = settings if key is None else settings[key]
+    owner |= _renumbered(_own(part), change) | {"vocab_size": size}
     return type(config).from_dict(settings)
 
 
@@ -99,40 +106,20 @@ def _check_head(model: PreTrainedModel, size: int) -> None:
         )
 
 
-# ---- Token ids in settings ----
+def _renumbered(settings: Settings, change: Callable[[int], int]) -> Settings:
+    """Returns settings in which every token id is changed."""
 
+    def changed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: changed(member) for name, member in value.items()}
+        if isinstance(value, list | tuple):
+            return [changed(member) for member in value]
+        return change(value) if isinstance(value, int) and value >= 0 else value  # -1 and -100 are not tokens
 
-def _ids_in(settings: Settings) -> Iterator[int]:
+    found: Settings = {}
     for name, value in settings.items():
         if _HOLDS_IDS.fullmatch(str(name)):
-            yield from _numbers(value)
-        elif isinstance(value, dict):  # `task_specific_params`
-            yield from _ids_in(value)
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and value >= 0:  # -1 and -100 are not tokens
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(member)
-
-
-def _renumbered(settings: Settings, new_ids: Mapping[int, int]) -> Settings:
-    changed: Settings = {}
-    for name, value in settings.items():
-        if _HOLDS_IDS.fullmatch(str(name)):
-            changed[name] = _renumber(value, new_ids)
+            found[name] = changed(value)
         elif name != "sequence_bias":  # its ids are of the old vocabulary
-            changed[name] = _renumbered(value, new_ids) if isinstance(value, dict) else value
-    return changed
-
-
-def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
-    if isinstance(value, int) and value >= 0:
-        if value not in new_ids:
-            raise InputError(f"the model's settings name token {value}, which is not among those to keep")
-        return new_ids[value]
-    if isinstance(value, dict):
-        return {name: _renumber(member, new_ids) for name, member in value.items()}
-    return [_renumber(member, new_ids) for member in value] if isinstance(value, list | tuple) else value
+            found[name] = _renumbered(value, change) if isinstance(value, dict) else value  # `task_specific_params`
+    return found

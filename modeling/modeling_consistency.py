@@ -1,18 +1,16 @@
 """Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): combines the scores of a query and its
 translations.
 
-Any dual encoder scores a query and its translations with all candidates. CLC combines the scores into one:
+Any dual encoder scores a query and its translations with all candidates. With a candidate's scores s in L languages:
 
-    CLC-A   the mean over the languages
-    CLC-C   a perceptron L -> 32 -> 1 without biases, trained on the scores of a validation set, all at once
+    CLC-A   mean(s)
+    CLC-C   w2 ReLU(W1 s),  W1 [32, L], w2 [1, 32], trained by L_mm (equation 3) on the scores of a validation set
 
 The paper says: "All parameters are initialized with uniform weight". If that meant equal weights, all hidden units
 would get the same gradient and remain identical. Here, the weights of a layer are therefore drawn from a uniform
-distribution, between 0 and twice the weight of a mean, with a seed from the configuration. Then the weights of each
-language are scaled by one factor, so the untrained CLC-C computes exactly the scores of CLC-A.
-
-The hidden units have a ReLU, which the paper does not specify. Scores should therefore be positive, such as 1 +
-cosine, because negative scores can become ties. The final score has no ReLU.
+distribution, between 0 and twice the weight of a mean, with a seed from the configuration, and the weights of each
+language are scaled so that the untrained CLC-C computes exactly the scores of CLC-A. The ReLU is not in the paper.
+Scores should therefore be positive, such as 1 + cosine, because negative scores can become ties.
 """
 
 from collections.abc import Sequence
@@ -142,9 +140,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:
-            raise InputError(
-                "the joint scores are all the same; scores should differ and be positive, such as 1 + cosine"
-            )
+            raise InputError("the joint scores are all the same: give positive scores, such as 1 + cosine")
         scale = scores.mean(0).std() / spread
         return multimodal_triplet_loss(-(joint * scale).T, positives.T), scale
 
@@ -152,8 +148,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         languages = self.config.languages
         if scores.dim() != 3 or 0 in scores.shape or len(scores) != len(languages):
             raise InputError(
-                f"scores are {list(scores.shape)}, but must be [L, n_queries, n_candidates], not empty, and in "
-                f"{len(languages)} languages: {', '.join(languages)}"
+                f"scores are {list(scores.shape)}, but must be [{len(languages)}, n_queries, n_candidates], in "
+                f"{', '.join(languages)}"
             )
         if len(broken := (~scores.isfinite()).nonzero()):
             language, query, candidate = broken[0].tolist()
@@ -177,9 +173,7 @@ def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candid
     mask = torch.zeros(n_queries, n_candidates, dtype=torch.bool)
     for query, right in enumerate(query_to_candidates):
         if not len(right) or not all(0 <= candidate < n_candidates for candidate in right):
-            raise InputError(
-                f"query {query} has the right candidates {list(right)}: give at least one of 0 to {n_candidates - 1}"
-            )
+            raise InputError(f"query {query} has the right candidates {list(right)}, not of 0 to {n_candidates - 1}")
         mask[query, list(right)] = True
     return mask
 

@@ -1,8 +1,11 @@
 """RC3's heads for the downstream tasks (Zhou et al. 2023, section 3 and appendix B).
 
-The decoder generates translations; the other heads read the first state of the encoder, VtR. The heads come from
-IGLUE (Bugliarello et al. 2022), whose data and protocol the paper follows. Every model holds `self.model = Rc3Model`,
-so weights of the pre-training load by name and only the head is new.
+    generation      p(y_t | y_<t, x, v) = softmax(E h_t + b)     of the decoder's states h_t
+    classification  p(c | x, v) = softmax(W VtR + b)             of the encoder's first state, VtR
+    retrieval       p(k | x, v) = softmax_k(w . VtR_k + b)       over the candidates of a question
+
+The last two heads come from IGLUE (Bugliarello et al. 2022), whose data and protocol the paper follows. Every model
+holds `self.model = Rc3Model`, so weights of the pre-training load by name and only the head is new.
 """
 
 import copy
@@ -155,25 +158,29 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
 
     def _check_start(self, kwargs: dict[str, Any], given: GenerationConfig | None) -> None:
         """Checks the start token: without one, transformers would start with <s>."""
-        configs = (kwargs.get("generation_config") or given, self.generation_config)
-        start = kwargs.get("decoder_start_token_id")
-        for config in configs:
-            start = getattr(config, "decoder_start_token_id", None) if start is None else start
+        configs = [kwargs.get("generation_config") or given, self.generation_config]
+        starts = [kwargs, *(config.to_dict() for config in configs if config is not None)]
+        start = next((x for each in starts if (x := each.get("decoder_start_token_id")) is not None), None)
         if start is None:
             raise InputError("the language to write is missing: give language='de', or decoder_start_token_id")
+        tokens = dict(zip(self.config.languages, self.config.language_token_ids, strict=True))
         for token in torch.as_tensor(start).flatten().tolist():
-            if token not in self.config.language_token_ids:
+            if token not in tokens.values():
                 raise LanguageTagError(
-                    f"decoder_start_token_id={token} is not the token of a language; the model has "
-                    f"{dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
+                    f"decoder_start_token_id={token} is not the token of a language; the model has {tokens}"
                 )
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
-    """Base class of the tasks that read only the encoder's output. The decoder is kept, so the weights are those of
-    the pre-training, but it receives no gradient."""
+    """Base class of the tasks whose head reads VtR. The decoder is kept, so the weights are those of the pre-training,
+    but it receives no gradient."""
 
     model: Rc3Model
+
+    def __init__(self, config: Rc3Config) -> None:
+        super().__init__(config)
+        self.model = Rc3Model(config)
+        self.dropout = nn.Dropout(config.dropout)
 
     def post_init(self) -> None:
         super().post_init()
@@ -181,16 +188,6 @@ class Rc3EncoderTaskModel(Rc3PreTrainedModel):
         # parameters with gradient checkpointing. The encoder does use the embedding that they share.
         unused = [f"model.decoder.{name}" for name, _ in self.model.decoder.named_parameters()]
         self._ddp_params_and_buffers_to_ignore = [name for name in unused if not name.endswith("embed_tokens.weight")]
-
-
-def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy of logits [N, C] and labels [N]."""
-    if labels.shape != logits.shape[:1]:
-        raise InputError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
-    if not (known := (labels >= 0) & (labels < logits.shape[1])).all():
-        row = int((~known).nonzero()[0])
-        raise InputError(f"labels[{row}]={int(labels[row])}; there are labels 0 to {logits.shape[1] - 1}")
-    return F.cross_entropy(logits.float(), labels)
 
 
 @dataclass
@@ -219,8 +216,6 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
 
     def __init__(self, config: Rc3Config) -> None:
         super().__init__(config)
-        self.model = Rc3Model(config)
-        self.dropout = nn.Dropout(config.dropout)
         self.scorer = nn.Linear(config.d_model, 1)
         self.post_init()
 
@@ -261,7 +256,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
             raise InputError(f"{scores.shape[0]} rows cannot be divided into questions of {size} candidates")
         logits = scores.reshape(-1, size)
         return Rc3RetrievalOutput(
-            loss=None if labels is None else checked_cross_entropy(logits, labels),
+            loss=None if labels is None else F.cross_entropy(logits.float(), labels),
             logits=logits,
             scores=scores,
             hidden_states=encoded.hidden_states,
@@ -284,8 +279,6 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
             config.id2label = dict(enumerate(self.default_labels))
             config.label2id = {label: i for i, label in config.id2label.items()}
         super().__init__(config)
-        self.model = Rc3Model(config)
-        self.dropout = nn.Dropout(config.dropout)
         self.classifier = self.new_head(config)
         self.post_init()
 
@@ -295,7 +288,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
 
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns the mean cross-entropy of labels [N]."""
-        return checked_cross_entropy(logits, labels)
+        return F.cross_entropy(logits.float(), labels)
 
     @can_return_tuple
     def forward(
@@ -372,15 +365,9 @@ class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
 
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns the binary cross-entropy with scores [N, answers] from 0 to 1, summed over the answers, the mean
-        over the rows.
-        """
-        if labels.shape != logits.shape:
-            raise InputError(
-                f"labels {list(labels.shape)}: the model has {logits.shape[1]} answers, {list(logits.shape)}"
-            )
+        over the rows."""
         if not ((labels >= 0) & (labels <= 1)).all():
-            row, answer = ((labels < 0) | (labels > 1)).nonzero()[0].tolist()
-            raise InputError(f"labels[{row}, {answer}]={labels[row, answer]} must be between 0 and 1")
+            raise InputError("the scores of answers (labels) must be between 0 and 1")
         loss = F.binary_cross_entropy_with_logits(logits.float(), labels.float())
         return loss * logits.shape[1]
 
