@@ -36,8 +36,13 @@ def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfi
     if key:
         settings.append(_own(getattr(config, key)))
     found: set[int] = set()
+
+    def noted(number: int) -> int:
+        found.add(number)
+        return number
+
     for part in settings:
-        _renumbered(part, lambda number: found.add(number) or number)
+        _renumbered(part, noted)
     return found
 
 

@@ -146,10 +146,10 @@ def _tower(source: Source, kind: str, **loading: Any) -> Source:
     def tower_in(model: Any) -> Any:
         return getattr(getattr(model, "native_model", model), f"{kind}_model")
 
-    is_loaded = isinstance(source, PreTrainedModel)
-    if not _is_dual_encoder(source.config if is_loaded else load_config(source, **loading)):
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    if not _is_dual_encoder(config):
         return source
-    if not is_loaded:
+    if not isinstance(source, PreTrainedModel):
         source = load_model(AutoModel, source, part=lambda model: without_pooler(tower_in(model)), **loading)
     return tower_in(source)
 

@@ -234,11 +234,11 @@ def _rewritten(name: str, file: str, needed: list[str]) -> str:
         return f"{indent}from .{other} import {names}\n"
 
     lines = source.splitlines(keepends=True)
-    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     for function in sorted(functions, key=lambda node: node.lineno, reverse=True):
         imports = [node for node in function.body if isinstance(node, ast.ImportFrom) and node.level]
         if any(stays(target_of(node.level, node.module or "")) for node in imports):
-            first = min(node.lineno for node in (function, *function.decorator_list))
+            first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
             del lines[first - 2 : function.end_lineno]  # with the blank line above
     return _IMPORT.sub(replaced, "".join(lines))
 
