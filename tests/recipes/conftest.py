@@ -7,7 +7,7 @@ import pytest
 from tests.support.recipe_world import World
 
 CACHES = (
-    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit")),
+    "babelens.data.readers.bitext.DEFAULT_CACHE",
     *(f"babelens.data.readers.conceptual_captions.{name}_CACHE" for name in ("CC3M", "CC300K")),
     "babelens.inference.translation.DEFAULT_CACHE",
     "babelens.trainers.frozen_features.DEFAULT_CACHE",

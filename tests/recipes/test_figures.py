@@ -9,7 +9,7 @@ import pytest
 from tests.support.published_benchmarks import write_image, write_text, xtd
 from tests.support.published_layouts import PHOTO_LANGUAGES, caption
 
-WIT = ["--data", "wit", "--option", "files=data/wit", "--option", "images=data/wit-images"]
+WIT = ["--data", "wit", "--option", "files=data/wit"]
 WIT += ["--option", "min_languages=1", "--option", "streaming=false", "--languages", "de,en"]
 FLICKR = ["--data", "multi30k", "--option", "folder=data/multi30k", "--option", "images=data/flickr30k-images"]
 # Paper and figure -> the analysis, the recipes of its models, and the data.

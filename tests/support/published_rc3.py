@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from datasets import Dataset, Features, Image, List, Value
 from transformers import MBartConfig, MBartForConditionalGeneration
 
-from babelens.data.readers.wit import COLUMNS
 from babelens.processing.tokenizer_training import train_bpe
 
 LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
@@ -172,23 +172,43 @@ def write_cc3m(count: int) -> None:
 
 
 WIT_LANGUAGES = ("de", "en", "fr", "id", "ja", "zh", "ar", "bg", "da", "el", "et", "ko", "tr", "vi")
+WIT_PAGE = (
+    *("language", "caption_reference_description", "context_page_description", "context_section_description"),
+    *("caption_alt_text_description", "attribution_passes_lang_id"),
+)
 
 
-def write_wit(count: int) -> None:
-    """A row for each image and language, and the images at the paths of their addresses, one of which is missing."""
-    Path("data/wit").mkdir()
-    buffer = io.StringIO(newline="")
-    lines = csv.writer(buffer, delimiter="\t", lineterminator="\n")
-    lines.writerow(COLUMNS)
-    for number in range(count):
-        path = f"wikipedia/commons/9/93/Dog_{number}.jpg"
-        for tag in WIT_LANGUAGES:
-            cells = {"language": tag, "image_url": f"https://upload.wikimedia.org/{path}"}
-            cells["caption_reference_description"] = f"{tag} a dog called {number}"
-            lines.writerow((dict.fromkeys(COLUMNS, "") | cells).values())
-        if number:
-            write_images("wit-images", [path])
-    Path("data/wit/wit_v1.train.all-00000-of-00010.tsv.gz").write_bytes(gzip.compress(buffer.getvalue().encode()))
+def write_wit(folder: Path, rows: list[tuple[str, bytes, list[dict[str, str]]]]) -> None:
+    """Files of wikimedia/wit_base, from the address of each image, its bytes, and the texts of its pages."""
+    folder.mkdir(parents=True)
+    records = [
+        {
+            "image": {"bytes": content, "path": None},
+            "image_url": url,
+            "caption_attribution_description": pages[0].get("attribution"),
+            "wit_features": {name: [page.get(name) for page in pages] for name in WIT_PAGE},
+        }
+        for url, content, pages in rows
+    ]
+    features = Features(
+        image=Image(),
+        image_url=Value("string"),
+        caption_attribution_description=Value("string"),
+        wit_features={name: List(Value("string")) for name in WIT_PAGE},
+    )
+    Dataset.from_list(records, features=features).to_parquet(folder / "train-00000-of-00001.parquet")
+
+
+def write_wit_dogs(count: int) -> None:
+    """Images with a text in each language; one of them cannot be read."""
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", (40, 32)).save(buffer, "JPEG")
+    pages = [
+        [{"language": tag, "caption_reference_description": f"{tag} a dog called {n}"} for tag in WIT_LANGUAGES]
+        for n in range(count)
+    ]
+    rows = [(f"https://a.b/Dog_{n}.jpg", buffer.getvalue() if n else b"?", own) for n, own in enumerate(pages)]
+    write_wit(Path("data/wit"), rows)
 
 
 def write_wikimatrix(*pairs: str) -> None:

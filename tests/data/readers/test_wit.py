@@ -1,7 +1,5 @@
-"""WIT's own files, in small: rows of one image come together, images are found, bad rows are named."""
+"""WIT's parquet files, in small: the texts of an image, and images that cannot be read."""
 
-import csv
-import gzip
 import io
 from collections import Counter
 
@@ -12,12 +10,12 @@ from datasets import Dataset, Features, Value
 from babelens.data import SkippedImage, load_wit, weak_pairs
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.readers import wit as reader
-from babelens.data.readers.wit import COLUMNS, wit_split
-from babelens.utils.errors import CorpusError, LanguageTagError
+from babelens.data.readers.wit import wit_split
+from babelens.utils.errors import CorpusError
+from tests.support.published_rc3 import write_wit
 
 DOME = "https://upload.wikimedia.org/wikipedia/commons/9/93/Half_Dome%2C_Yosemite.jpg"
 LAKE = "https://upload.wikimedia.org/wikipedia/commons/f/f6/Tonlesap.jpg"
-ATTRIBUTION = {"caption_attribution_description": "Foto"}
 MOUNTAIN = [
     ("en", 'Half Dome, "the" rock'),
     ("en", "Half Dome is a rock in Yosemite."),
@@ -26,57 +24,34 @@ MOUNTAIN = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "DEFAULT_CACHE", tmp_path / "cache")
-
-
-def row(language, url=DOME, reference="", page="", **others):
+def page(language, reference=None, page=None, **others):
     texts = {"caption_reference_description": reference, "context_page_description": page}
-    facts = {"mime_type": "image/jpeg", "is_main_image": "true", "attribution_passes_lang_id": "true"}
-    return dict.fromkeys(COLUMNS, "") | facts | {"language": language, "image_url": url} | texts | others
+    return {"language": language} | texts | others
 
 
-def write(file, *rows, header=COLUMNS):
-    """A file as WIT's are; a row that is a text is written unchanged."""
-    buffer = io.StringIO(newline="")
-    lines = csv.writer(buffer, delimiter="\t", lineterminator="\n")
-    lines.writerow(header)
-    for cells in rows:
-        buffer.write(cells) if isinstance(cells, str) else lines.writerow(cells.values())
-    content = buffer.getvalue().encode()
-    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
-    return file
+def image(width):
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", (width, 9)).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 @pytest.fixture
 def wit(tmp_path):
-    """Two of WIT's files: a mountain in English, German and Hebrew, a lake in English and Indonesian."""
-    (tmp_path / "wit").mkdir()
-    write(
-        tmp_path / "wit" / "wit_v1.train.all-00000-of-00002.tsv.gz",
-        row("en", reference='Half Dome, "the" rock', page="Half Dome is a\nrock in Yosemite."),
-        row("iw", reference="האף דום"),
-        row("en", LAKE, page="Tonlé Sap is a lake."),
-        row("sw", LAKE.replace("sap", "other"), reference="ziwa"),
-    )
-    write(
-        tmp_path / "wit" / "wit_v1.train.all-00001-of-00002.tsv.gz",
-        row("de", DOME.replace("https", "http"), reference="Der Half Dome"),
-        row("de", reference="Der Half Dome", **ATTRIBUTION | {"attribution_passes_lang_id": "false"}),
-        row("id", LAKE, reference="citra satelit", caption_alt_text_description="peta", **ATTRIBUTION),
-    )
+    """A mountain in English, German and Hebrew, a lake in English and Indonesian, an island in Swahili."""
+    dome = [
+        page("en", 'Half Dome, "the" rock', "Half Dome is a\nrock in Yosemite."),
+        page("iw", "האף דום", "x" * 10_001),
+        page("klingon", "Qo'noS"),
+        page("de", "Der Half Dome", "Der Half Dome", attribution_passes_lang_id="false", attribution="Foto"),
+    ]
+    lake = [
+        page("id", "citra satelit", caption_alt_text_description="peta", attribution_passes_lang_id="true"),
+        page("en", None, "Tonlé Sap is a lake."),
+    ]
+    lake[0]["attribution"] = "Foto"
+    island = [page("sw", "kisiwa")]
+    write_wit(tmp_path / "wit", [(DOME, image(1), dome), (LAKE, image(2), lake), (f"{LAKE}x", image(3), island)])
     return tmp_path / "wit"
-
-
-@pytest.fixture
-def images(tmp_path):
-    """A folder of images at the paths of their addresses, which may be percent-encoded."""
-    for width, name in enumerate(("9/93/Half_Dome,_Yosemite.jpg", "f/f6/Tonlesap.jpg"), 1):
-        path = tmp_path / "images" / "wikipedia" / "commons" / name
-        path.parent.mkdir(parents=True)
-        PIL.Image.new("RGB", (width, 9)).save(path)
-    return tmp_path / "images"
 
 
 def texts(corpus):
@@ -84,73 +59,40 @@ def texts(corpus):
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_rows_of_one_image_come_together_with_their_image(wit, images, streaming):
-    for _ in range(2):  # written to the cache, and read from there
-        corpus = load_wit(wit, images, streaming=streaming)
-        assert texts(corpus) == {DOME: MOUNTAIN, LAKE: [("en", "Tonlé Sap is a lake."), ("id", "citra satelit")]}
+def test_an_image_has_the_texts_of_its_pages(wit, streaming, caplog):
+    caplog.set_level("INFO")
+    for _ in range(2):  # also when `datasets` has the files in its cache
+        corpus = load_wit(wit, streaming=streaming)
+        assert texts(corpus) == {DOME: MOUNTAIN, LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
         assert {row["image_id"]: row["image"].width for row in corpus} == {DOME: 1, LAKE: 2}
     pairs = [(example["text_a"], example["text_b"]) for example in weak_pairs(corpus, ["de", "en"])]
     assert pairs == [("Der Half Dome", MOUNTAIN[0][1]), ("Der Half Dome", MOUNTAIN[1][1])]
+    assert streaming or "read 2 of 3 rows; left out 1 with texts in fewer than 2 languages" in caplog.text
 
 
-def test_languages_texts_and_their_number_are_chosen(wit, images):
-    lake = {LAKE: [("en", "Tonlé Sap is a lake."), ("id", "citra satelit")]}
-    assert texts(load_wit(wit, images, ["en", "id"])) == lake
-    captions = texts(load_wit(wit, images, texts=("reference",)))
+def test_languages_texts_and_their_number_are_chosen(wit):
+    assert texts(load_wit(wit, ["en", "id"])) == {LAKE: [("id", "citra satelit"), ("en", "Tonlé Sap is a lake.")]}
+    captions = texts(load_wit(wit, texts=("reference",)))
     assert captions == {DOME: [MOUNTAIN[0], *MOUNTAIN[2:]]}
-    others = texts(load_wit(wit, images, texts=("alt", "attribution"), min_languages=1))
+    others = texts(load_wit(wit, texts=("alt", "attribution"), min_languages=1))
     assert others == {LAKE: [("id", "peta"), ("id", "Foto")]}  # which did not pass as German
     with pytest.raises(CorpusError, match="title; there are reference, page"):
-        load_wit(wit, images, texts=("title",))
+        load_wit(wit, texts=("title",))
+    with pytest.raises(CorpusError, match="no such file"):
+        load_wit(wit / "absent")
 
 
-@pytest.mark.parametrize("streaming", [True])
-def test_missing_images_are_refused_or_left_out_and_named(wit, images, streaming):
-    (images / "wikipedia/commons/f/f6/Tonlesap.jpg").unlink()
-    with pytest.raises(CorpusError, match=r"Tonlesap\.jpg: no such file"):
-        list(load_wit(wit, images, streaming=streaming))
+def test_bad_images_are_refused_or_left_out_and_named(tmp_path):
+    both = [page("en", "a rock"), page("de", "ein Fels")]
+    write_wit(tmp_path / "wit", [(DOME, image(1), both), (LAKE, b"?", both)])
+    with pytest.raises(CorpusError, match=r"WIT row 1.*not an image"):
+        list(load_wit(tmp_path / "wit"))
     skipped: list[SkippedImage] = []
-    corpus = load_wit(wit, images, on_bad_image="skip", skipped=skipped, streaming=streaming)
+    corpus = load_wit(tmp_path / "wit", on_bad_image="skip", skipped=skipped)
     assert list(texts(corpus)) == [DOME] and [image.image_id for image in skipped] == [LAKE]
 
 
-@pytest.mark.parametrize("name", ["..%2Fsecret.jpg", "x/%2E%2E/../../secret.jpg"])
-def test_images_outside_of_their_folder_are_not_found(tmp_path, images, name):
-    PIL.Image.new("RGB", (9, 9)).save(images.parent / "secret.jpg")
-    address = f"https://upload.wikimedia.org/{name}"
-    write(tmp_path / "wit.tsv", row("en", address, "a secret"), row("de", address, "geheim"))
-    with pytest.raises(CorpusError, match=r"\.jpg'?: (no image|.*no such file)"):
-        list(load_wit(tmp_path / "wit.tsv", images))
-
-
-BAD_ROWS = [
-    ("en\tpage\n", CorpusError, "line 3: 2 cells"),
-    ('en\t"page" \n', CorpusError, "line 3: not a row of cells"),
-    (row("klingon", reference="Qo'noS"), LanguageTagError, "line 3: 'klingon'"),
-    (row("en", "Half_Dome.jpg", "a rock"), CorpusError, "line 3: 'Half_Dome.jpg'"),
-]
-
-
-def test_bad_rows_and_files_are_refused_or_counted(tmp_path, images, caplog):
-    file = tmp_path / "wit.tsv"
-    for bad, error, message in BAD_ROWS:
-        write(file, row("en", reference="a rock"), bad, row("de", reference="ein Fels"))
-        with pytest.raises(error, match=rf"wit\.tsv {message}"):
-            load_wit(file, images)
-    write(file, row("en", reference="a rock"), *(cells for cells, _, _ in BAD_ROWS), row("de", reference="ein Fels"))
-    assert texts(load_wit(file, images, on_bad_row="skip")) == {DOME: [("en", "a rock"), ("de", "ein Fels")]}
-    assert "left out 4 that cannot be used" in caplog.text and "line 6: 'Half_Dome.jpg'" in caplog.text
-    whole = write(tmp_path / "whole.tsv.gz", row("en", reference="a rock")).read_bytes()
-    (tmp_path / "cut.tsv.gz").write_bytes(whole[:-12])
-    write(tmp_path / "other.tsv", header=("language", "image_url"))
-    for name, message in (("cut.tsv.gz", "Compressed file ended"), ("other.tsv", "expected the columns language")):
-        with pytest.raises(CorpusError, match=message):
-            load_wit(tmp_path / name, images, on_bad_row="skip")
-    with pytest.raises(CorpusError, match="no such"):
-        load_wit(file, tmp_path / "absent")
-
-
-def test_every_language_has_its_images_and_none_is_in_two_splits(wit, images, monkeypatch):
+def test_every_language_has_its_images_and_none_is_in_two_splits(wit, monkeypatch):
     tags = [["en"] + ["de"] * (n % 2) + ["tg"] * (n in (3, 4, 5)) for n in range(60)]
     rows = [
         {"image_id": f"https://a/{n}.jpg", "captions": [{"language": t, "text": f"{t} {n}"} for t in own]}
@@ -167,7 +109,7 @@ def test_every_language_has_its_images_and_none_is_in_two_splits(wit, images, mo
     assert Counter(c["language"] for row in found["train"]["captions"] for c in row)["tg"] == 1
     turned = wit_split(corpus.select(range(59, -1, -1)), "test")
     assert {*turned["image_id"]} == {*found["test"]["image_id"]}
-    of_files = load_wit(wit, images, split="validation", streaming=False)
+    of_files = load_wit(wit, split="validation", streaming=False)
     assert sorted(of_files["image_id"]) == sorted([DOME, LAKE])  # each has a language that has no other image
     with pytest.raises(CorpusError, match="streaming=False"):
-        load_wit(wit, images, split="train")
+        load_wit(wit, split="train")
