@@ -12,7 +12,7 @@ features of the benchmark, but for the ending `.jpg`, which their reader adds or
 `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,9 +31,10 @@ ENTAILMENT = ["contradiction", "neutral", "entailment"]
 _STRING = Value("string")
 _TEXT = {"text": _STRING, "language": _STRING}
 _ONE_IMAGE = {"image": Image(), "image_id": _STRING, **_TEXT}
+_SIDES = ("left_image", "right_image")
 _TWO_IMAGES = {
-    **{f"{side}_image": Image() for side in ("left", "right")},
-    **{f"{side}_image_id": _STRING for side in ("left", "right")},
+    **dict.fromkeys(_SIDES, Image()),
+    **{f"{side}_id": _STRING for side in _SIDES},
     **_TEXT,
     "label": ClassLabel(names=list(TRUTH)),
     "example_id": _STRING,
@@ -59,29 +60,19 @@ def load_xvnli(
         on_unlabelled: whether sentences on which the annotators did not agree (`gold_label` is `-`) are an error, or
             are left out with a warning that counts and names them.
     """
-    count = RowCount(str(file))
-
-    def row(place: str, record: dict[str, Any]) -> dict[str, Any] | None:
+    rows, count = [], RowCount(str(file))
+    for place, record in _records(file):
         label = record.get("gold_label")
         if label == "-" and on_unlabelled == "skip":
             count.leave_out("without a label on which the annotators agreed", place)
-            return None
-        if label not in ENTAILMENT:
-            raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
-        count.read += 1
+            continue
         image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
-        return _image("image", images, f"{image_id}.jpg", place) | {
-            "image_id": image_id,
-            "text": text_of(record, "sentence2", place),
-            "language": normalize_language(language),
-            "label": label,
-            "pair_id": identifier_of(record, "pairID", place),
-        }
-
-    columns = _ONE_IMAGE | {"label": ClassLabel(names=ENTAILMENT), "pair_id": _STRING}
-    dataset = task_dataset(_rows(file, row), columns, file)
+        row = {"text": text_of(record, "sentence2", place), "language": normalize_language(language)}
+        row |= {"label": _label(label, ENTAILMENT, place), "pair_id": identifier_of(record, "pairID", place)}
+        rows.append(row | _images(images, {"image": f"{image_id}.jpg"}, [image_id], place))
+    count.read = len(rows)
     count.report()
-    return dataset
+    return task_dataset(rows, _ONE_IMAGE | {"label": ClassLabel(names=ENTAILMENT), "pair_id": _STRING}, file)
 
 
 def load_answers(file: str | Path) -> list[str]:
@@ -119,30 +110,21 @@ def load_xgqa(
             label None and a warning that counts and names it. A model cannot answer it, so that an evaluation must
             count it as wrong.
     """
-    known = set(answers)
+    known, rows = set(answers), []
     unknown: list[str] = []
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for place, record in _questions(file):
-            answer: str | None = text_of(record, "answer", place)
-            if answer not in known:
-                if on_unknown_answer == "error":
-                    raise CorpusError(f"{place}: the answer {answer!r} is none of the {len(answers)} known ones")
-                unknown.append(place)
-                answer = None
-            image_id = identifier_of(record, "imageId", place)
-            yield _image("image", images, f"{image_id}.jpg", place) | {
-                "image_id": image_id,
-                "text": text_of(record, "question", place),
-                "language": normalize_language(language),
-                "label": answer,
-                "question_id": record["question_id"],
-            }
-
-    columns = _ONE_IMAGE | {"label": ClassLabel(names=answers), "question_id": _STRING}
-    dataset = task_dataset(rows(), columns, file)
+    for place, record in _questions(file):
+        answer: str | None = text_of(record, "answer", place)
+        if answer not in known:
+            if on_unknown_answer == "error":
+                raise CorpusError(f"{place}: the answer {answer!r} is none of the {len(answers)} known ones")
+            unknown.append(place)
+            answer = None
+        image_id = identifier_of(record, "imageId", place)
+        row = {"text": text_of(record, "question", place), "language": normalize_language(language)}
+        row |= {"label": answer, "question_id": record["question_id"]}
+        rows.append(row | _images(images, {"image": f"{image_id}.jpg"}, [image_id], place))
     warn_of("kept without a label: the answer is not in the vocabulary", unknown)
-    return dataset
+    return task_dataset(rows, _ONE_IMAGE | {"label": ClassLabel(names=answers), "question_id": _STRING}, file)
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
@@ -156,18 +138,16 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
         images: the folder of the images of this split (`….png`). The images of a record with a `directory`, as in
             training, are in a folder of that name in it.
     """
-
-    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
+    rows = []
+    for place, record in _records(file):
         example = identifier_of(record, "identifier", place)
         folder = f"{record['directory']}/" if "directory" in record else ""
         names = [f"{example.rpartition('-')[0]}-img{side}" for side in (0, 1)]
-        files = [f"{folder}{name}.png" for name in names]
-        texts = {"text": text_of(record, "sentence", place), "language": normalize_language(language)}
-        return (
-            _two_images(images, names, files, place) | texts | {"label": _truth(record, place), "example_id": example}
-        )
-
-    return task_dataset(_rows(file, row), _TWO_IMAGES, file)
+        row = {"text": text_of(record, "sentence", place), "language": normalize_language(language)}
+        row |= {"label": _label(str(record.get("label")).lower(), TRUTH, place), "example_id": example}
+        files = {side: f"{folder}{name}.png" for side, name in zip(_SIDES, names, strict=True)}
+        rows.append(row | _images(images, files, names, place))
+    return task_dataset(rows, _TWO_IMAGES, file)
 
 
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
@@ -180,21 +160,18 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
     Args:
         images: the folder of the images of the language, with a folder for each concept.
     """
-
-    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
-        files = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
+    rows = []
+    for place, record in _records(file):
+        files = {side: identifier_of(record, f"{side.partition('_')[0]}_img", place) for side in _SIDES}
         try:
             language = normalize_language(identifier_of(record, "language", place))
         except LanguageTagError as error:
             raise LanguageTagError(f"{place}: {error}") from None
-        return _two_images(images, [f"{language}/{Path(name).stem}" for name in files], files, place) | {
-            "text": text_of(record, "caption", place),
-            "language": language,
-            "label": _truth(record, place),
-            "example_id": identifier_of(record, "id", place),
-        }
-
-    return task_dataset(_rows(file, row), _TWO_IMAGES, file)
+        row = {"text": text_of(record, "caption", place), "language": language}
+        label = _label(str(record.get("label")).lower(), TRUTH, place)
+        row |= {"label": label, "example_id": identifier_of(record, "id", place)}
+        rows.append(row | _images(images, files, [f"{language}/{Path(name).stem}" for name in files.values()], place))
+    return task_dataset(rows, _TWO_IMAGES, file)
 
 
 def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
@@ -208,23 +185,19 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
         file, language: the file, and the language of its captions.
         images: the folder of the images of Flickr30K and COCO.
     """
-    rules = CaptionRules(language=normalize_language(language))
-
-    def row(place: str, record: dict[str, Any]) -> dict[str, Any]:
+    rules, rows = CaptionRules(language=normalize_language(language)), []
+    for place, record in _records(file):
         image_id = identifier_of(record, "img_path", place)
         captions = normalize_row(record.get("sentences"), rules, place)
-        return _image("image", images, image_id, place) | {"image_id": image_id, "captions": captions}
-
-    return task_dataset(_rows(file, row), CORPUS, file)
+        rows.append({"captions": captions} | _images(images, {"image": image_id}, [image_id], place))
+    return task_dataset(rows, CORPUS, file)
 
 
 # ---- Files and records ----
 
 
-def _rows(file: str | Path, row: Callable[[str, dict[str, Any]], dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a file of JSON lines, without records for which there is none."""
-    made = (row(f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
-    return (each for each in made if each is not None)
+def _records(file: str | Path) -> Iterator[Record]:
+    return ((f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
 
 
 def _json(file: str | Path) -> Any:
@@ -252,20 +225,13 @@ def _questions(file: str | Path) -> Iterator[Record]:
         yield place, record
 
 
-def _image(column: str, images: Folder, name: str, place: str) -> dict[str, str]:
-    return {} if images is None else {column: image_path(images, name, place)}
+def _images(images: Folder, files: dict[str, str], image_ids: Sequence[str], place: str) -> dict[str, Any]:
+    """Returns the ids of the images of a row and, if there is a folder, their paths."""
+    row = {f"{column}_id": image_id for column, image_id in zip(files, image_ids, strict=True)}
+    return row if images is None else row | {each: image_path(images, name, place) for each, name in files.items()}
 
 
-def _two_images(images: Folder, image_ids: list[str], names: list[str], place: str) -> dict[str, str]:
-    row = dict(zip(("left_image_id", "right_image_id"), image_ids, strict=True))
-    for column, name in zip(("left_image", "right_image"), names, strict=True):
-        row |= _image(column, images, name, place)
-    return row
-
-
-def _truth(record: dict[str, Any], place: str) -> str:
-    """Returns `true` or `false`: NLVR2 writes "True", MaRVL true."""
-    label = str(record.get("label")).lower()
-    if label not in TRUTH:
-        raise CorpusError(f"{place}: the label {record.get('label')!r} is neither true nor false")
+def _label(label: Any, known: Sequence[str], place: str) -> str:
+    if label not in known:
+        raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(known)}")
     return label
