@@ -4,7 +4,6 @@ A folder of photos has hidden folders, thumbnails, trash, and files that cannot 
 ignored. Images that cannot be read are skipped, each with a reason, and `skipped_line` counts and names them.
 """
 
-import errno
 import os
 import re
 import stat
@@ -175,19 +174,13 @@ def _defect(path: Path) -> str | None:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno is not None:
             return _of_os(cause)
-        if isinstance(cause, PIL.Image.DecompressionBombError):
-            return "too many pixels"
-        if isinstance(cause, PIL.UnidentifiedImageError):
-            return HEIC_ADVICE if HEIC_ADVICE in str(error) else "not an image, or damaged"
-        if cause is None:
-            return str(error).removeprefix(f"{path}: ")
-        return "broken or truncated"
+        if isinstance(cause, PIL.UnidentifiedImageError) and HEIC_ADVICE not in str(error):
+            return "not an image, or damaged"
+        if HEIC_ADVICE in str(error):
+            return HEIC_ADVICE
+        return str(error).removeprefix(f"{path}: ") if cause is None else "broken, truncated or too large"
     return None
 
 
 def _of_os(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "gone, or a broken link"
-    if isinstance(error, PermissionError):
-        return "no permission to read"
-    return "a link to itself" if error.errno == errno.ELOOP else str(error.strerror or error)
+    return "gone, or a broken link" if isinstance(error, FileNotFoundError) else error.strerror or str(error)

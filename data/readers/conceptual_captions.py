@@ -1,34 +1,29 @@
 """Conceptual Captions: CC3M, CC12M, and the part of CC3M with translations on which MLA was trained (CC300K)."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import datasets
-from datasets import Dataset, Features, Image, IterableDataset
+from datasets import Dataset, Features, IterableDataset
 
 from ...utils.errors import CorpusError
-from ...utils.identity import file_states, remote_state
+from ...utils.identity import file_states
 from ...utils.languages import normalize_languages
 from ..corpus.captions import CaptionRules, RowCount, enumeration, normalize_captions, normalize_row
 from ..corpus.loading import load_captions
 from ..corpus.parquet_files import cache_key, prepared
-from ..corpus.tar_shards import FEATURES as TAR_FEATURES, files_named
 from ..corpus.text_files import parse_file, read_json, read_lines
 from . import CORPUS, image_path, warn_of
 
 _CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens"
-CC3M_CACHE, CC12M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc12m", "cc300k"))
+CC3M_CACHE, CC300K_CACHE = (_CACHE / name for name in ("cc3m", "cc300k"))
 _VERSION = 1  # to be raised when a change of this code makes other rows of the same files
 
 Tags = str | list[str] | tuple[str, ...]
 Row = dict[str, Any]
-
-
-def _features(images: str | Path | None) -> Features:
-    return Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
 
 
 def _row(images: str | Path | None, name: str, captions: Any, place: str) -> Row:
@@ -36,9 +31,13 @@ def _row(images: str | Path | None, name: str, captions: Any, place: str) -> Row
     return image | {"image_id": name, "captions": captions}
 
 
-def _refuse_missing(files: list[Path]) -> None:
+def _cached(rows: Callable[[], Iterable[Row]], files: list[Path], settings: Any, images: Any, folder: Path) -> Dataset:
+    """Returns the rows that are made of some files; the first call writes them to a cache."""
     if missing := [file for file in files if not file.is_file()]:
         raise CorpusError(f"there is no file {', '.join(map(str, missing))}")
+    key = cache_key(_VERSION, settings, images and str(Path(images).absolute()), file_states(files))
+    features = Features({name: each for name, each in CORPUS.items() if name != "image" or images is not None})
+    return prepared(rows, features, folder / key, source=files[0])
 
 
 # ---- CC3M ----
@@ -80,10 +79,8 @@ def load_cc3m(
     english = Path(folder) / f"{split}_imageId2Ann.tsv"
     files = {tag: english if tag == "en" else english.with_name(f"{english.stem}_{tag}.tsv") for tag in ("en", *tags)}
     read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
-    _refuse_missing(read)
-    key = cache_key(_VERSION, tags, images and str(Path(images).absolute()), file_states(read))
     rows = partial(_cc3m_rows, files, tags, image_ids, images)
-    return prepared(rows, _features(images), Path(cache_dir or CC3M_CACHE) / key, source=folder)
+    return _cached(rows, read, tags, images, Path(cache_dir or CC3M_CACHE))
 
 
 def _cc3m_rows(
@@ -132,25 +129,17 @@ def _unquoted(cell: str) -> str:
 # ---- CC12M ----
 
 
-def load_cc12m(
-    files: str | Path, *, streaming: bool = True, check_images: bool = True, cache_dir: str | Path | None = None
-) -> Dataset | IterableDataset:
-    """Loads Conceptual 12M (Changpinyo et al. 2021): images with English alt texts, as img2dataset downloads them
-    from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv --output_format webdataset
-    --url_col url --caption_col caption` writes the archives, once the line `url<tab>caption` is added above the file.
+def load_cc12m(files: str | Path, *, check_images: bool = True) -> IterableDataset:
+    """Loads Conceptual 12M (Changpinyo et al. 2021) as a stream: images with English alt texts, as img2dataset
+    downloads them from the addresses in `cc12m.tsv`. `img2dataset --url_list cc12m.tsv --input_format tsv
+    --output_format webdataset --url_col url --caption_col caption` writes the archives, once the line
+    `url<tab>caption` is added above the file.
 
     Args:
         files: the archives, which are the shards: a folder, `cc12m/*.tar` or `cc12m/{00000..01242}.tar`, also URLs.
-        streaming: whether to read the archives during use. Otherwise, the first call copies them to a cache.
         check_images: as in `load_captions`.
     """
-    stream = load_captions(files, language="en", streaming=True, check_images=check_images)
-    if streaming:
-        return stream
-    archives = [(name, remote_state(name)) for name in files_named(str(files), ".tar")]
-    encoded = stream.cast_column("image", Image(decode=False))
-    folder = Path(cache_dir or CC12M_CACHE) / cache_key(_VERSION, check_images, archives)
-    return prepared(lambda: encoded, TAR_FEATURES, folder, source=files)
+    return load_captions(files, language="en", streaming=True, check_images=check_images)
 
 
 # ---- CC300K ----
@@ -195,15 +184,13 @@ def load_cc300k(
         places = [Path(folder) / within / _FILE.format(tag) for within in (_FOLDER, "")]
         files[tag] = next((file for file in places if file.is_file()), places[-1])
     read = [*files.values(), *([] if image_ids is None else [Path(image_ids)])]
-    _refuse_missing(read)
     if images is not None and not Path(images).is_dir():
         raise CorpusError(f"{images}: there is no such folder of images")
     skip = images is not None and on_missing_image == "skip"
     present = {file.name for file in Path(images or "").iterdir()} if skip else None
-    where = images and str(Path(images).absolute())
-    key = cache_key(_VERSION, list(files), where, file_states(read), present and sorted(present))
     rows = partial(_cc300k_rows, files, image_ids, images, present)
-    return prepared(rows, _features(images), Path(cache_dir or CC300K_CACHE) / key, source=folder)
+    settings = (list(files), present and sorted(present))
+    return _cached(rows, read, settings, images, Path(cache_dir or CC300K_CACHE))
 
 
 def _cc300k_rows(
